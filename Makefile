@@ -1,0 +1,38 @@
+# Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
+.PHONY: help demo test check bench requirements clean
+.DEFAULT_GOAL := help
+
+UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
+
+demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up)
+	@scripts/bootstrap.sh demo
+	@.venv/bin/python scripts/demo.py
+
+test:  ## Run all tests (SUITES="unit interop" runs these)
+	@scripts/bootstrap.sh dev
+	@scripts/run_tests.sh $(SUITES)
+
+check:  ## Lint, formatting, types, imports between the rooms
+	@scripts/bootstrap.sh dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+bench:  ## Measure, and write docs/benchmarks.md
+	@scripts/bootstrap.sh dev
+	.venv/bin/python -m tests.bench
+
+requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
+	@scripts/bootstrap.sh dev
+	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(UV_COMPILE) requirements/build.in -o requirements/build.txt
+	$(UV_COMPILE) pyproject.toml --group dev -o requirements/dev.txt
+	$(UV_COMPILE) pyproject.toml --group demo --constraints requirements/dev.txt -o requirements/demo.txt
+
+clean:  ## Remove the virtual environment, the demo's files and all caches
+	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,37 @@
+"""FDS: incremental Delta Lake ingestion for Apache Airflow, on Spark.
+
+The public names are importable from here and loaded when first used: importing the package costs nothing, which
+keeps DAG parsing fast and lets the Spark driver import it with the standard library alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "DeltaCommitOperator": "airflow_provider_fds.operators.delta_commit",
+    "DeltaIngestOperator": "airflow_provider_fds.operators.delta_ingest",
+    "DeltaPlanOperator": "airflow_provider_fds.operators.delta_plan",
+    "DeltaStream": "airflow_provider_fds.stream",
+    "DeltaTableHook": "airflow_provider_fds.hooks.delta_table",
+    "DeltaTableSink": "airflow_provider_fds.sinks",
+    "DeltaTableVersionSensor": "airflow_provider_fds.sensors.delta_table_version",
+    "DeltaTableVersionTrigger": "airflow_provider_fds.triggers.delta_table_version",
+    "FdsError": "airflow_provider_fds.errors",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604  # the names are strings, built from one table
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used."""
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

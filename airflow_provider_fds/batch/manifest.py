@@ -1,0 +1,274 @@
+"""The manifest: a batch as a Delta table of one commit, that lists the source's files by absolute URI.
+
+``spark.read.format("delta").load(folder)`` gives the rows of the batch, each with ``_commit_version`` and
+``_commit_timestamp``. What that read needs is applied by Spark itself: deletion vectors, column mapping, widened
+types, partition values. The actions follow the Delta protocol ("Actions"); absolute paths are what a shallow clone
+writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from airflow_provider_fds.batch.location import check_table_uri, redacted, secret_part, spark_uri
+from airflow_provider_fds.batch.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
+from airflow_provider_fds.batch.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
+from airflow_provider_fds.batch.publish import write_manifest
+from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
+from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.delta.actions import DeletionVector
+    from airflow_provider_fds.source.plan import PlannedFile, SourceBatch
+
+__all__ = ["Manifest", "build_manifest", "write_manifest"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DIGEST_CHARACTERS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The two files of a manifest, and its name.
+
+    Attributes:
+        commit_json: The commit, one action a line: ``protocol``, ``metaData``, then the files in planned order.
+        checksum_json: The version checksum of that commit; it spares Spark a job.
+        digest: First 32 hex characters of the SHA-256 of ``commit_json``.
+    """
+
+    commit_json: bytes
+    checksum_json: bytes
+    digest: str
+
+
+class _Written(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Base of what is encoded: Delta's names; fields without a default are always written."""
+
+
+class _Vector(_Written, frozen=True):
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+
+class _File(_Written, frozen=True):
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    modification_time: int
+    data_change: bool
+    stats: str | None = None
+    deletion_vector: _Vector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+
+class _Format(_Written, frozen=True):
+    provider: str
+    options: dict[str, str]
+
+
+class _MetaData(_Written, frozen=True):
+    id: str
+    format: _Format
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    configuration: dict[str, str]
+    created_time: int
+
+
+class _Line(_Written, frozen=True):
+    """One line of the commit: exactly one field is set."""
+
+    protocol: ManifestProtocol | None = None
+    meta_data: _MetaData | None = None
+    add: _File | None = None
+
+
+class _Checksum(_Written, frozen=True):
+    """The protocol's "Version Checksum File", with the fields that Delta takes from it when it loads a table."""
+
+    table_size_bytes: int
+    num_files: int
+    num_metadata: int
+    num_protocol: int
+    set_transactions: tuple[()]
+    domain_metadata: tuple[()]
+    metadata: _MetaData
+    protocol: ManifestProtocol
+
+
+class _Statistics(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What remains of a file's statistics without the values of columns."""
+
+    num_records: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_STATISTICS: Final = msgspec.json.Decoder(_Statistics)
+
+
+def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) -> Manifest:
+    """Return the manifest of ``batch``. Pure, and deterministic to the byte.
+
+    Args:
+        batch: The batch; its ``state`` is the protocol and schema under which all its files are read.
+        table_uri: URI of the source, percent-encoded, with scheme. ``s3`` and ``s3n`` become ``s3a``.
+        stats: Keep the statistics of the files, which give data skipping. Without them a file keeps its number of
+            rows only, and no value of a column gets into staging other than those of partition columns.
+
+    Raises:
+        UnsupportedFeatureError: The source has a reader feature that FDS does not read.
+        ConfigurationError: The source has a column named as one that is added, or a URI with a credential in it.
+        FdsError: The batch lists a (path, deletion vector) twice, so that Delta would read its rows once.
+    """
+    check_table_uri(table_uri)
+    base = spark_uri(table_uri.rstrip("/"))
+    state = batch.state
+    with_row_ids = has_row_ids(state.protocol, state.metadata) and all(
+        # Files from before row tracking was enabled have no ids: Spark would make some up without a word.
+        file.add.baseRowId is not None and file.add.defaultRowCommitVersion is not None
+        for file in batch.files
+    )
+    protocol = manifest_protocol(
+        state.protocol,
+        with_vectors=any(file.add.deletionVector is not None for file in batch.files),
+        with_row_ids=with_row_ids,
+        table=table_uri,
+        version=state.version,
+    )
+    schema = manifest_schema(state.metadata, with_row_ids=with_row_ids, table=table_uri, version=state.version)
+    files = _files(batch.files, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)
+    adds = _ENCODER.encode_lines([_Line(add=file) for file in files])
+    content = f"{state.metadata.id}\n{schema.schema_string}\n{hashlib.sha256(adds).hexdigest()}"
+    metadata = _MetaData(
+        id=str(uuid.uuid5(NAMESPACE, content)),
+        format=_Format(provider="parquet", options={}),
+        schema_string=schema.schema_string,
+        partition_columns=schema.partition_columns,
+        configuration=schema.configuration,
+        created_time=0,
+    )
+    commit_json = _ENCODER.encode_lines([_Line(protocol=protocol), _Line(meta_data=metadata)]) + adds
+    checksum = _Checksum(
+        table_size_bytes=sum(file.size for file in files),
+        num_files=len(files),
+        num_metadata=1,
+        num_protocol=1,
+        set_transactions=(),
+        domain_metadata=(),
+        metadata=metadata,
+        protocol=protocol,
+    )
+    return Manifest(
+        commit_json=commit_json,
+        checksum_json=_ENCODER.encode(checksum),
+        digest=hashlib.sha256(commit_json).hexdigest()[:_DIGEST_CHARACTERS],
+    )
+
+
+def _files(
+    planned: Sequence[PlannedFile], *, base: str, schema: ManifestSchema, stats: bool, with_row_ids: bool
+) -> list[_File]:
+    files = []
+    seen: set[tuple[str, str | None]] = set()
+    stamps: dict[int, str] = {}
+    for file in planned:
+        add = file.add
+        stamp = stamps.get(file.timestamp_ms)
+        if stamp is None:
+            stamp = stamps[file.timestamp_ms] = _timestamp(file.timestamp_ms)
+        path = _without_secret(absolute_path(base, add.path), base)
+        vector = None
+        vector_id = None
+        if add.deletionVector is not None:
+            absolute = _absolute_vector(add.deletionVector, base, file.version)
+            vector_id = absolute.unique_id
+            vector = _Vector(
+                storage_type=absolute.storageType,
+                path_or_inline_dv=absolute.pathOrInlineDv,
+                size_in_bytes=absolute.sizeInBytes,
+                cardinality=absolute.cardinality,
+                offset=absolute.offset,
+            )
+        key = (path, vector_id)
+        if key in seen:
+            raise FdsError(
+                f"the batch of table {base} lists {path} of version {file.version} twice, with the same deletion "
+                "vector; Delta keeps one of them and the rows of the other would be lost. The batch should have ended "
+                "before this version: report this as an error of FDS, with the commits of the range",
+                table=base,
+                version=file.version,
+            )
+        seen.add(key)
+        files.append(
+            _File(
+                path=path,
+                partition_values={
+                    **(add.partitionValues or {}),
+                    schema.version_key: str(file.version),
+                    schema.timestamp_key: stamp,
+                },
+                size=add.size,
+                modification_time=add.modificationTime,
+                data_change=True,
+                stats=add.stats if stats else _count_only(add.stats),
+                deletion_vector=vector,
+                base_row_id=add.baseRowId if with_row_ids else None,
+                default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,
+            )
+        )
+    return files
+
+
+def _absolute_vector(logged: DeletionVector, base: str, version: int) -> DeletionVector:
+    try:
+        vector = absolute_vector(base, logged)
+    except ValueError as error:
+        raise UnsupportedFeatureError(
+            f"table {base} has a deletion vector in version {version} that FDS does not read: {error}. Use a version "
+            "of FDS that reads it, or rewrite the file without it (REORG TABLE … APPLY (PURGE))",
+            features=("deletionVectors",),
+            table=base,
+            version=version,
+        ) from error
+    if vector.storageType == "p":
+        _without_secret(vector.pathOrInlineDv, base)
+    return vector
+
+
+def _timestamp(milliseconds: int) -> str:
+    """Return the partition value of an instant: with ``Z`` it is the same in every session time zone."""
+    return (_EPOCH + timedelta(milliseconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _count_only(stats: str | None) -> str | None:
+    """Return statistics with the number of rows only, ``None`` where it is unknown."""
+    if stats is None:
+        return None
+    try:
+        return _ENCODER.encode(_STATISTICS.decode(stats)).decode()
+    except msgspec.DecodeError:  # no numRecords in it, or no JSON at all: then it is no use to anyone
+        return None
+
+
+def _without_secret(uri: str, base: str) -> str:
+    """Return ``uri``; refuse a logged absolute URI (of a clone) that holds a credential."""
+    if not uri.startswith(base) and secret_part(uri) is not None:
+        raise ConfigurationError(
+            f"the log of table {base} lists a file as {redacted(uri)}, with {secret_part(uri)}; a batch is written to "
+            "staging, where no credential may lie. Clone the table again from a URI without credentials",
+            table=base,
+        )
+    return uri

@@ -1,0 +1,135 @@
+"""The schema of a manifest: the source's, readable for every file of the batch, plus where each row comes from.
+
+The schema is the one in force at the batch's last version; files of earlier versions are read under it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from airflow_provider_fds.batch.manifest_protocol import kept_properties
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata
+
+#: Version of the source that a row comes from.
+COMMIT_VERSION: Final = "_commit_version"
+#: Time of that version.
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+#: Ids are derived, not drawn: the same batch gives the same manifest to the byte, whoever builds it.
+NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_OID, "airflow-provider-fds/manifest")
+
+_COLUMNS: Final = ((COMMIT_VERSION, "long"), (COMMIT_TIMESTAMP, "timestamp"))
+_MODE: Final = "delta.columnMapping.mode"
+_MAX_ID: Final = "delta.columnMapping.maxColumnId"
+_FIELD_ID: Final = "delta.columnMapping.id"
+_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+
+#: Field metadata that only tells writers what to do.
+_WRITERS_METADATA: Final = (
+    "CURRENT_DEFAULT",
+    "EXISTS_DEFAULT",
+    "delta.generationExpression",
+    "delta.identity.",
+    "delta.invariants",
+)
+_NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSchema:
+    """What a manifest's ``metaData`` says of columns, and how its files name the two added ones.
+
+    Attributes:
+        schema_string: The schema, as Delta's schema JSON.
+        partition_columns: Logical names: the source's partition columns, then the two added ones.
+        configuration: The table properties that are kept.
+        version_key: Key of the commit version in ``partitionValues`` (a physical name).
+        timestamp_key: Key of the commit timestamp in ``partitionValues`` (a physical name).
+    """
+
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    configuration: dict[str, str]
+    version_key: str
+    timestamp_key: str
+
+
+def manifest_schema(metadata: Metadata, *, with_row_ids: bool, table: str, version: int) -> ManifestSchema:
+    """Return the schema of a manifest from the source's ``metadata``.
+
+    Every column, element and value becomes nullable: an older file may hold a null where the newest schema says
+    NOT NULL, and Spark would read it as 0. What only concerns writers is removed. The two columns of provenance are
+    added as partition columns; in a column-mapped table they get ids above all that were ever given, and physical
+    names derived from the table's id, so they never meet a name in a data file.
+
+    Raises:
+        ConfigurationError: The source has a column of that name itself (names compare without case).
+    """
+    schema = msgspec.json.decode(metadata.schemaString) if metadata.schemaString else {"type": "struct", "fields": []}
+    _check_names(schema, table=table, version=version)
+    highest_id = _relax(schema)
+    configuration = kept_properties(metadata, with_row_ids=with_row_ids)
+    is_mapped = configuration.get(_MODE, "none") != "none"
+    if is_mapped:
+        highest_id = max(highest_id, int(configuration.get(_MAX_ID, "0")))
+    keys = []
+    for name, kind in _COLUMNS:
+        field_metadata: dict[str, Any] = {}
+        key = name
+        if is_mapped:
+            highest_id += 1
+            key = f"col-{uuid.uuid5(NAMESPACE, f'{metadata.id}/{name}')}"
+            field_metadata = {_FIELD_ID: highest_id, _PHYSICAL_NAME: key}
+        schema["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": field_metadata})
+        keys.append(key)
+    if is_mapped:
+        configuration[_MAX_ID] = str(highest_id)
+    return ManifestSchema(
+        schema_string=msgspec.json.encode(schema).decode(),
+        partition_columns=(*metadata.partitionColumns, COMMIT_VERSION, COMMIT_TIMESTAMP),
+        configuration=configuration,
+        version_key=keys[0],
+        timestamp_key=keys[1],
+    )
+
+
+def _check_names(schema: dict[str, Any], *, table: str, version: int) -> None:
+    reserved = {name for name, _ in _COLUMNS}
+    taken = [field["name"] for field in schema["fields"] if field["name"].lower() in reserved]
+    if taken:
+        raise ConfigurationError(
+            f"table {table} has the column{'s' if len(taken) > 1 else ''} {', '.join(taken)} at version {version}; a "
+            f"batch adds {COMMIT_VERSION} and {COMMIT_TIMESTAMP} to every row, and Delta allows no two columns whose "
+            "names differ in case only. Rename the column in the source (ALTER TABLE … RENAME COLUMN, with "
+            "delta.columnMapping.mode = 'name'), or read a copy of the table without it",
+            table=table,
+            version=version,
+        )
+
+
+def _relax(kind: Any) -> int:
+    """Make everything in ``kind`` nullable, remove writers' metadata, and return the highest column id seen.
+
+    A user-defined type (``udt``) is left alone: it reads by its class, not by the flags of its ``sqlType``.
+    """
+    if not isinstance(kind, dict) or kind.get("type") not in ("struct", "array", "map"):
+        return 0
+    highest_id = 0
+    for flag in _NULLABILITY:
+        if flag in kind:
+            kind[flag] = True
+    for field in kind.get("fields", ()):
+        field["nullable"] = True
+        field_metadata = field.get("metadata") or {}
+        field["metadata"] = {k: v for k, v in field_metadata.items() if not k.startswith(_WRITERS_METADATA)}
+        highest_id = max(highest_id, int(field_metadata.get(_FIELD_ID, 0)), _relax(field["type"]))
+    for inner in ("elementType", "keyType", "valueType"):
+        highest_id = max(highest_id, _relax(kind.get(inner)))
+    return highest_id

@@ -1,0 +1,55 @@
+"""Putting a manifest where Spark finds it: written once, whole, by whoever comes first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from airflow_provider_fds.batch.location import hadoop_path
+from airflow_provider_fds.delta.paths import PATH_SAFE
+from airflow_provider_fds.errors import LedgerError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.delta.storage import Storage
+
+_COMMIT: Final = "_delta_log/00000000000000000000.json"
+_CHECKSUM: Final = "_delta_log/00000000000000000000.crc"
+
+
+def manifest_folder(epoch: int, batch_id: int, digest: str) -> str:
+    """Return the folder of a manifest, relative to the stream's: ``manifests/<epoch>/<batch>-<digest>``."""
+    return f"manifests/{epoch}/{batch_id}-{digest}"
+
+
+def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
+    """Write the two files of ``manifest`` below ``folder``, the commit last: a table is there when it is complete.
+
+    Files that are there already with the same bytes are fine: another try wrote the same manifest.
+
+    Args:
+        manifest: What to write.
+        storage: Staging; driver and executors of Spark must reach it too.
+        folder: Decoded key relative to ``storage``; its last part ends with the manifest's digest.
+
+    Returns:
+        The folder as ``spark.read.format("delta").load(…)`` takes it; see :func:`.location.hadoop_path`.
+
+    Raises:
+        LedgerError: A file with other bytes lies at the name. Nothing is overwritten.
+        StorageError: Staging did not answer.
+    """
+    folder = folder.strip("/")
+    uri = f"{storage.uri}/{quote(folder, safe=PATH_SAFE)}"
+    for name, content in ((_CHECKSUM, manifest.checksum_json), (_COMMIT, manifest.commit_json)):
+        key = f"{folder}/{name}"
+        if storage.put_if_absent(key, content):
+            continue
+        found, _ = storage.get(key)
+        if found != content:
+            raise LedgerError(
+                f"{uri}/{name} is there already with other content ({len(found)} bytes, expected {len(content)} bytes "
+                f"of the manifest with digest {manifest.digest}); manifests are never overwritten. If no planned batch "
+                "names this folder (fds history), remove it and try again, else open a new epoch with fds replan"
+            )
+    return hadoop_path(uri)

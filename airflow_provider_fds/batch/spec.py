@@ -1,0 +1,234 @@
+"""What crosses the border to the Spark driver, and what comes back: standard library only, Python 3.9 syntax.
+
+The Airflow side writes a :class:`JobSpec` into staging; the driver (``spark/job.py``) reads it, works its batches
+off in order, and writes one :class:`TryReport` per batch. Both are JSON with a ``format`` number; a reader refuses
+a number it does not know.
+"""
+# The driver may run Python 3.9, so the annotations stay in its syntax.
+# ruff: noqa: UP006, UP035, UP037, UP045
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Dict, List, Optional, Tuple, Type, TypeVar
+
+#: Version of the JSON below. Raised when a reader of the old one would misread the new one.
+SPEC_FORMAT = 1
+
+#: Reports of a try: what the driver found out about one batch.
+#:   written  - this try committed the batch to the sink, and the row count agrees with the plan
+#:   verified - an earlier try had committed it; looked up in the sink's history, and the count agrees
+#:   mismatch - the sink has a commit of this batch, but its row count is not the plan's
+#:   failed   - the batch was not committed by this try
+OUTCOMES = ("written", "verified", "mismatch", "failed")
+
+_T = TypeVar("_T")
+
+
+def txn_app_id(uuid: str) -> str:
+    """Return the Delta transaction application id of a stream."""
+    return "fds:" + uuid
+
+
+def txn_version(epoch: int, batch_id: int) -> int:
+    """Return ``T(e, b) = e * 2^32 + b + 1``, rising with the batches of an epoch and with the epochs."""
+    return (epoch << 32) + batch_id + 1
+
+
+def fence_version(epoch: int) -> int:
+    """Return ``F(e) = e * 2^32``: above every transaction of the epochs before ``e``, below all of ``e``."""
+    return epoch << 32
+
+
+def _from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
+    raw: Dict[str, Any] = json.loads(text)
+    got = raw.pop("format", None)
+    if got != SPEC_FORMAT:
+        raise ValueError(
+            f"{what} has format {got!r}, this version of FDS reads {SPEC_FORMAT}: it was written by another version; "
+            "run the task with the version that planned the batch, or plan it again"
+        )
+    return cls(**raw)
+
+
+def _to_json(value: Any) -> bytes:
+    return json.dumps({"format": SPEC_FORMAT, **asdict(value)}, sort_keys=True, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """One planned batch, as the driver needs it.
+
+    ``start`` is exclusive, ``end`` inclusive; both are Delta streaming offset JSON (format 1). ``after`` is the end
+    of the last batch of the epoch that has a transaction in the sink, else the start of the epoch. ``num_rows`` is
+    the number of rows by the statistics of the log, deletion vectors subtracted, or ``None`` if a file has none.
+    """
+
+    stream: str
+    uuid: str
+    epoch: int
+    batch_id: int
+    start: str
+    end: str
+    after: str
+    first_version: int
+    last_version: int
+    manifest: str
+    manifest_digest: str
+    num_files: int
+    num_bytes: int
+    num_rows: Optional[int]
+    prev_txn_version: Optional[int]
+
+    @property
+    def txn_app_id(self) -> str:
+        """The transaction application id all batches of the stream share."""
+        return txn_app_id(self.uuid)
+
+    @property
+    def txn_version(self) -> int:
+        """The transaction version of this batch."""
+        return txn_version(self.epoch, self.batch_id)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What one Spark application has to do: batches in order, into one sink.
+
+    Attributes:
+        batches: The batches, in the order in which they must be committed.
+        sink: The sink as its own ``to_dict()`` (``sinks.py``).
+        sink_table_id: ``metaData.id`` the sink must have, ``None`` if no batch was ever committed to it.
+        sink_version: Version of the sink that holds the stream's last commit, ``None`` if there is none.
+        reports: URI of the folder into which the try reports go.
+        try_id: Name of this try, unique within the stream.
+        verify_only: Look every batch up in the sink and report; write nothing.
+        stop_after_ms: Do not start another batch after this time (milliseconds since the epoch), ``None``: no limit.
+    """
+
+    batches: Tuple[BatchSpec, ...]
+    sink: Dict[str, Any]
+    sink_table_id: Optional[str]
+    sink_version: Optional[int]
+    reports: str
+    try_id: str
+    verify_only: bool = False
+    stop_after_ms: Optional[int] = None
+
+    def to_json(self) -> bytes:
+        """Return the spec as JSON."""
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "JobSpec":
+        """Read a spec. Raises ``ValueError`` on another format."""
+        spec = _from_json(cls, text, "the job spec")
+        batches = tuple(BatchSpec(**b) if isinstance(b, dict) else b for b in spec.batches)
+        return cls(**{**spec.__dict__, "batches": batches})
+
+
+@dataclass(frozen=True)
+class TryReport:
+    """What one try says of one batch. It decides nothing: the ledger does.
+
+    Attributes:
+        outcome: One of :data:`OUTCOMES`.
+        sink_version: Version of the sink that holds the batch.
+        sink_table_id: ``metaData.id`` of the sink.
+        rows_written: ``numOutputRows`` of that commit.
+        error_class: Class of the exception, for ``failed``.
+        error_message: Its text, shortened.
+        retryable: Whether another try may succeed.
+        seconds: Wall-clock seconds by phase (``load``, ``write``, ``verify``).
+    """
+
+    uuid: str
+    epoch: int
+    batch_id: int
+    manifest_digest: str
+    try_id: str
+    outcome: str
+    sink_version: Optional[int] = None
+    sink_table_id: Optional[str] = None
+    rows_planned: Optional[int] = None
+    rows_written: Optional[int] = None
+    files_written: Optional[int] = None
+    bytes_written: Optional[int] = None
+    error_class: Optional[str] = None
+    error_message: Optional[str] = None
+    retryable: bool = True
+    seconds: Dict[str, float] = field(default_factory=dict)
+    settings: Dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the sink has the batch and the row count agrees."""
+        return self.outcome in ("written", "verified")
+
+    def to_json(self) -> bytes:
+        """Return the report as JSON."""
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "TryReport":
+        """Read a report. Raises ``ValueError`` on another format."""
+        return _from_json(cls, text, "the try report")
+
+
+def report_name(epoch: int, batch_id: int, try_id: str) -> str:
+    """Return the name of a try report below :attr:`JobSpec.reports`: ``<epoch>/<batch>/<try>.json``."""
+    return f"{epoch}/{batch_id}/{try_id}.json"
+
+
+def started_name(epoch: int, batch_id: int, try_id: str) -> str:
+    """Return the name of the marker that a try leaves before it touches the sink."""
+    return f"{epoch}/{batch_id}/{try_id}.started.json"
+
+
+def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str]) -> str:
+    """Return the ``userMetadata`` of the batch's commit in the sink, JSON on one line."""
+    return json.dumps(
+        {
+            "fds": SPEC_FORMAT,
+            "stream": batch.stream,
+            "uuid": batch.uuid,
+            "epoch": batch.epoch,
+            "batch_id": batch.batch_id,
+            "start": batch.start,
+            "end": batch.end,
+            "after": batch.after,
+            "digest": batch.manifest_digest,
+            "try": try_id,
+            "settings": settings,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+
+
+def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
+    """Return the ``userMetadata`` of a commit that FDS made, ``None`` for any other text."""
+    if not text or not text.startswith("{"):
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and value.get("fds") == SPEC_FORMAT else None
+
+
+__all__: List[str] = [
+    "OUTCOMES",
+    "SPEC_FORMAT",
+    "BatchSpec",
+    "JobSpec",
+    "TryReport",
+    "commit_metadata",
+    "fence_version",
+    "read_commit_metadata",
+    "report_name",
+    "started_name",
+    "txn_app_id",
+    "txn_version",
+]

@@ -1,0 +1,87 @@
+"""The checkpoint in a local file: for the command line, and for notebooks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from airflow_provider_fds.checkpoint.store import write_and_read_back
+from airflow_provider_fds.errors import AccessDeniedError, StorageError
+from airflow_provider_fds.ledger.position import Checkpoint
+
+
+class FileCheckpointStore:
+    """A file that holds one checkpoint as JSON; always a whole one, also after a crash.
+
+    Args:
+        path: The file. Its folder is made if it is not there.
+
+    Raises:
+        AccessDeniedError: The file may not be read or written.
+        StorageError: The file system failed.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path).absolute()
+
+    @property
+    def home(self) -> str:
+        """The file in words."""
+        return f"checkpoint file {self._path}"
+
+    def read(self) -> Checkpoint | None:
+        """Return the checkpoint, ``None`` if there is no file."""
+        text = self._get()
+        return None if text is None else Checkpoint.from_json(text, home=self.home)
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Replace the file in one step."""
+        write_and_read_back(
+            checkpoint,
+            home=self.home,
+            put=self._put,
+            get=self._get,
+            shadow="Another program writes this file; give each stream a file of its own",
+        )
+
+    def _get(self) -> str | None:
+        try:
+            return self._path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("read", error) from error
+
+    def _put(self, text: str) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("x", encoding="utf-8") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(self._path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._failed("written", error) from error
+        # without it a crash of the machine may take back the new name; some file systems cannot sync a folder
+        with suppress(OSError):
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _failed(self, doing: str, error: OSError) -> StorageError:
+        kind = AccessDeniedError if isinstance(error, PermissionError) else StorageError
+        return kind(
+            f"{self.home} cannot be {doing}: {error.strerror or error}. Give a path in a folder that this user may "
+            "write to; nothing is lost, the position is in the ledger too"
+        )
+
+
+__all__ = ["FileCheckpointStore"]

@@ -1,0 +1,142 @@
+"""The checkpoint in an Airflow Variable: visible in the UI, exportable, and kept when tasks are cleared."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, Final
+
+from airflow_provider_fds.checkpoint.store import write_and_read_back
+from airflow_provider_fds.errors import ConfigurationError, StorageError
+from airflow_provider_fds.ledger.layout import check_stream_name
+from airflow_provider_fds.ledger.position import Checkpoint
+
+#: Words in a key for which Airflow shows ``***`` instead of the value (``DEFAULT_SENSITIVE_FIELDS`` of its secrets
+#: masker, 3.1 to 3.3), where a shorter one does not cover a longer one. Before it looks, it lowers the key and makes
+#: ``_`` of every run of characters that are neither letters, digits nor ``_``.
+_MASKED: Final = (
+    "access_key",
+    "api_key",
+    "apikey",
+    "auth_header",
+    "authorization",
+    "bearer",
+    "connection_string",
+    "dsn",
+    "keyfile_dict",
+    "passphrase",
+    "passwd",
+    "password",
+    "private_key",
+    "proxies",
+    "proxy",
+    "secret",
+    "service_account",
+    "service_key",
+    "token",
+    "webhook_url",
+)
+_MASKED_PATTERN: Final = re.compile("|".join(word.replace("_", r"(?:_|\W+)") for word in _MASKED), re.IGNORECASE)
+
+_log: Final = logging.getLogger(__name__)
+
+
+def variable_key(stream: str) -> str:
+    """Return the key of a stream's Variable: ``fds.<name>``.
+
+    Airflow masks the value of a Variable whose key holds a word such as ``token``; the offset would show as ``***``.
+    A ``~`` after the first letter keeps such a word from being found, and cannot be part of another stream's name.
+
+    Example:
+        >>> variable_key("orders_to_bronze"), variable_key("auth_tokens")
+        ('fds.orders_to_bronze', 'fds.auth_t~okens')
+    """
+    check_stream_name(stream)
+    key = f"fds.{stream}"
+    while (match := _MASKED_PATTERN.search(key)) is not None:
+        key = f"{key[: match.start() + 1]}~{key[match.start() + 1 :]}"
+    return key
+
+
+class VariableCheckpointStore:
+    """An Airflow Variable that holds one checkpoint as JSON.
+
+    Reading works wherever Airflow finds Variables; writing only inside a running task. Airflow is imported when the
+    Variable is first used.
+
+    Args:
+        stream: Name of the stream.
+        key: Key of the Variable, if it is not :func:`variable_key` of the stream.
+    """
+
+    def __init__(self, stream: str, key: str | None = None) -> None:
+        self.key = variable_key(stream) if key is None else key
+        self._stream = stream
+
+    @property
+    def home(self) -> str:
+        """The Variable in words."""
+        return f"Airflow Variable {self.key!r}"
+
+    def read(self) -> Checkpoint | None:
+        """Return the checkpoint, ``None`` if there is no such Variable, or Airflow could not be asked.
+
+        Airflow does not tell the two apart; the ledger is found without a checkpoint too.
+        """
+        text = self._get()
+        return None if text is None else Checkpoint.from_json(text, home=self.home)
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Write the Variable and read it back.
+
+        Raises:
+            CheckpointError: The environment or a secrets backend hides the Variable.
+            ConfigurationError: Not inside a task of Airflow.
+            StorageError: Airflow refused it.
+        """
+        was_read = write_and_read_back(
+            checkpoint,
+            home=self.home,
+            put=self._put,
+            get=self._get,
+            shadow=(
+                f"A Variable of this key in the environment (AIRFLOW_VAR_{self.key.upper()}) or in a secrets backend "
+                f"is read before Airflow's own: remove it there, then run `fds recover {self._stream}`"
+            ),
+        )
+        if not was_read:
+            _log.warning(
+                "%s was written at entry %d but could not be read back; without it the next run finds the position in "
+                "the ledger",
+                self.home,
+                checkpoint.n,
+            )
+
+    def _get(self) -> str | None:
+        from airflow.sdk import Variable
+
+        try:
+            value: Any = Variable.get(self.key, default=None)
+        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+            raise StorageError(f"{self.home} could not be read: {error}. Try again when Airflow answers") from error
+        return None if value is None else str(value)
+
+    def _put(self, text: str) -> None:
+        from airflow.sdk import Variable
+
+        try:
+            Variable.set(self.key, text, description=f"Position of the FDS stream {self._stream}, written by FDS alone")
+        except ImportError as error:
+            raise ConfigurationError(
+                f"{self.home} cannot be written here: Airflow lets only a running task write Variables, and this "
+                f"process is none ({error}). Run it as a task (or with `dag.test()`), or keep the checkpoint in a file "
+                "(`fds … --checkpoint FILE`, `FileCheckpointStore`)"
+            ) from error
+        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+            raise StorageError(
+                f"{self.home} could not be written: {error}. The commit itself is in the ledger; a retry writes the "
+                "Variable again"
+            ) from error
+
+
+__all__ = ["VariableCheckpointStore", "variable_key"]

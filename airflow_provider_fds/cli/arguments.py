@@ -1,0 +1,174 @@
+"""Arguments that several commands share, and what is made of them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.value import DeltaStream
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.stream.connect import Surroundings
+
+#: The deployment under which the command line works unless told otherwise.
+CLI_DEPLOYMENT = "cli"
+
+
+def add_stream(parser: argparse.ArgumentParser) -> None:
+    """Add table, stream name and source options."""
+    parser.add_argument("table", metavar="TABLE", help="URI or path of the source table")
+    parser.add_argument("--stream", metavar="NAME", default="cli", help="name of the position (default: %(default)s)")
+    parser.add_argument(
+        "--option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a source option, such as starting_version=0; may be repeated",
+    )
+
+
+def add_storage(parser: argparse.ArgumentParser, *, staging_required: bool) -> None:
+    """Add staging, deployment and storage options."""
+    parser.add_argument(
+        "--staging", metavar="URI", required=staging_required, help="folder of ledger and manifests, URI or path"
+    )
+    parser.add_argument(
+        "--deployment",
+        default=os.environ.get("AIRFLOW__FDS__DEPLOYMENT", CLI_DEPLOYMENT),
+        help="Airflow installation the stream belongs to (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="an option of the object store, such as region=eu-west-1; secrets are better left to the environment",
+    )
+
+
+def stream_of(arguments: argparse.Namespace) -> DeltaStream:
+    """Return the stream the arguments describe.
+
+    Raises:
+        ConfigurationError: With all problems at once.
+    """
+    checkpoint = getattr(arguments, "checkpoint", None)
+    return DeltaStream(
+        arguments.stream,
+        table=arguments.table,
+        staging=arguments.staging,
+        checkpoint=f"file:{checkpoint}" if checkpoint else "variable",
+        options=pairs(arguments.option, "--option"),
+    )
+
+
+def pairs(texts: list[str], flag: str) -> dict[str, Any]:
+    """Return ``KEY=VALUE`` arguments as a mapping."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise ConfigurationError(f"{flag} takes KEY=VALUE, got {text!r}")
+        found[key] = value
+    return found
+
+
+def surroundings_of(arguments: argparse.Namespace, *, owner: Owner) -> Surroundings:
+    """Return what a stream needs of the world when a person runs it."""
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.ledger.entries import Actor
+    from airflow_provider_fds.stream.connect import Surroundings
+
+    checkpoint = getattr(arguments, "checkpoint", None)
+    options = pairs(arguments.storage_option, "--storage-option")
+    return Surroundings(
+        staging_uri=arguments.staging,
+        deployment=arguments.deployment,
+        actor=Actor(deployment=arguments.deployment, user=getpass.getuser(), host=socket.gethostname()),
+        owner=owner,
+        table_options=options,
+        staging_options=options,
+        checkpoints=FileCheckpointStore(Path(checkpoint)) if checkpoint else None,
+        owner_is_running=owner_is_running,
+    )
+
+
+def plan_owner(deployment: str) -> Owner:
+    """Return the owner of what ``fds plan`` plans: nobody who runs, so that any run may take it over."""
+    from airflow_provider_fds.ledger.entries import Owner
+
+    return Owner(kind="cli", deployment=deployment, run_id="plan")
+
+
+def process_owner(deployment: str) -> Owner:
+    """Return this process as an owner: ``<host>:<process id>:<start of the process>``."""
+    from airflow_provider_fds.ledger.entries import Owner
+
+    process_id = os.getpid()
+    run_id = f"{socket.gethostname()}:{process_id}:{_started(process_id) or 0}"
+    return Owner(kind="cli", deployment=deployment, run_id=run_id)
+
+
+def owner_is_running(owner: Owner) -> bool:
+    """Say whether the owner of planned batches still runs, as far as this machine can know.
+
+    A process of this machine is looked up. What cannot be looked up from here, an Airflow task or a process of
+    another machine, counts as running.
+    """
+    if owner.kind == "cli" and owner.run_id == "plan":
+        return False
+    host, _, rest = (owner.run_id or "").partition(":")
+    process_id, _, started = rest.partition(":")
+    if owner.kind != "cli" or host != socket.gethostname() or not process_id.isdecimal():
+        return True
+    return _started(int(process_id)) == (int(started) if started.isdecimal() else None)
+
+
+def _started(process_id: int) -> int | None:
+    """Return when a process started (clock ticks since boot, 0 where that is not known), ``None`` if it is gone."""
+    try:
+        text = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None if Path("/proc/self/stat").exists() else _answers(process_id)
+    except OSError:
+        return 0
+    state, *fields = text.rpartition(")")[2].split()
+    return None if state == "Z" else int(fields[18])
+
+
+def _answers(process_id: int) -> int | None:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return 0
+    return 0
+
+
+def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
+    """Return the ledger of the stream that the arguments name, read to its head, and who is asking.
+
+    Raises:
+        ConfigurationError: There is no such stream.
+    """
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.ledger.entries import Actor
+    from airflow_provider_fds.ledger.log import Ledger
+
+    options = pairs(arguments.storage_option, "--storage-option")
+    ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
+    if ledger.find().phase == "empty":
+        raise ConfigurationError(
+            f"there is no stream {arguments.stream!r} in {arguments.staging}. Check the name and the staging folder"
+        )
+    actor = Actor(deployment=ledger.state.deployment, user=getpass.getuser(), host=socket.gethostname())
+    return ledger, actor

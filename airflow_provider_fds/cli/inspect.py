@@ -1,0 +1,91 @@
+"""``fds status``, ``show``, ``history``, ``latest``: looks that write nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.ledger.entries import Entry
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``status``, ``show``, ``history`` and ``latest``."""
+    for name, text, function in (
+        ("status", "where a stream stands", status),
+        ("show", "the whole state of a stream, with its planned batches, as JSON", show),
+        ("history", "what was decided about a stream, entry by entry", history),
+    ):
+        parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+        common.add_storage(parser, staging_required=True)
+        if name != "show":
+            parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+        parser.set_defaults(command=function)
+    parser = commands.add_parser(
+        "latest", help="the newest version of a table", description="Print the newest version."
+    )
+    parser.add_argument("table", metavar="TABLE", help="URI or path of a Delta table")
+    parser.add_argument("--storage-option", metavar="KEY=VALUE", action="append", default=[])
+    parser.set_defaults(command=latest)
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Perform ``fds status``."""
+    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.value import DeltaStream
+
+    ledger, _ = common.ledger_of(arguments)
+    arguments.deployment = ledger.state.deployment  # whoever owns it may be looked at
+    stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
+    around = common.surroundings_of(arguments, owner=common.plan_owner(ledger.state.deployment))
+    found = StreamSession(stream, around).status().to_dict()
+    if arguments.output == "json":
+        print(json.dumps(found))
+        return EXIT_OK
+    for key, value in found.items():
+        if value not in (None, {}):
+            print(f"{key:16} {value if not isinstance(value, dict) else json.dumps(value)}")
+    return EXIT_OK
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Perform ``fds show``."""
+    import msgspec
+
+    print(json.dumps(msgspec.to_builtins(common.ledger_of(arguments)[0].state), indent=2))
+    return EXIT_OK
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """Perform ``fds history``."""
+    ledger, _ = common.ledger_of(arguments)
+    for entry in ledger.entries():
+        print(entry.to_json().decode().strip() if arguments.output == "json" else _line(entry))
+    return EXIT_OK
+
+
+def latest(arguments: argparse.Namespace) -> int:
+    """Perform ``fds latest``."""
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.open import open_storage
+
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    print(DeltaLog(open_storage(arguments.table, options)).latest())
+    return EXIT_OK
+
+
+def _line(entry: Entry) -> str:
+    action: dict[str, Any] = json.loads(entry.to_json())["action"]
+    kind = action.pop("kind")
+    shown = ("epoch", "batch_id", "rows", "sink_version", "start", "end", "target", "why", "reason")
+    facts = [f"{key}={action[key]}" for key in shown if action.get(key) is not None]
+    if "batches" in action:
+        ids = [batch["batch_id"] for batch in action["batches"]]
+        facts.append(f"batches={ids[0]}..{ids[-1]}")
+    return f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.words()}]"

@@ -1,0 +1,191 @@
+"""``fds plan``: what the next batches of a table are; with staging, also written down."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
+    from airflow_provider_fds.source.options import SourceOptions
+    from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
+    from airflow_provider_fds.source.start import SnapshotStart
+
+#: Without a limit, ``fds plan`` plans all there is.
+_NO_LIMIT = 2**31
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``plan``."""
+    parser = commands.add_parser(
+        "plan",
+        help="print the next batches of a table; with --staging also write their plans and manifests",
+        description="Plan the next batches of a table and print one line, or one JSON object, for each. Nothing is "
+        "committed: the same call prints the same uncommitted batches again.",
+    )
+    common.add_stream(parser)
+    common.add_storage(parser, staging_required=False)
+    parser.add_argument("--dry-run", action="store_true", help="only read and print; no staging is needed")
+    parser.add_argument(
+        "--from",
+        dest="offset",
+        metavar="OFFSET_JSON",
+        help="plan from this offset (exclusive); a stream that exists must have started there",
+    )
+    parser.add_argument("--max-batches", type=int, metavar="N", help="plan N batches at most")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.set_defaults(command=plan)
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Perform ``fds plan``."""
+    from airflow_provider_fds.cli.main import end_of
+
+    if arguments.max_batches is not None and arguments.max_batches < 1:
+        raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
+    if arguments.dry_run and arguments.staging:
+        raise ConfigurationError("--dry-run writes nothing, so it takes no --staging: leave one of the two out")
+    if not arguments.dry_run and not arguments.staging:
+        raise ConfigurationError("fds plan needs --staging DIR to write plans and manifests, or --dry-run to only look")
+    shown = 0
+    outcome: tuple[FdsError | None, bool] = (None, False)
+    rows = _dry(arguments) if arguments.dry_run else _written(arguments)
+    for row in rows:
+        if isinstance(row, tuple):
+            outcome = row
+            break
+        shown += 1
+        print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
+    error, is_more = outcome
+    if arguments.output == "json":
+        print(json.dumps(end_of(error, is_more=is_more)))
+    elif error is None:
+        print("more versions are waiting" if is_more else "up to date" if shown else "nothing new")
+    else:
+        print(f"stopped: {error}")
+    return EXIT_OK if error is None else error.exit_code
+
+
+def _written(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+    from airflow_provider_fds.stream.session import StreamSession
+
+    around = common.surroundings_of(arguments, owner=common.plan_owner(arguments.deployment))
+    start = Offset.from_json(arguments.offset) if arguments.offset else None
+    session = StreamSession(common.stream_of(arguments), around)
+    work = session.begin(None, max_batches=arguments.max_batches or _NO_LIMIT, take_over=False, start=start)
+    for batch in work.batches[: arguments.max_batches]:
+        yield _of_ledger(batch, session.connected.staging_location(session.connected.folder.below(batch.manifest)))
+    is_cut = arguments.max_batches is not None and len(work.batches) > arguments.max_batches
+    yield (work.warning, work.is_more or is_cut)
+
+
+def _dry(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.source.plan import BatchPlanner
+    from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+
+    stream = common.stream_of(arguments)
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    log = DeltaLog(open_storage(stream.table, options))
+    start = Offset.from_json(arguments.offset) if arguments.offset else resolve_start(log, stream.options)
+    if start is None:
+        yield (None, False)
+        return
+    newest = log.latest()
+    if isinstance(start, Offset) and not start.is_initial_snapshot:
+        start.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
+        log.verify_position(start.version)
+    if isinstance(start, SnapshotStart) or start.is_initial_snapshot:
+        planned = _with_frozen(log, start, stream.options, newest)
+    else:
+        planner = BatchPlanner(log, start, None, stream.options, newest)
+        planned = _numbered(planner)
+    for shown, row in enumerate(planned):
+        if arguments.max_batches is not None and shown == arguments.max_batches and not isinstance(row, tuple):
+            yield (None, True)
+            return
+        yield row
+
+
+def _with_frozen(
+    log: DeltaLog, start: Offset | SnapshotStart, options: SourceOptions, newest: int
+) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+    """Plan from an initial snapshot that is frozen in a temporary folder, which goes away again."""
+    import tempfile
+
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.snapshot import freeze_snapshot
+    from airflow_provider_fds.source.plan import BatchPlanner
+
+    position = start if isinstance(start, Offset) else start.offset
+    with tempfile.TemporaryDirectory(prefix="fds-dry-run-") as folder:
+        staging = open_storage(folder)
+        frozen = freeze_snapshot(log, position.version, staging, "snapshot")
+        yield from _numbered(
+            BatchPlanner(log, position, None, options, newest, snapshot=frozen, snapshot_storage=staging)
+        )
+
+
+def _numbered(planner: BatchPlanner) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+    batch_id = 0
+    for batch in planner:
+        if batch.files:
+            yield _of_source(batch, batch_id)
+            batch_id += 1
+    yield (planner.outcome.error if planner.outcome is not None else None, False)
+
+
+def _of_source(batch: SourceBatch, batch_id: int) -> dict[str, Any]:
+    return {
+        "batch_id": batch_id,
+        "start": json.loads(batch.start.to_json()),
+        "end": json.loads(batch.end.to_json()),
+        "first_version": batch.first_version,
+        "last_version": batch.last_version,
+        "num_files": batch.num_files,
+        "num_bytes": batch.num_bytes,
+        "num_rows": batch.num_rows,
+        "manifest": None,
+        "skipped": _skipped(batch.skipped),
+    }
+
+
+def _of_ledger(batch: PlannedBatch, manifest: str) -> dict[str, Any]:
+    return {
+        "batch_id": batch.batch_id,
+        "start": json.loads(batch.start),
+        "end": json.loads(batch.end),
+        "first_version": batch.first_version,
+        "last_version": batch.last_version,
+        "num_files": batch.num_files,
+        "num_bytes": batch.num_bytes,
+        "num_rows": batch.num_rows,
+        "manifest": manifest,
+        "skipped": _skipped(batch.skipped),
+    }
+
+
+def _skipped(commits: Iterable[SkippedCommit | Skipped]) -> list[dict[str, Any]]:
+    return [{"version": c.version, "operation": c.operation, "reason": c.reason} for c in commits]
+
+
+def _line(row: dict[str, Any]) -> str:
+    versions = (
+        f"version {row['first_version']}"
+        if row["first_version"] == row["last_version"]
+        else f"versions {row['first_version']} to {row['last_version']}"
+    )
+    rows = "rows unknown" if row["num_rows"] is None else f"{row['num_rows']:,} rows"
+    skipped = f", {len(row['skipped'])} commits skipped" if row["skipped"] else ""
+    return (
+        f"batch {row['batch_id']}: {versions}, {row['num_files']:,} files, {row['num_bytes']:,} bytes, {rows}{skipped}"
+    )

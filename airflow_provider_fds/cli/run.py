@@ -1,0 +1,100 @@
+"""``fds run``: plan, load with a local Spark, commit, until the sink is up to date."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.errors import FdsError
+
+logger = logging.getLogger(__name__)
+
+_NO_LIMIT = 2**31
+
+#: So many batches are planned before a Spark application starts for them.
+_BATCHES_PER_APPLICATION = 200
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``run``."""
+    parser = commands.add_parser(
+        "run",
+        help="load a table into a sink with a local Spark, until up to date",
+        description="Plan the next batches, load them into the sink with spark-submit on this machine, and commit "
+        "them, until the newest version of the table. Killed at any moment and called again, it goes on where it was: "
+        "no row is lost and none is loaded twice.",
+    )
+    common.add_stream(parser)
+    common.add_storage(parser, staging_required=True)
+    parser.add_argument("--sink", required=True, metavar="URI", help="Delta table to append to; created if missing")
+    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="file that holds the committed offset")
+    parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
+    parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark")
+    parser.add_argument("--provenance", action="store_true", help="write _source_version and _source_timestamp too")
+    parser.add_argument("--partition-by", metavar="COLUMN", action="append", default=[], help="for a sink it creates")
+    parser.add_argument("--max-batches", type=int, metavar="N", help="load N batches at most")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Perform ``fds run``."""
+    from airflow_provider_fds.cli.main import end_of
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.spark.launch import java_problem, run_locally
+    from airflow_provider_fds.stream.session import StreamSession
+
+    if arguments.max_batches is not None and arguments.max_batches < 1:
+        raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
+    if (problem := java_problem()) is not None:
+        raise ConfigurationError(problem)
+    conf = common.pairs(arguments.conf, "--conf")
+    sink = DeltaTableSink(arguments.sink, partition_by=tuple(arguments.partition_by), provenance=arguments.provenance)
+    owner = common.process_owner(arguments.deployment)
+    session = StreamSession(common.stream_of(arguments), common.surroundings_of(arguments, owner=owner))
+    left = arguments.max_batches or _NO_LIMIT
+    error: FdsError | None = None
+    is_more = False
+    while left > 0 and error is None:
+        work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
+        if work.status != "work":
+            is_more = False
+            break
+        run_locally(session.job(work, sink), master=arguments.master, conf=conf, on_line=_log_line)
+        collected = session.collect(work)
+        for report in collected.reports:
+            if report.is_done:
+                _show(report, arguments.output)
+        if collected.failure is not None:
+            raise collected.failure
+        left -= len(collected.committed)
+        error, is_more = work.warning, work.is_more
+    if arguments.output == "json":
+        print(json.dumps(end_of(error, is_more=is_more)))
+    elif error is not None:
+        print(f"fds: stopped: {error}", file=sys.stderr)
+    else:
+        result = session.result()
+        print("nothing new" if result is None else f"{result.rows} rows in {result.batches} batches", flush=True)
+    return EXIT_OK if error is None else error.exit_code
+
+
+def _show(report: TryReport, output: str) -> None:
+    if output == "json":
+        facts = {"batch_id": report.batch_id, "rows": report.rows_written, "sink_version": report.sink_version}
+        print(json.dumps(facts), flush=True)
+    else:
+        print(f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}", flush=True)
+
+
+def _log_line(line: str) -> None:
+    logger.info("%s", line)

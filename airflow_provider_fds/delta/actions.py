@@ -1,0 +1,185 @@
+"""The actions of the Delta transaction log as values (Delta protocol, "Actions").
+
+Unknown actions and unknown fields are ignored, as the protocol asks of readers. Every optional field has a
+default; ``null`` counts as absent. Attribute names are Delta's own, so that a line of the log reads as its value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+
+class _Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Base of all actions: immutable, decoded without validation beyond the types."""
+
+
+class DeletionVector(_Struct, frozen=True):
+    """Which rows of a file are deleted (protocol, "Deletion Vectors")."""
+
+    storageType: str  # noqa: N815
+    pathOrInlineDv: str  # noqa: N815
+    sizeInBytes: int = 0  # noqa: N815
+    cardinality: int = 0
+    offset: int | None = None
+
+    @property
+    def unique_id(self) -> str:
+        """The protocol's ``uniqueId``: storage type, path and, if any, ``@offset``."""
+        tail = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storageType}{self.pathOrInlineDv}{tail}"
+
+
+class Add(_Struct, frozen=True):
+    """A data file that became part of the table. ``path`` is as logged: a URI, relative or absolute, encoded."""
+
+    path: str
+    size: int = 0
+    partitionValues: dict[str, str | None] | None = None  # noqa: N815
+    modificationTime: int = 0  # noqa: N815
+    dataChange: bool | None = True  # noqa: N815
+    stats: str | None = None
+    deletionVector: DeletionVector | None = None  # noqa: N815
+    baseRowId: int | None = None  # noqa: N815
+    defaultRowCommitVersion: int | None = None  # noqa: N815
+
+    @property
+    def changes_data(self) -> bool:
+        """``dataChange``, absent meaning true."""
+        return self.dataChange is not False
+
+    @property
+    def file_key(self) -> tuple[str, str | None]:
+        """Identity of a logical file: path and deletion vector id (protocol, "Action Reconciliation")."""
+        return (self.path, self.deletionVector.unique_id if self.deletionVector is not None else None)
+
+
+class Remove(_Struct, frozen=True):
+    """A data file that left the table."""
+
+    path: str
+    dataChange: bool | None = True  # noqa: N815
+    deletionTimestamp: int | None = None  # noqa: N815
+    size: int | None = None
+    partitionValues: dict[str, str | None] | None = None  # noqa: N815
+    deletionVector: DeletionVector | None = None  # noqa: N815
+
+    @property
+    def changes_data(self) -> bool:
+        """``dataChange``, absent meaning true."""
+        return self.dataChange is not False
+
+    @property
+    def file_key(self) -> tuple[str, str | None]:
+        """Identity of a logical file: path and deletion vector id."""
+        return (self.path, self.deletionVector.unique_id if self.deletionVector is not None else None)
+
+
+class Cdc(_Struct, frozen=True):
+    """A change data file."""
+
+    path: str
+    size: int = 0
+    partitionValues: dict[str, str | None] | None = None  # noqa: N815
+
+
+class Metadata(_Struct, frozen=True):
+    """``metaData``: id, schema, partition columns and configuration of the table from this version on."""
+
+    id: str
+    schemaString: str = ""  # noqa: N815
+    partitionColumns: tuple[str, ...] = ()  # noqa: N815
+    configuration: dict[str, str] | None = None
+    name: str | None = None
+    description: str | None = None
+    createdTime: int | None = None  # noqa: N815
+
+    def property(self, key: str) -> str | None:
+        """Return the table property ``key``, or ``None``."""
+        return (self.configuration or {}).get(key)
+
+
+class Protocol(_Struct, frozen=True):
+    """Which readers and writers may touch the table from this version on."""
+
+    minReaderVersion: int = 1  # noqa: N815
+    minWriterVersion: int = 1  # noqa: N815
+    readerFeatures: tuple[str, ...] | None = None  # noqa: N815
+    writerFeatures: tuple[str, ...] | None = None  # noqa: N815
+
+
+class CommitInfo(_Struct, frozen=True):
+    """Provenance of a commit; nothing in it is required, nothing but the in-commit timestamp is semantic."""
+
+    timestamp: int | None = None
+    inCommitTimestamp: int | None = None  # noqa: N815
+    operation: str | None = None
+    operationParameters: dict[str, object] | None = None  # noqa: N815
+    operationMetrics: dict[str, object] | None = None  # noqa: N815
+    userMetadata: str | None = None  # noqa: N815
+    engineInfo: str | None = None  # noqa: N815
+    txnId: str | None = None  # noqa: N815
+    isBlindAppend: bool | None = None  # noqa: N815
+
+
+class Txn(_Struct, frozen=True):
+    """The newest transaction of an application (protocol, "Transaction Identifiers")."""
+
+    appId: str  # noqa: N815
+    version: int
+    lastUpdated: int | None = None  # noqa: N815
+
+
+class Sidecar(_Struct, frozen=True):
+    """A sidecar file of a v2 checkpoint; ``path`` is relative to ``_delta_log/_sidecars``."""
+
+    path: str
+    sizeInBytes: int = 0  # noqa: N815
+    modificationTime: int = 0  # noqa: N815
+
+
+class Action(_Struct, frozen=True):
+    """One line of a commit: at most one field is set; a line with an unknown action has none."""
+
+    add: Add | None = None
+    remove: Remove | None = None
+    cdc: Cdc | None = None
+    metaData: Metadata | None = None  # noqa: N815
+    protocol: Protocol | None = None
+    commitInfo: CommitInfo | None = None  # noqa: N815
+    txn: Txn | None = None
+    sidecar: Sidecar | None = None
+
+
+#: Decodes one line of a commit, or with ``decode_lines`` a whole one. Strict: see :func:`decode_actions`.
+ACTION_DECODER: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
+
+_LOOSE_DECODER: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
+
+#: Maps whose values may be null by right: ``null`` is a partition value.
+_MAPS_WITH_NULLS: Final = frozenset({"partitionValues", "operationParameters", "operationMetrics"})
+
+
+def decode_actions(lines: bytes) -> list[Action]:
+    """Decode whole lines of a log file, one action each, in their order; blank lines do not count.
+
+    A field that is ``null`` counts as absent even where its type has no ``null``. Some writers log such fields; the
+    common case does not pay for them.
+
+    Raises:
+        msgspec.DecodeError: The text is not JSON, is cut off, or an action lacks a field that it must have.
+    """
+    try:
+        return ACTION_DECODER.decode_lines(lines)
+    except msgspec.ValidationError:
+        loose = _LOOSE_DECODER.decode_lines(lines)
+        return [msgspec.convert(_without_nulls(line), Action) for line in loose]
+
+
+def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_nulls(inner) if isinstance(inner, dict) and key not in _MAPS_WITH_NULLS else inner
+        for key, inner in value.items()
+        if inner is not None
+    }

@@ -1,0 +1,166 @@
+"""One file of a checkpoint, Parquet or JSON, read by column and in small batches.
+
+Parquet is read through a seekable file of the storage, so it works the same on a disk and in an object store:
+column chunks are fetched in pieces of a megabyte, row groups without the action asked for are not fetched at all.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from airflow_provider_fds.delta.actions import Action, decode_actions
+from airflow_provider_fds.delta.add_rows import parquet_columns, rows_from_adds, rows_from_struct
+from airflow_provider_fds.delta.names import LOG_FOLDER
+from airflow_provider_fds.errors import FdsError, LogTruncatedError, TornFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from airflow_provider_fds.delta.log import DeltaLog
+
+_BUFFER_BYTES: Final = 1 << 20
+
+#: Rows are read in batches of about this size; statistics make a row of ``add`` a kilobyte, or a hundred of them.
+_BATCH_BYTES: Final = 4 << 20
+_BATCH_ROWS: Final = 16_384
+
+_ActionName = Literal["protocol", "metaData", "txn", "sidecar"]
+
+#: Per action: the columns to read, the first of which is never null where the action is set.
+_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
+    "metaData": (
+        *("id", "schemaString", "partitionColumns", "configuration"),
+        *("name", "description", "createdTime"),
+    ),
+    "txn": ("appId", "version", "lastUpdated"),
+    "sidecar": ("path", "sizeInBytes", "modificationTime"),
+}
+
+
+def small_actions(log: DeltaLog, key: str, version: int, names: Sequence[_ActionName]) -> Iterator[Action]:
+    """Yield the actions called ``names`` of the checkpoint file ``key``, one field set in each."""
+    if key.endswith(".json"):
+        yield from (action for action in _json_actions(log, key, version) if any(getattr(action, n) for n in names))
+        return
+    with _open_parquet(log, key, version) as file:
+        for name in names:
+            yield from _parquet_actions(file, name)
+
+
+def add_rows(log: DeltaLog, key: str, version: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the ``add`` actions of a top-level or sidecar file as rows of :mod:`.add_rows`."""
+    if key.endswith(".json"):
+        adds = [action.add for action in _json_actions(log, key, version) if action.add is not None]
+        if adds:
+            yield rows_from_adds(adds, columns)
+        return
+    with _open_parquet(log, key, version) as file:
+        schema = file.schema_arrow
+        if (at := schema.get_field_index("add")) < 0:
+            return
+        for struct in _structs(file, "add", parquet_columns(schema.field(at).type, columns), marker="path"):
+            yield rows_from_struct(struct, columns)
+
+
+def sidecar_keys(log: DeltaLog, key: str, version: int) -> tuple[str, ...]:
+    """Return the keys of the sidecars that a top-level file names, empty if it is not v2.
+
+    The protocol lets a path be a name or a full URI, but the file always lies in the table's own ``_sidecars``.
+    """
+    found = [action.sidecar for action in small_actions(log, key, version, ("sidecar",))]
+    names = [unquote(sidecar.path.rpartition("/")[2]) for sidecar in found if sidecar is not None]
+    return tuple(f"{LOG_FOLDER}/_sidecars/{name}" for name in names)
+
+
+def _json_actions(log: DeltaLog, key: str, version: int) -> list[Action]:
+    try:
+        data, _ = log.storage.get(key)
+        return decode_actions(data)
+    except FileNotFoundError as error:
+        raise _vanished(log, key, version) from error
+    except msgspec.DecodeError as error:
+        raise _torn(log, key, version, error) from error
+
+
+def _parquet_actions(file: pq.ParquetFile, name: _ActionName) -> Iterator[Action]:
+    at = file.schema_arrow.get_field_index(name)
+    if at < 0:
+        return
+    present = {field.name for field in file.schema_arrow.field(at).type}
+    marker, *_ = wanted = _COLUMNS[name]
+    for struct in _structs(file, name, [f"{name}.{column}" for column in wanted if column in present], marker=marker):
+        for value in struct.drop_null().to_pylist():
+            if value[marker] is not None:
+                yield msgspec.convert({name: _without_nulls(value)}, Action)
+
+
+def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
+    plain = {name: field for name, field in value.items() if field is not None}
+    if "configuration" in plain:
+        # Arrow hands out a map as a list of pairs
+        plain["configuration"] = {key: text for key, text in plain["configuration"] if text is not None}
+    return plain
+
+
+def _structs(file: pq.ParquetFile, name: str, columns: list[str], *, marker: str) -> Iterator[pa.StructArray]:
+    meta = file.metadata
+    leaves = [file.schema.column(i).path for i in range(meta.num_columns)]
+    read = [i for i, leaf in enumerate(leaves) if any(leaf == c or leaf.startswith(f"{c}.") for c in columns)]
+    at = leaves.index(f"{name}.{marker}")
+    for index in range(meta.num_row_groups):
+        group = meta.row_group(index)
+        statistics = group.column(at).statistics
+        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+        if not group.num_rows or nulls == group.num_rows:
+            continue
+        row_bytes = sum(group.column(i).total_uncompressed_size for i in read) // group.num_rows + 1
+        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
+        for batch in file.iter_batches(rows, row_groups=[index], columns=columns, use_threads=False):
+            yield batch.column(name)
+
+
+@contextmanager
+def _open_parquet(log: DeltaLog, key: str, version: int) -> Iterator[pq.ParquetFile]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with (
+            log.storage.open(key) as source,
+            pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file,
+        ):
+            yield file
+    except FileNotFoundError as error:
+        raise _vanished(log, key, version) from error
+    except FdsError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, msgspec.DecodeError) as error:
+        # what Arrow finds wrong with a Parquet file comes as any of the first three
+        raise _torn(log, key, version, error) from error
+
+
+def _vanished(log: DeltaLog, key: str, version: int) -> LogTruncatedError:
+    return LogTruncatedError(
+        f"{log.table_uri}: {key} of the checkpoint of version {version} is not there (any more), and without it the "
+        "table's state at that version cannot be read: log cleanup or VACUUM removed it; read a newer version",
+        table=log.table_uri,
+        version=version,
+    )
+
+
+def _torn(log: DeltaLog, key: str, version: int, error: Exception) -> TornFileError:
+    return TornFileError(
+        f"{log.table_uri}: {key} of the checkpoint of version {version} is not readable ({error}): still being "
+        "written, or damaged; try again, and if it stays, delete that file when the commits since the checkpoint "
+        "before it are all there",
+        table=log.table_uri,
+        version=version,
+    )

@@ -1,0 +1,242 @@
+"""One commit: its actions, and whether the file is whole (Delta protocol, "Delta Log Entries")."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Final, overload
+
+import msgspec
+
+from airflow_provider_fds.delta.actions import Action, CommitInfo, decode_actions
+from airflow_provider_fds.delta.listing import missing
+from airflow_provider_fds.delta.names import LOG_FOLDER, commit_name
+from airflow_provider_fds.errors import TornFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+
+#: A commit above this size is streamed, never held: 377 MB of JSON would be 800 MB of objects.
+STREAMED_ABOVE_BYTES: Final = 16 << 20
+
+_CHUNK_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of the table.
+
+    Attributes:
+        version: Its version.
+        actions: Its actions in line order, which has no meaning beyond numbering them. Can be iterated again and
+            again; that of a commit above 16 MiB reads storage every time and holds a few MiB.
+        size_bytes: Size of the commit file.
+        modified_ms: Modification time of the commit file, milliseconds since the epoch. Not the commit's time:
+            see :class:`~airflow_provider_fds.delta.timestamps.CommitTimestamps`.
+        content: Returns the bytes of the commit file, in pieces.
+    """
+
+    version: int
+    actions: Sequence[Action]
+    size_bytes: int
+    modified_ms: int
+    content: Callable[[], Iterable[bytes]] = field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex SHA-256 of the commit file, computed when it is first asked for."""
+        digest = hashlib.sha256()
+        for chunk in self.content():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    @property
+    def info(self) -> CommitInfo | None:
+        """The ``commitInfo`` of the commit, ``None`` if it has none."""
+        return next((action.commitInfo for action in self.actions if action.commitInfo is not None), None)
+
+
+def commit_of(storage: Storage, version: int, data: bytes, meta: ObjectMeta, *, check_rows: bool) -> Commit:
+    """Decode a commit file that was read whole.
+
+    Args:
+        storage: Where it was read, for messages.
+        version: Its version.
+        data: Its content.
+        meta: What storage said of it when it was listed.
+        check_rows: Also compare the rows it lists with the rows its ``commitInfo`` says were written; for file
+            systems, where a file may be seen before all of it is written.
+
+    Raises:
+        TornFileError: The file is empty, cut off, or not the commit that was listed.
+    """
+    if len(data) != meta.size_bytes:
+        raise _torn(storage, version, f"has {len(data)} bytes, {meta.size_bytes} were listed")
+    actions = _decode(storage, version, data)
+    if not actions:
+        raise _torn(storage, version, "is empty")
+    if check_rows:
+        rows = _AppendedRows()
+        rows.see(actions)
+        rows.check(storage, version)
+    return Commit(version, actions, meta.size_bytes, meta.modified_ms, lambda: (data,))
+
+
+def streamed_commit(storage: Storage, version: int, meta: ObjectMeta, *, check_rows: bool) -> Commit:
+    """Return a commit whose actions stream from storage. Errors of its content come while it is iterated."""
+    return Commit(
+        version,
+        StreamedActions(storage, version, meta, check_rows=check_rows),
+        meta.size_bytes,
+        meta.modified_ms,
+        lambda: storage.stream(meta.key),
+    )
+
+
+class StreamedActions(Sequence[Action]):
+    """The actions of a huge commit: iterating reads and decodes its file in pieces; ``len`` counts by iterating."""
+
+    def __init__(self, storage: Storage, version: int, meta: ObjectMeta, *, check_rows: bool) -> None:
+        self._storage = storage
+        self._version = version
+        self._meta = meta
+        self._check_rows = check_rows
+        self._length: int | None = None
+
+    def __iter__(self) -> Iterator[Action]:
+        rows = _AppendedRows()
+        rest = b""
+        size_bytes = 0
+        for chunk in self._chunks():
+            size_bytes += len(chunk)
+            end = chunk.rfind(b"\n")
+            if end < 0:
+                rest += chunk
+                continue
+            actions = _decode(self._storage, self._version, rest + chunk[:end])
+            rest = chunk[end + 1 :]
+            rows.see(actions)
+            yield from actions
+        actions = _decode(self._storage, self._version, rest)
+        rows.see(actions)
+        yield from actions
+        if size_bytes != self._meta.size_bytes:
+            raise _torn(
+                self._storage, self._version, f"has {size_bytes} bytes, {self._meta.size_bytes} were listed before"
+            )
+        if self._check_rows:
+            rows.check(self._storage, self._version)
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            yield from self._storage.stream(self._meta.key, _CHUNK_BYTES)
+        except FileNotFoundError:
+            raise missing(self._storage, self._version) from None
+
+    def __len__(self) -> int:
+        if self._length is None:
+            self._length = sum(1 for _ in self)
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Action: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Action]: ...
+    def __getitem__(self, index: int | slice) -> Action | list[Action]:
+        if isinstance(index, slice):
+            return list(islice(self, *index.indices(len(self))))
+        wanted = index if index >= 0 else len(self) + index
+        found = next(islice(self, wanted, None), None) if wanted >= 0 else None
+        if found is None:
+            raise IndexError(f"version {self._version} has no action {index}")
+        return found
+
+
+class _AppendedRows:
+    """Compares the rows that an append lists with the rows it says it wrote.
+
+    A file cut at the end of a line is valid JSON with too few adds, and nothing in the protocol tells. Spark's
+    appends say in ``commitInfo.operationMetrics.numOutputRows`` how many rows they wrote; files without statistics,
+    and all other operations, leave the question open. ``numFiles`` would not do: Delta drops files without rows
+    from the commit after counting them.
+    """
+
+    def __init__(self) -> None:
+        self._written: int | None = None
+        self._listed = 0
+        self._is_open = True
+
+    def see(self, actions: list[Action]) -> None:
+        for action in actions:
+            if action.commitInfo is not None:
+                self._written = _rows_appended(action.commitInfo)
+                self._is_open = self._is_open and self._written is not None
+                break
+        if not self._is_open:
+            return
+        for action in actions:
+            if action.add is not None:
+                rows = _num_records(action.add.stats)
+                if rows is None:
+                    self._is_open = False
+                    return
+                self._listed += rows
+
+    def check(self, storage: Storage, version: int) -> None:
+        if self._is_open and self._written is not None and self._listed < self._written:
+            raise _torn(storage, version, f"lists {self._listed} rows, its commitInfo says {self._written}")
+
+
+class _NumRecords(msgspec.Struct, gc=False):
+    numRecords: int | None = None  # noqa: N815
+
+
+_STATS_DECODER: Final = msgspec.json.Decoder(_NumRecords)
+
+
+#: How Spark writes statistics: several times cheaper than to decode them.
+_STATS_START: Final = re.compile(r'\{"numRecords": ?([0-9]+)[,}]')
+
+
+def _num_records(stats: str | None) -> int | None:
+    if not stats:
+        return None
+    if (match := _STATS_START.match(stats)) is not None:
+        return int(match[1])
+    try:
+        return _STATS_DECODER.decode(stats).numRecords
+    except msgspec.DecodeError:
+        return None
+
+
+def _rows_appended(info: CommitInfo) -> int | None:
+    parameters = info.operationParameters or {}
+    mode = parameters.get({"WRITE": "mode", "STREAMING UPDATE": "outputMode"}.get(info.operation or "", ""))
+    rows = (info.operationMetrics or {}).get("numOutputRows")
+    if mode != "Append" or not (isinstance(rows, int) or (isinstance(rows, str) and rows.isdecimal())):
+        return None
+    return int(rows)
+
+
+def _decode(storage: Storage, version: int, lines: bytes) -> list[Action]:
+    try:
+        return decode_actions(lines)
+    except msgspec.ValidationError as error:
+        raise _torn(storage, version, f"holds an action that is not as the protocol has it ({error})") from error
+    except msgspec.DecodeError as error:
+        raise _torn(storage, version, f"is cut off or damaged ({error})") from error
+
+
+def _torn(storage: Storage, version: int, what: str) -> TornFileError:
+    return TornFileError(
+        f"version {version} of {storage.uri} cannot be read: {LOG_FOLDER}/{commit_name(version)} {what}. Either its "
+        "writer is not done and a later try will do, or the file is damaged and must be restored",
+        table=storage.uri,
+        version=version,
+    )

@@ -1,0 +1,215 @@
+"""An initial snapshot written down: the whole ``add`` actions of a version, in order, as one Parquet file.
+
+A stream reads its initial snapshot over days, by index. Frozen, the indices mean the same files for as long as that
+takes, although log cleanup removes the checkpoint and the commits they came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from airflow_provider_fds.delta.add_rows import WHOLE_COLUMNS, adds_from_rows, row_schema
+from airflow_provider_fds.delta.ordering import in_order
+from airflow_provider_fds.delta.replay import live_rows
+from airflow_provider_fds.errors import FdsError, LostPositionError, TornFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from airflow_provider_fds.delta.actions import Add
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.storage import Storage
+
+#: Reading from an index skips whole row groups, so this is the most that is read in vain.
+ROW_GROUP_ROWS: Final = 10_000
+
+_ROW_GROUP_BYTES: Final = 16 << 20
+_RUN_BYTES: Final = 32 << 20
+_READ_ROWS: Final = 1_000
+_BUFFER_BYTES: Final = 1 << 20
+_DIGEST_CHARS: Final = 32
+_DIGEST_KEY: Final = "fds.snapshot.digest"
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSnapshot:
+    r"""A frozen snapshot in staging. Its fields are all there is to it; they are kept in the ledger.
+
+    Attributes:
+        version: The table's version.
+        digest: First 32 hexadecimal digits of the SHA-256 over one line ``<size> <n> <path> <vector id>\n`` for each
+            file in order, in UTF-8: size in bytes, ``n`` the length of the path in bytes, path as logged, deletion
+            vector id or nothing. It does not depend on how the Parquet file was written.
+        key: The file's key in staging, ``<folder>/<version>-<digest>.parquet``.
+        num_files: Number of files; valid indices are ``0 … num_files - 1``.
+        num_bytes: Sum of their sizes.
+    """
+
+    version: int
+    digest: str
+    key: str
+    num_files: int
+    num_bytes: int
+
+    def adds(self, storage: Storage, first_index: int = 0) -> Iterator[tuple[int, Add]]:
+        """Yield ``(index, add)`` from ``first_index`` (inclusive) to the end, streamed.
+
+        Args:
+            storage: The staging root that :func:`freeze_snapshot` wrote to.
+            first_index: First index to yield; ``num_files`` or above yields nothing.
+
+        Raises:
+            LostPositionError: The file is gone from staging.
+            TornFileError: The file is damaged, or not this snapshot's.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with (
+                storage.open(self.key) as source,
+                pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file,
+            ):
+                self._verify(file, storage)
+                for index, batch in _rows_from(file, first_index):
+                    yield from enumerate(adds_from_rows(batch), index)
+        except FileNotFoundError as error:
+            raise LostPositionError(
+                f"{storage.uri}/{self.key}, the frozen snapshot of version {self.version} with {self.num_files} files, "
+                "is gone from staging: freeze the version again if the table's log still has it, or start the stream "
+                "over",
+                version=self.version,
+            ) from error
+        except FdsError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(storage, str(error)) from error
+
+    def _verify(self, file: pq.ParquetFile, storage: Storage) -> None:
+        rows = file.metadata.num_rows
+        digest = (file.metadata.metadata or {}).get(_DIGEST_KEY.encode(), b"").decode()
+        if (rows, digest) != (self.num_files, self.digest):
+            raise self._damaged(storage, f"it holds {rows} files with digest {digest or 'none'}")
+
+    def _damaged(self, storage: Storage, found: str) -> TornFileError:
+        return TornFileError(
+            f"{storage.uri}/{self.key} is not the frozen snapshot of version {self.version}: {found}; expected "
+            f"{self.num_files} files with digest {self.digest}. Delete it and freeze the version again",
+            version=self.version,
+        )
+
+
+def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) -> FrozenSnapshot:
+    """Write the live files of ``version`` in order into ``folder`` of ``staging`` and return what was written.
+
+    The same version gives the same name and content whoever freezes it, whichever checkpoint it is read from; a file
+    that is there already is left as it is. Of each ``add`` all is kept that a reader needs
+    (:data:`~airflow_provider_fds.delta.add_rows.WHOLE_COLUMNS`). Memory is bounded; the rows pass through a local
+    temporary folder.
+
+    Raises what :func:`~airflow_provider_fds.delta.snapshot.snapshot_files` raises.
+    """
+    import pyarrow.compute as pc
+
+    digest = hashlib.sha256()
+    num_files = num_bytes = 0
+    with tempfile.TemporaryDirectory(prefix="fds-snapshot-") as local:
+        path = Path(local) / "snapshot.parquet"
+        with _Writer(path) as writer:
+            for batch in in_order(live_rows(log, version, WHOLE_COLUMNS), run_bytes=_RUN_BYTES):
+                digest.update(_lines(batch))
+                num_files += batch.num_rows
+                num_bytes += pc.sum(batch.column("size")).as_py() or 0
+                writer.write(batch.select(list(WHOLE_COLUMNS)))
+            name = digest.hexdigest()[:_DIGEST_CHARS]
+            writer.finish({_DIGEST_KEY: name, "fds.snapshot.version": str(version)})
+        key = f"{folder}/{version}-{name}.parquet"
+        if staging.head(key) is None:
+            staging.put_file(key, str(path))
+    return FrozenSnapshot(version, name, key, num_files, num_bytes)
+
+
+def _rows_from(file: pq.ParquetFile, first_index: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    index = 0
+    groups: list[int] = []
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if groups or index + rows > first_index:
+            groups.append(group)
+        else:
+            index += rows
+    if not groups:
+        return
+    for batch in file.iter_batches(_READ_ROWS, row_groups=groups, use_threads=False):
+        skip = min(max(0, first_index - index), batch.num_rows)
+        if skip < batch.num_rows:
+            yield index + skip, batch.slice(skip)
+        index += batch.num_rows
+
+
+def _lines(batch: pa.RecordBatch) -> memoryview:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    path = batch.column("path")
+    size = pc.cast(batch.column("size"), pa.string())
+    length = pc.cast(pc.binary_length(path), pa.string())
+    lines = pc.binary_join_element_wise(
+        size, length, path, pc.binary_join_element_wise(batch.column("vectorId"), "\n", ""), " "
+    )
+    _, _, data = lines.buffers()
+    return memoryview(data if data is not None else b"")
+
+
+class _Writer:
+    """Cuts batches of any size into row groups of :data:`ROW_GROUP_ROWS`, fewer where rows are very large."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+        self._file = pq.ParquetWriter(
+            path,
+            row_schema(WHOLE_COLUMNS),
+            compression="snappy",
+            use_dictionary=["partitionValues.key_value.key", "partitionValues.key_value.value"],
+            write_statistics=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, ROW_GROUP_ROWS - self._rows)
+            start += part.num_rows
+            self._pending.append(part)
+            self._rows += part.num_rows
+            self._bytes += part.nbytes
+            if self._rows == ROW_GROUP_ROWS or self._bytes >= _ROW_GROUP_BYTES:
+                self._flush()
+
+    def finish(self, metadata: dict[str, str]) -> None:
+        self._flush()
+        self._file.add_key_value_metadata(metadata)
+        self._file.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._pending:
+            self._file.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
+        self._pending, self._rows, self._bytes = [], 0, 0

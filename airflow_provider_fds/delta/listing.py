@@ -1,0 +1,100 @@
+"""Listing ``_delta_log``: the commits that are there, and why one is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.delta import tail as tails
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.names import LOG_FOLDER, commit_name, parse_commit_name
+from airflow_provider_fds.delta.tail import LogTail
+from airflow_provider_fds.errors import StorageError, TableNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+    from airflow_provider_fds.errors import FdsError
+
+
+def name_before(version: int | None) -> str | None:
+    """Return the name after which to list so that ``version`` itself comes first; ``None`` lists everything."""
+    return None if version is None or version <= 0 else commit_name(version - 1)
+
+
+def listed(storage: Storage, first: int, last: int) -> Iterator[ObjectMeta]:
+    """Yield what storage says of the commit files from ``first`` to ``last``, both inclusive.
+
+    Raises the error of :func:`missing` when the turn of a version comes that is not there.
+    """
+    expected = first
+    # a hole is looked at twice: a listing may be older than what a HEAD has seen
+    for _ in range(2):
+        if expected > last:
+            return
+        for item in storage.list_after(LOG_FOLDER, name_before(expected)):
+            name = item.key.rpartition("/")[2]
+            version = parse_commit_name(name)
+            if version is None and name[:1] <= "9":
+                continue
+            if version != expected:
+                break
+            yield item
+            expected += 1
+            if expected > last:
+                return
+    raise missing(storage, expected)
+
+
+def list_tail(storage: Storage, known: int | None) -> LogTail:
+    """List the log from ``known`` on; once more if there is a hole, since a listing may be stale."""
+    tail = LogTail()
+    for _ in range(2):
+        tail = LogTail()
+        for item in storage.list_after(LOG_FOLDER, name_before(known)):
+            if not tail.see(item):
+                break
+        if tail.hole is None:
+            break
+    return tail
+
+
+def missing(storage: Storage, version: int) -> FdsError:
+    """Return why the commit of ``version`` is not there, by a listing of the whole log."""
+    before: int | None = None
+    for item in storage.list_after(LOG_FOLDER):
+        found = parse_commit_name(item.key.rpartition("/")[2])
+        if found is None:
+            continue
+        if found < version:
+            before = found
+        elif found == version:
+            return StorageError(
+                f"version {version} of {storage.uri} was not found, and then it was listed: storage answers "
+                "differently from one moment to the next; try again",
+                table=storage.uri,
+                version=version,
+            )
+        elif before is None:
+            return tails.truncated(storage.uri, version, found)
+        else:
+            return tails.gap(storage.uri, before, found)
+    return not_found(storage) if before is None else tails.rewound(storage.uri, version, before)
+
+
+def not_found(storage: Storage) -> TableNotFoundError:
+    """Return the error for a place without a log, saying what is there instead."""
+    in_log = next(iter(storage.list_after(LOG_FOLDER)), None)
+    if in_log is not None:
+        found = f"its {LOG_FOLDER} holds no commit, only files such as {in_log.key!r}"
+    elif (in_root := next(iter(storage.list_after("")), None)) is not None:
+        found = f"there is a folder with files such as {in_root.key!r}, but without commits in {LOG_FOLDER}"
+    elif isinstance(storage, LocalStorage) and storage.root.exists():
+        found = f"the folder is there, but it has no commits in {LOG_FOLDER}"
+    else:
+        found = "there is nothing"
+    return TableNotFoundError(
+        f"no Delta table at {storage.uri}: {found}; expected {LOG_FOLDER}/{commit_name(0)} or later versions. "
+        "Check the path, and that the credentials may list it",
+        table=storage.uri,
+    )

@@ -1,0 +1,262 @@
+"""The transaction log of one table: which versions there are, and what is in them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from airflow_provider_fds.delta import tail as tails
+from airflow_provider_fds.delta.commits import STREAMED_ABOVE_BYTES, Commit, commit_of, streamed_commit
+from airflow_provider_fds.delta.listing import list_tail, listed, missing, name_before, not_found
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.names import LAST_CHECKPOINT, LOG_FOLDER, commit_key
+from airflow_provider_fds.delta.prefetch import read_ahead
+from airflow_provider_fds.delta.protocol import check_readable
+from airflow_provider_fds.delta.tail import LogTail
+from airflow_provider_fds.errors import TornFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_fds.delta.actions import Metadata, Protocol
+    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+
+__all__ = ["Commit", "DeltaLog", "TableState"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """Protocol and metadata in force at a version, the version's own actions included."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+
+
+class DeltaLog:
+    """Reads the log of the table at the root of ``storage``. Holds no state between calls.
+
+    Only published commits count: files named ``<20 digits>.json`` directly in ``_delta_log``, with content.
+
+    Errors of all methods, besides those of storage:
+        TableNotFoundError: There is no Delta table.
+        LogTruncatedError: The version asked for was removed by log cleanup.
+        LogGapError: A version is missing between two that are there, also when the log is listed once more.
+        LogRewoundError: The version asked for is above the newest one.
+        TornFileError: A commit file is empty, cut off or damaged.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.table_uri = storage.uri
+        # only file systems show files that are not whole yet
+        self._check_rows = isinstance(storage, LocalStorage)
+
+    def __repr__(self) -> str:
+        return f"DeltaLog({self.table_uri!r})"
+
+    def latest(self, known: int | None = None) -> int:
+        """Return the newest version.
+
+        Args:
+            known: A version that was there before, -1 for "nothing yet". With one, a single HEAD of the version
+                after it answers when nothing is new, and checks nothing; on a hit, the log is listed from ``known``
+                on and checked as by :meth:`verify_position`.
+        """
+        if known is None:
+            return self._newest()
+        if not self.probe(known + 1):
+            return known
+        tail = list_tail(self.storage, known)
+        if (tail.newest is None or tail.newest <= known) and self.probe(known + 1):
+            # seen with OneLake: an empty listing although the object is there
+            return self._gallop(known + 1)
+        return self._checked(known, tail)
+
+    def verify_position(self, version: int) -> int:
+        """Return the newest version after making sure that ``version`` can be read next: one LIST.
+
+        ``version`` is there, or it is the one after the newest; and no version is missing from there on.
+        """
+        return self._checked(version - 1, list_tail(self.storage, version - 1))
+
+    def earliest(self) -> int:
+        """Return the version of the oldest commit file; the table's state there may not be known any more."""
+        tail = LogTail()
+        for item in self.storage.list_after(LOG_FOLDER):
+            if not tail.see(item) or tail.first is not None:
+                break
+        if tail.first is None:
+            raise not_found(self.storage)
+        return tail.first
+
+    def probe(self, version: int) -> bool:
+        """Say whether the commit of ``version`` is there: exactly one HEAD."""
+        found = self.storage.head(commit_key(version))
+        return found is not None and found.size_bytes > 0
+
+    async def probe_async(self, version: int) -> bool:
+        """Like :meth:`probe`, without blocking the event loop."""
+        found = await self.storage.head_async(commit_key(version))
+        return found is not None and found.size_bytes > 0
+
+    async def latest_async(self, known: int) -> int:
+        """Return the newest version after checking the log from ``known`` on, as :meth:`verify_position` does."""
+        tail = LogTail()
+        for _ in range(2):
+            tail = LogTail()
+            async for item in self.storage.list_after_async(LOG_FOLDER, name_before(known)):
+                if not tail.see(item):
+                    break
+            if tail.hole is None:
+                break
+        # lists again, blocking, only when something is wrong
+        return await asyncio.to_thread(self._checked, known, tail)
+
+    def commit(self, version: int) -> Commit:
+        """Return the commit of ``version``: one HEAD, one GET."""
+        meta = self.storage.head(commit_key(version))
+        if meta is None:
+            raise missing(self.storage, version)
+        return next(self._read(iter([meta]), version, 1))
+
+    async def commit_async(self, version: int) -> Commit:
+        """Like :meth:`commit`, without blocking the event loop; iterating a commit above 16 MiB does block."""
+        meta = await self.storage.head_async(commit_key(version))
+        if meta is None:
+            raise await asyncio.to_thread(missing, self.storage, version)
+        try:
+            data = (await self.storage.get_async(meta.key))[0] if meta.size_bytes <= STREAMED_ABOVE_BYTES else None
+        except FileNotFoundError:
+            raise await asyncio.to_thread(missing, self.storage, version) from None
+        return self._decoded(version, meta, data)
+
+    def commits(self, first: int, last: int, window: int = 64) -> Iterator[Commit]:
+        """Yield the commits from ``first`` to ``last``, both inclusive, in order.
+
+        Memory does not grow with their number. From an object store up to ``window`` commits are read ahead. An
+        error about a version comes when its turn has come: all before it were yielded.
+        """
+        return self._read(listed(self.storage, first, last), first, window)
+
+    def list_commits(self, first: int, last: int) -> list[ObjectMeta]:
+        """Return what storage says of the commit files from ``first`` to ``last``, both inclusive, all there."""
+        return list(listed(self.storage, first, last))
+
+    def state_at(self, version: int) -> TableState:
+        """Return protocol and metadata in force at ``version``, from the newest checkpoint and the commits after it.
+
+        Raises:
+            UnsupportedFeatureError: The table at that version needs a reader that FDS is not.
+        """
+        from airflow_provider_fds.delta.checkpoints import checkpoint_state, find_checkpoint
+
+        checkpoint = find_checkpoint(self, version)
+        protocol: Protocol | None = None
+        metadata: Metadata | None = None
+        first = 0
+        if checkpoint is not None:
+            protocol, metadata = checkpoint_state(self, checkpoint)
+            first = checkpoint.version + 1
+        for commit in self._state_commits(first, version):
+            for action in commit.actions:
+                protocol = action.protocol or protocol
+                metadata = action.metaData or metadata
+        if protocol is None or metadata is None:
+            lacking = " and ".join(
+                name for name, value in (("protocol", protocol), ("metaData", metadata)) if value is None
+            )
+            raise TornFileError(
+                f"the log of {self.table_uri} has no {lacking} action up to version {version}, expected one of each in "
+                f"version 0 or in a checkpoint: {LOG_FOLDER} is damaged, restore it",
+                table=self.table_uri,
+                version=version,
+            )
+        check_readable(protocol, table=self.table_uri, version=version, metadata=metadata)
+        return TableState(version, protocol, metadata)
+
+    def _state_commits(self, first: int, last: int) -> Iterator[Commit]:
+        """Yield the commits that may hold a protocol or metaData action; the others are not even decoded."""
+        for version, meta, data in self._contents(listed(self.storage, first, last), first, 64):
+            is_whole = data is not None and data.rstrip().endswith(b"}")
+            if data is None or not is_whole or b'"protocol"' in data or b'"metaData"' in data:
+                yield self._decoded(version, meta, data)
+
+    def _read(self, metas: Iterator[ObjectMeta], first: int, window: int) -> Iterator[Commit]:
+        for version, meta, data in self._contents(metas, first, window):
+            yield self._decoded(version, meta, data)
+
+    def _contents(
+        self, metas: Iterator[ObjectMeta], first: int, window: int
+    ) -> Iterator[tuple[int, ObjectMeta, bytes | None]]:
+        version = first
+        try:
+            for meta, data in read_ahead(self.storage, metas, window=window, whole_up_to_bytes=STREAMED_ABOVE_BYTES):
+                yield version, meta, data
+                version += 1
+        except FileNotFoundError:
+            raise missing(self.storage, version) from None
+
+    def _decoded(self, version: int, meta: ObjectMeta, data: bytes | None) -> Commit:
+        if data is None:
+            return streamed_commit(self.storage, version, meta, check_rows=self._check_rows)
+        return commit_of(self.storage, version, data, meta, check_rows=self._check_rows)
+
+    def _checked(self, known: int, tail: LogTail) -> int:
+        """Return the newest version by a listing from ``known`` on, or raise what is wrong with it."""
+        if tail.first is None and tail.checkpoint is not None and tail.checkpoint > known:
+            raise tails.truncated(self.table_uri, known + 1, tail.checkpoint)
+        if tail.first is None:
+            raise missing(self.storage, max(known, 0))
+        if tail.first > known + 1:
+            raise missing(self.storage, known + 1)
+        if tail.empty is not None:
+            raise tails.empty_commit(self.table_uri, tail.empty)
+        if tail.hole is not None:
+            raise tails.gap(self.table_uri, *tail.hole)
+        if tail.newest is None:
+            raise tails.empty_commit(self.table_uri, tail.first)
+        return tail.newest
+
+    def _newest(self) -> int:
+        hint = self._hinted_version()
+        if hint is not None:
+            tail = list_tail(self.storage, hint)
+            is_sound = tail.hole is None and tail.empty is None
+            if is_sound and tail.first is not None and tail.first <= hint + 1 and tail.newest is not None:
+                return tail.newest
+        tail = list_tail(self.storage, None)
+        checkpoint = -1 if tail.checkpoint is None else tail.checkpoint
+        if tail.first is None and checkpoint < 0:
+            raise not_found(self.storage)
+        # what is missing below a checkpoint is missing by right
+        if tail.last_hole is not None and tail.last_hole[1] - 1 > checkpoint:
+            raise tails.gap(self.table_uri, *tail.last_hole)
+        if tail.newest is None and checkpoint < 0:
+            raise tails.empty_commit(self.table_uri, tail.first or 0)
+        return max(checkpoint, -1 if tail.newest is None else tail.newest)
+
+    def _gallop(self, present: int) -> int:
+        """Return the newest version by HEADs alone, twice the binary logarithm of how far it is behind ``present``."""
+        step = 1
+        while self.probe(present + step):
+            present += step
+            step *= 2
+        while step > 1:
+            step //= 2
+            if self.probe(present + step):
+                present += step
+        return present
+
+    def _hinted_version(self) -> int | None:
+        try:
+            return msgspec.json.decode(self.storage.get(LAST_CHECKPOINT)[0], type=_LastCheckpoint).version
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+
+class _LastCheckpoint(msgspec.Struct):
+    version: int

@@ -1,0 +1,288 @@
+"""Storage in an object store (S3, GCS, Azure) through obstore."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from urllib.parse import quote
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+
+from airflow_provider_fds.delta.paths import PATH_SAFE
+from airflow_provider_fds.delta.storage import ObjectMeta
+from airflow_provider_fds.errors import AccessDeniedError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+    from typing_extensions import Buffer
+
+    Store = S3Store | GCSStore | AzureStore | MemoryStore
+
+_PAGE: Final = 1000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_READ_AHEAD_BYTES: Final = 1 << 20
+#: Sorts after every name in a folder of that name, before everything behind it.
+_LAST: Final = "\U0010ffff"
+_QUERY: Final = re.compile(r"\?[^\s\"'>)]*")
+
+#: The process that first used obstore. Its threads do not survive a fork: a child that uses it hangs for ever.
+_first_user_pid: list[int] = []
+
+
+class ObjectStorage:
+    """A folder in a bucket or container.
+
+    Names are listed by the store in the order of their UTF-8 bytes. Where it does not promise that (S3 Express
+    directory buckets) they are collected and sorted here. Every object appears whole or not at all.
+
+    Args:
+        store: obstore's store of the bucket or container, without a prefix of its own; shared between tables.
+        uri: Encoded URI of the folder with scheme, without trailing slash.
+        prefix: Decoded path of the folder within the bucket, without slashes at its ends; may be empty.
+        is_ordered: Whether the store lists in order.
+    """
+
+    def __init__(self, store: Store, uri: str, prefix: str, *, is_ordered: bool = True) -> None:
+        self.uri = uri
+        self._store = store
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._is_ordered = is_ordered
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self.uri!r})"
+
+    def head(self, key: str) -> ObjectMeta | None:
+        """Return the object's metadata with one HEAD, ``None`` if there is no such object."""
+        with self._errors("looking at", key):
+            try:
+                return _meta(key, obstore.head(self._store, self._prefix + key))
+            except FileNotFoundError:
+                return None
+
+    def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
+        """Yield the objects of ``folder`` by ascending name, those after ``after`` only. One LIST per 1,000."""
+        listing = _Listing(self._prefix, folder, after)
+        while (offset := listing.next_offset) is not None:
+            pages = iter(self._list(listing.path, offset))
+            children: list[ObjectMeta] = []
+            while True:
+                with self._errors("listing", folder):
+                    page = next(pages, None)
+                if page is None:
+                    listing.finish()
+                    break
+                children += listing.children(page)
+                if self._is_ordered:
+                    yield from self._in_order(listing, children)
+                    children = []
+                    if listing.is_inside_subfolder:
+                        break
+            children.sort()
+            yield from children
+
+    async def list_after_async(self, folder: str, after: str | None = None) -> AsyncIterator[ObjectMeta]:
+        """Like :meth:`list_after`, without blocking the event loop."""
+        listing = _Listing(self._prefix, folder, after)
+        while (offset := listing.next_offset) is not None:
+            pages = aiter(self._list(listing.path, offset))
+            children: list[ObjectMeta] = []
+            while True:
+                with self._errors("listing", folder):
+                    page = await anext(pages, None)
+                if page is None:
+                    listing.finish()
+                    break
+                children += listing.children(page)
+                if self._is_ordered:
+                    for child in self._in_order(listing, children):
+                        yield child
+                    children = []
+                    if listing.is_inside_subfolder:
+                        break
+            children.sort()
+            for child in children:
+                yield child
+
+    def get(self, key: str) -> tuple[bytes, ObjectMeta]:
+        """Return the whole object with one GET."""
+        with self._errors("reading", key):
+            result = obstore.get(self._store, self._prefix + key)
+            return bytes(result.bytes()), _meta(key, result.meta)
+
+    def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
+        """Yield the object in chunks of at least ``chunk_bytes``, with one GET."""
+        with self._errors("reading", key):
+            chunks = iter(obstore.get(self._store, self._prefix + key).stream(min_chunk_size=chunk_bytes))
+        while True:
+            with self._errors("reading", key):
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield bytes(chunk)
+
+    def open(self, key: str) -> BinaryIO:
+        """Open the object for reading with seek, one HEAD, then ranged GETs with read-ahead."""
+        with self._errors("opening", key):
+            reader = obstore.open_reader(self._store, self._prefix + key, buffer_size=_READ_AHEAD_BYTES)
+        return cast("BinaryIO", io.BufferedReader(_RawReader(self, key, reader), _READ_AHEAD_BYTES))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write the object if there is none (a conditional PUT); say whether it was written."""
+        with self._errors("writing", key):
+            try:
+                # a multipart upload would not carry the condition
+                obstore.put(self._store, self._prefix + key, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace the object."""
+        with self._errors("writing", key):
+            obstore.put(self._store, self._prefix + key, data)
+
+    def put_file(self, key: str, path: str) -> None:
+        """Upload the local file ``path``, in parts if it is large; the object appears when all are there."""
+        with self._errors("writing", key):
+            obstore.put(self._store, self._prefix + key, Path(path))
+
+    def delete(self, key: str) -> None:
+        """Remove the object; not an error if there is none."""
+        with self._errors("deleting", key), suppress(FileNotFoundError):
+            obstore.delete(self._store, self._prefix + key)
+
+    async def head_async(self, key: str) -> ObjectMeta | None:
+        """Like :meth:`head`, without blocking the event loop."""
+        with self._errors("looking at", key):
+            try:
+                return _meta(key, await obstore.head_async(self._store, self._prefix + key))
+            except FileNotFoundError:
+                return None
+
+    async def get_async(self, key: str) -> tuple[bytes, ObjectMeta]:
+        """Like :meth:`get`, without blocking the event loop."""
+        with self._errors("reading", key):
+            result = await obstore.get_async(self._store, self._prefix + key)
+            return bytes(await result.bytes_async()), _meta(key, result.meta)
+
+    def _list(self, path: str, offset: str) -> Any:
+        with self._errors("listing", path):
+            # an empty prefix must be None, an empty offset would be sent as one
+            return obstore.list(self._store, path or None, offset=offset or None, chunk_size=_PAGE)
+
+    def _in_order(self, listing: _Listing, children: list[ObjectMeta]) -> Iterator[ObjectMeta]:
+        for child in children:
+            if listing.last is not None and child.key <= listing.last:
+                raise StorageError(
+                    f"{self.uri} lists {child.key!r} after {listing.last!r}: expected names in ascending order, as "
+                    "S3, GCS and Azure list them; this store cannot be read incrementally",
+                    table=self.uri,
+                )
+            listing.last = child.key
+            yield child
+
+    @contextmanager
+    def _errors(self, doing: str, key: str) -> Iterator[None]:
+        if not _first_user_pid:
+            _first_user_pid.append(os.getpid())
+        elif _first_user_pid[0] != os.getpid():
+            raise StorageError(
+                f"{doing} {self._uri_of(key)}: this process was forked from process {_first_user_pid[0]}, which had "
+                "used the object store client before; the client hangs in such a process. Start processes by "
+                "spawn, or use object stores in the parent only after the fork",
+                table=self.uri,
+            )
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise AccessDeniedError(
+                f"{doing} {self._uri_of(key)}: access denied ({_cause(error)}); check the credentials of the "
+                "connection, and that they may list, read and (staging) write there",
+                table=self.uri,
+            ) from None
+        except (BaseError, OSError, ValueError) as error:
+            raise StorageError(f"{doing} {self._uri_of(key)}: {_cause(error)}", table=self.uri) from None
+
+    def _uri_of(self, key: str) -> str:
+        return f"{self.uri}/{quote(key, safe=PATH_SAFE)}"
+
+
+class _Listing:
+    """Where a listing stands: direct children only, sub-folders passed over in one step however full they are."""
+
+    def __init__(self, prefix: str, folder: str, after: str | None) -> None:
+        self.path = f"{prefix}{folder}".rstrip("/")
+        self._root_length = len(prefix)
+        self._length = len(self.path) + 1 if self.path else 0
+        self.next_offset: str | None = f"{self.path}/{after}".lstrip("/") if after is not None else ""
+        self.last: str | None = None
+        self.is_inside_subfolder = False
+
+    def finish(self) -> None:
+        """Note that the store has no more pages."""
+        self.next_offset = None
+
+    def children(self, page: Iterable[Any]) -> list[ObjectMeta]:
+        """Return the direct children among the objects of one page."""
+        found = []
+        path = ""
+        self.is_inside_subfolder = False
+        for item in page:
+            path = item["path"]
+            if "/" not in path[self._length :]:
+                found.append(_meta(path[self._root_length :], item))
+        if path and not found:
+            # a page of nothing but a sub-folder's objects: go on behind it
+            self.is_inside_subfolder = True
+            child = path[self._length :].split("/", 1)[0]
+            self.next_offset = f"{path[: self._length]}{child}/{_LAST}"
+        return found
+
+
+class _RawReader(io.RawIOBase):
+    """obstore's reader as a raw file of the standard library, so that it can be buffered and read by pyarrow."""
+
+    def __init__(self, storage: ObjectStorage, key: str, reader: obstore.ReadableFile) -> None:
+        self._storage = storage
+        self._key = key
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer)
+        with self._storage._errors("reading", self._key):  # noqa: SLF001 - one class in two parts
+            data = self._reader.read(len(view))
+        view[: len(data)] = memoryview(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._reader.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._reader.tell()
+
+
+def _meta(key: str, found: Any) -> ObjectMeta:
+    return ObjectMeta(key, found["size"], (found["last_modified"] - _EPOCH) // _MILLISECOND)
+
+
+def _cause(error: BaseException) -> str:
+    """Return the error's text on one line, without query strings: those of Azure hold signatures."""
+    text = _QUERY.sub("?…", str(error)).split("\n\nDebug source:", 1)[0]
+    return " ".join(text.split())

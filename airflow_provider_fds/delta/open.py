@@ -1,0 +1,176 @@
+"""From a URI to a storage."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.paths import PATH_SAFE
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.delta.objectstore import Store
+    from airflow_provider_fds.delta.storage import Storage
+
+_S3: Final = ("s3", "s3a", "s3n")
+_GCS: Final = ("gs",)
+_AZURE: Final = ("az", "abfs", "abfss", "wasb", "wasbs")
+_SCHEMES: Final = ("file", *_S3, *_GCS, *_AZURE)
+
+#: Names that people use for a scheme and that no similarity finds.
+_ALIASES: Final = {"gcs": "gs", "azure": "az", "adl": "abfss", "aws": "s3", "minio": "s3", "local": "file"}
+
+_SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
+_STRAY_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+#: Options of the HTTP client; all others are the store's own (obstore's ``ClientConfig``).
+_CLIENT_OPTIONS: Final = frozenset(
+    {
+        "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
+        "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes",
+        "root_certificate", "randomize_addresses", "read_timeout", "timeout", "user_agent",
+    }
+)  # fmt: skip
+
+
+def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
+    """Open the folder at ``uri``. Nothing is read or written, and no connection is made.
+
+    Args:
+        uri: A path, or a URI with one of the schemes ``file``, ``s3``/``s3a``/``s3n``, ``gs``, ``az``/``abfs``/
+            ``abfss``/``wasb``/``wasbs``. A URI is encoded, a path is not.
+        options: obstore's configuration of the store (``region``, ``access_key_id``, ``endpoint`` …) and of its
+            client (``allow_http``, ``timeout`` …), ``retry_config``, ``credential_provider``. What is absent is
+            taken from the environment. Ignored for files.
+
+    Raises:
+        ConfigurationError: Unknown scheme, missing bucket, or an option the store does not know.
+
+    >>> open_storage("/lake/orders").uri
+    'file:///lake/orders'
+    """
+    canonical = canonical_uri(uri)
+    scheme, _, rest = canonical.partition("://")
+    authority, _, path = rest.partition("/")
+    if scheme == "file":
+        return LocalStorage("/" + unquote(path, errors="surrogateescape"))
+    from airflow_provider_fds.delta.objectstore import ObjectStorage
+
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    provider = given.pop("credential_provider", None)
+    store = _store(scheme, authority, _frozen(given), provider)
+    # directory buckets ("S3 Express", named so by AWS) list in no order
+    is_ordered = not (scheme in _S3 and authority.endswith("--x-s3"))
+    return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered)
+
+
+def canonical_uri(uri: str) -> str:
+    """Return ``uri`` encoded, with scheme, without trailing slash; the same again for its own result.
+
+    A path without scheme is made absolute and encoded. In a URI only what may not stand in one is encoded; its
+    percent escapes stay. ``s3a`` and ``s3n`` stay as they are.
+
+    Raises:
+        ConfigurationError: Unknown scheme, nothing given, or no bucket.
+
+    >>> canonical_uri("/lake/a b/")
+    'file:///lake/a%20b'
+    >>> canonical_uri("s3a://lake/a%20b")
+    's3a://lake/a%20b'
+    """
+    text = uri.strip()
+    if not text:
+        raise ConfigurationError("the URI of the table or folder is empty, expected a path or something like s3://…")
+    match = _SCHEME.match(text)
+    if match is None:
+        if "://" in text:
+            raise ConfigurationError(f"{uri!r} is not a URI: expected <scheme>://<bucket>/<path>, or a plain path")
+        return LocalStorage(os.path.expanduser(text)).uri  # noqa: PTH111
+    scheme, rest = match["scheme"].lower(), match["rest"]
+    if scheme not in _SCHEMES:
+        raise ConfigurationError(_unknown_scheme(uri, scheme), table=uri)
+    authority, path = _split(rest)
+    if scheme == "file":
+        if authority not in ("", "localhost"):
+            raise ConfigurationError(
+                f"{uri!r} names the host {authority!r}: a file URI has three slashes, did you mean "
+                f"'file:///{authority}{path}'?",
+                table=uri,
+            )
+        return "file://" + _encoded(path).rstrip("/")
+    if not authority:
+        raise ConfigurationError(f"{uri!r} has no bucket: expected {scheme}://<bucket>/<path>", table=uri)
+    segments = [segment for segment in path.split("/") if segment]
+    return "/".join([f"{scheme}://{authority}", *(_encoded(segment) for segment in segments)])
+
+
+def _split(rest: str) -> tuple[str, str]:
+    if not rest.startswith("//"):
+        return "", rest
+    authority, slash, path = rest[2:].partition("/")
+    return authority, slash + path
+
+
+def _encoded(path: str) -> str:
+    return quote(_STRAY_PERCENT.sub("%25", path), safe=PATH_SAFE + "%")
+
+
+def _unknown_scheme(uri: str, scheme: str) -> str:
+    if scheme in ("hdfs", "webhdfs", "viewfs"):
+        return f"{uri!r} is on HDFS, which FDS does not read yet: expected one of {', '.join(_SCHEMES)}"
+    nearest = _ALIASES.get(scheme) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)), None)
+    hint = f"; did you mean {nearest}://?" if nearest else ""
+    return f"{uri!r} has the scheme {scheme!r}, which is not known: expected one of {', '.join(_SCHEMES)}{hint}"
+
+
+def _frozen(value: Any) -> Any:
+    """Return a hashable stand-in for an option, so that equal options share one store."""
+    if isinstance(value, dict):
+        return ("dict", tuple(sorted((key, _frozen(inner)) for key, inner in value.items())))
+    if isinstance(value, (list, tuple)):
+        return ("list", tuple(_frozen(inner) for inner in value))
+    return value
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, tuple):
+        kind, items = value
+        return {key: _thawed(inner) for key, inner in items} if kind == "dict" else [_thawed(inner) for inner in items]
+    return value
+
+
+# a store holds a connection pool and costs about 4 ms and 0.1 MB: one for all tables of a bucket
+@lru_cache(maxsize=128)
+def _store(scheme: str, authority: str, options: Any, provider: Any) -> Store:
+    from obstore.exceptions import BaseError
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    config: dict[str, Any] = _thawed(options)
+    client = {key: config.pop(key) for key in list(config) if key in _CLIENT_OPTIONS}
+    client.update(config.pop("client_options", None) or {})
+    if str(config.get("endpoint", "")).startswith("http://"):
+        client.setdefault("allow_http", True)
+    arguments: dict[str, Any] = {"retry_config": config.pop("retry_config", None), "client_options": client or None}
+    if provider is not None:
+        arguments["credential_provider"] = provider
+    try:
+        if scheme in _S3:
+            return S3Store(authority, config=config, **arguments)  # type: ignore[arg-type]
+        if scheme in _GCS:
+            return GCSStore(authority, config=config, **arguments)  # type: ignore[arg-type]
+        if "@" in authority:
+            return AzureStore.from_url(f"abfss://{authority}", config=config, **arguments)  # type: ignore[arg-type]
+        return AzureStore(authority, config=config, **arguments)  # type: ignore[arg-type]
+    except (BaseError, ValueError, TypeError) as error:
+        cause = str(error).split("\n", 1)[0]
+        raise ConfigurationError(
+            f"the storage of {scheme}://{authority} cannot be set up: {cause}; the options given are "
+            f"{', '.join(sorted([*config, *client])) or 'none'}, expected are those of obstore's {scheme} store"
+        ) from None

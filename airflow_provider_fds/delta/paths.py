@@ -1,0 +1,81 @@
+"""Paths in the log as absolute URIs (Delta protocol, "Add File and Remove File", "Deletion Vectors").
+
+A path in the log is a URI that is encoded already. It is joined to the table's URI as text and never encoded or
+decoded on the way; whoever opens the file decodes it, exactly once.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+from urllib.parse import quote
+from uuid import UUID
+
+from airflow_provider_fds.delta.actions import DeletionVector
+
+#: What may stand unencoded in the path of a URI (RFC 3986 ``pchar`` and the slash). ``%`` is not among them.
+PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_DIGIT: Final = {char: value for value, char in enumerate(_Z85)}
+_UUID_CHARS: Final = 20
+
+
+def has_scheme(uri: str) -> bool:
+    """Say whether ``uri`` starts with a scheme."""
+    return _SCHEME.match(uri) is not None
+
+
+def absolute_path(table_uri: str, logged_path: str) -> str:
+    """Return the URI of a data file.
+
+    Args:
+        table_uri: The table's root as :attr:`Storage.uri` has it: encoded, with scheme, no trailing slash.
+        logged_path: ``add.path`` as it stands in the log. With a scheme or a leading ``/`` it is absolute already
+            (shallow clones) and comes back unchanged.
+
+    >>> absolute_path("s3://lake/a%20b", "p=x%2520y/part-0.parquet")
+    's3://lake/a%20b/p=x%2520y/part-0.parquet'
+    """
+    if logged_path.startswith("/") or _SCHEME.match(logged_path):
+        return logged_path
+    return f"{table_uri}/{logged_path}"
+
+
+def absolute_vector(table_uri: str, dv: DeletionVector) -> DeletionVector:
+    """Return a deletion vector that means the same wherever its log lies: ``u`` (by UUID) becomes ``p`` (by path).
+
+    Inline vectors and those with a path come back unchanged. Raises ``ValueError`` for a storage type that the
+    protocol does not define, or a name that is no Z85-encoded UUID.
+    """
+    if dv.storageType in ("i", "p"):
+        return dv
+    if dv.storageType != "u":
+        raise ValueError(f"deletion vector storage type {dv.storageType!r} is not known, expected 'u', 'i' or 'p'")
+    prefix, name = dv.pathOrInlineDv[:-_UUID_CHARS], dv.pathOrInlineDv[-_UUID_CHARS:]
+    folder = f"{table_uri}/{quote(prefix, safe=PATH_SAFE)}" if prefix else table_uri
+    return DeletionVector(
+        storageType="p",
+        pathOrInlineDv=f"{folder}/deletion_vector_{UUID(bytes=decode_z85(name))}.bin",
+        sizeInBytes=dv.sizeInBytes,
+        cardinality=dv.cardinality,
+        offset=dv.offset,
+    )
+
+
+def decode_z85(text: str) -> bytes:
+    """Decode Z85 (ZeroMQ RFC 32): five characters for four bytes. Raises ``ValueError`` if ``text`` is not Z85."""
+    if len(text) % 5 or not set(text) <= _Z85_DIGIT.keys():
+        raise ValueError(f"{text!r} is not Z85: expected groups of five characters of its alphabet")
+    out = bytearray()
+    for start in range(0, len(text), 5):
+        value = 0
+        for char in text[start : start + 5]:
+            value = value * 85 + _Z85_DIGIT[char]
+        if value >> 32:
+            raise ValueError(f"{text!r} is not Z85: the group at {start} does not fit four bytes")
+        out += struct.pack(">I", value)
+    return bytes(out)

@@ -1,0 +1,99 @@
+"""Which tables FDS can read (Delta protocol, "Table Features" and "Protocol Evolution").
+
+Spark reads the data, but the log is read here. A reader feature may change what the log means, so one that is not in
+the list is refused by name. Writer features never matter to a reader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata, Protocol
+
+#: Reader features that change how data files are read. A batch's manifest must carry those that it needs.
+DATA_FEATURES: Final = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "variantType",
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
+    }
+)
+
+#: Reader features that only concern the log or VACUUM.
+LOG_FEATURES: Final = frozenset({"v2Checkpoint", "vacuumProtocolCheck"})
+
+#: All reader features that FDS reads.
+READABLE_FEATURES: Final[frozenset[str]] = DATA_FEATURES | LOG_FEATURES
+
+_MAX_READER_VERSION: Final = 3
+
+#: Why a known feature is refused, by the start of its name. Some are refused as writer features, too: they move the
+#: table, or its newest commits, away from this log.
+_REFUSED: Final = (
+    ("catalogManaged", "its newest commits are known to a catalog only, a path does not show them; read it by catalog"),
+    ("catalogOwned", "its newest commits are known to a catalog only, a path does not show them; read it by catalog"),
+    ("coordinatedCommits", "its newest commits are known to a commit coordinator only, a path does not show them"),
+    ("redirectReaderWriter", "the table has moved; read it at its new location"),
+    ("redirectWriterOnly", "the table has moved and gets no commits here any more; read it at its new location"),
+    ("adaptiveMetadata", "its commits need not list their files"),
+    ("geospatial", "its types are not known to FDS"),
+)
+_REFUSED_FOR_WRITERS: Final = ("catalogManaged", "catalogOwned", "coordinatedCommits", "redirect", "adaptiveMetadata")
+
+#: Properties that say the table has moved, whatever the protocol lists.
+_REDIRECT_PROPERTIES: Final = ("delta.redirectReaderWriter", "delta.redirectReaderWriter-preview")
+
+
+def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Metadata | None = None) -> None:
+    """Make sure that FDS can read the table under this protocol.
+
+    Args:
+        protocol: The protocol in force at ``version``.
+        table: URI of the table, for the message.
+        version: The version, for the message.
+        metadata: The metadata in force there; a redirect shows in it, too.
+
+    Raises:
+        UnsupportedFeatureError: Names all features that stand in the way, and why.
+    """
+    reader_version = protocol.minReaderVersion
+    refused: dict[str, str] = {}
+    for feature in protocol.readerFeatures or ():
+        if feature not in READABLE_FEATURES:
+            refused[feature] = _why(feature)
+    for feature in protocol.writerFeatures or ():
+        if feature.startswith(_REFUSED_FOR_WRITERS):
+            refused[feature] = _why(feature)
+    for key in _REDIRECT_PROPERTIES:
+        if metadata is not None and metadata.property(key):
+            refused.setdefault(key.removeprefix("delta."), _why(key.removeprefix("delta.")))
+    if refused:
+        reasons = "; ".join(f"{feature!r}: {why}" for feature, why in refused.items())
+        raise UnsupportedFeatureError(
+            f"version {version} of {table} uses reader features that FDS does not read ({reasons}). It reads "
+            f"{', '.join(sorted(READABLE_FEATURES))}. Drop the feature with ALTER TABLE … DROP FEATURE, or read a copy",
+            features=tuple(refused),
+            table=table,
+            version=version,
+        )
+    if not 0 <= reader_version <= _MAX_READER_VERSION:
+        raise UnsupportedFeatureError(
+            f"version {version} of {table} needs a reader of version {reader_version}, FDS reads up to "
+            f"{_MAX_READER_VERSION}: use a newer FDS",
+            features=(f"minReaderVersion={reader_version}",),
+            table=table,
+            version=version,
+        )
+
+
+def _why(feature: str) -> str:
+    return next((why for start, why in _REFUSED if feature.startswith(start)), "FDS does not know it")

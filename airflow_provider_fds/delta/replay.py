@@ -1,0 +1,140 @@
+"""The table's state at a version out of checkpoint and commits (protocol, "Action Reconciliation").
+
+The commits after the checkpoint are walked from the newest to the oldest. Whatever they say of a file is final, so a
+file is live if its first mention is an ``add``, and rows of the checkpoint count only for files never mentioned.
+Memory grows with the files mentioned after the checkpoint (about 200 bytes each), not with those of the table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.delta.add_rows import file_key, file_keys, rows_from_adds
+from airflow_provider_fds.delta.checkpoint_file import add_rows, sidecar_keys
+from airflow_provider_fds.delta.checkpoints import CheckpointFiles, checkpoint_transactions, find_checkpoint
+from airflow_provider_fds.delta.names import commit_key
+from airflow_provider_fds.errors import LogTruncatedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from airflow_provider_fds.delta.actions import Add
+    from airflow_provider_fds.delta.log import Commit, DeltaLog
+
+#: Commits are read forward, as storage prefetches them, in windows of this size, and each window is walked backward.
+_WINDOW_BYTES: Final = 16 << 20
+_WINDOW_COMMITS: Final = 64
+
+_ADDS_PER_BATCH: Final = 4_096
+
+
+def live_rows(log: DeltaLog, version: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the live files of ``version`` in no particular order, as rows with ``columns`` and ``vectorId``.
+
+    ``columns`` must contain ``path`` and ``deletionVector``. Raises ``LogTruncatedError`` if neither checkpoint nor
+    commits reach back far enough, ``LogGapError`` if a commit after the checkpoint is missing.
+    """
+    checkpoint = _base(log, version)
+    mentioned: set[str] = set()
+    yield from _tail_rows(log, _first_of_tail(checkpoint), version, columns, mentioned)
+    if checkpoint is not None:
+        yield from _checkpoint_rows(log, checkpoint, columns, mentioned)
+
+
+def transactions(log: DeltaLog, version: int, app_ids: Collection[str]) -> dict[str, int]:
+    """Return the newest transaction version of each of ``app_ids`` in the table's state at ``version``.
+
+    An id without transaction is left out. A table with ``delta.setTransactionRetentionDuration`` forgets old ones
+    when it writes a checkpoint; those are left out too. Raises what :func:`live_rows` raises.
+    """
+    missing = set(app_ids)
+    if not missing:
+        return {}
+    checkpoint = _base(log, version)
+    found: dict[str, int] = {}
+    for commit in _newest_first(log, _first_of_tail(checkpoint), version):
+        for action in commit.actions:
+            if action.txn is not None and action.txn.appId in missing:
+                missing.remove(action.txn.appId)
+                found[action.txn.appId] = action.txn.version
+        if not missing:
+            return found
+    if checkpoint is not None:
+        found |= {txn.appId: txn.version for txn in checkpoint_transactions(log, checkpoint, missing).values()}
+    return found
+
+
+def _base(log: DeltaLog, version: int) -> CheckpointFiles | None:
+    checkpoint = find_checkpoint(log, version)
+    if checkpoint is None and log.storage.head(commit_key(0)) is None:
+        raise LogTruncatedError(
+            f"{log.table_uri}: the state of version {version} cannot be read: there is no complete checkpoint of a "
+            f"version up to {version}, and the commits no longer reach back to version 0; log cleanup removed them, "
+            "read a newer version",
+            table=log.table_uri,
+            version=version,
+        )
+    return checkpoint
+
+
+def _first_of_tail(checkpoint: CheckpointFiles | None) -> int:
+    return 0 if checkpoint is None else checkpoint.version + 1
+
+
+def _newest_first(log: DeltaLog, first: int, last: int) -> Iterator[Commit]:
+    if first > last:
+        return
+    window: list[int] = []
+    size = 0
+    sizes = [meta.size_bytes for meta in log.list_commits(first, last)]
+    for version in range(last, first - 1, -1):
+        here = sizes[version - first]
+        if window and (len(window) == _WINDOW_COMMITS or size + here > _WINDOW_BYTES):
+            yield from reversed(list(log.commits(window[-1], window[0])))
+            window, size = [], 0
+        window.append(version)
+        size += here
+    yield from reversed(list(log.commits(window[-1], window[0])))
+
+
+def _tail_rows(
+    log: DeltaLog, first: int, last: int, columns: Sequence[str], mentioned: set[str]
+) -> Iterator[pa.RecordBatch]:
+    live: list[Add] = []
+    for commit in _newest_first(log, first, last):
+        for action in commit.actions:
+            file = action.add or action.remove
+            if file is None:
+                continue
+            key = file_key(file.path, file.deletionVector)
+            if key in mentioned:
+                continue
+            mentioned.add(key)
+            if action.add is not None:
+                live.append(action.add)
+                if len(live) == _ADDS_PER_BATCH:
+                    yield rows_from_adds(live, columns)
+                    live = []
+    if live:
+        yield rows_from_adds(live, columns)
+
+
+def _checkpoint_rows(
+    log: DeltaLog, checkpoint: CheckpointFiles, columns: Sequence[str], mentioned: set[str]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    overridden = pa.array(mentioned, pa.string())
+    sidecars: tuple[str, ...] = ()
+    if checkpoint.kind != "multipart":
+        sidecars = sidecar_keys(log, checkpoint.keys[0], checkpoint.version)
+    for key in (*checkpoint.keys, *sidecars):
+        for batch in add_rows(log, key, checkpoint.version, columns):
+            live = batch
+            if mentioned:
+                live = batch.filter(pc.invert(pc.is_in(file_keys(batch), value_set=overridden)))
+            if live.num_rows:
+                yield live

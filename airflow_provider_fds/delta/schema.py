@@ -1,0 +1,198 @@
+"""What a ``metaData`` action changes about the rows (Delta protocol, "Schema Serialization Format").
+
+Columns are the same column by physical name where column mapping is on, else by name. Type names are compared as
+text, so that types of a newer protocol need not be known.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata, Protocol
+
+Kind = Literal["none", "additive", "breaking"]
+
+_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_WIDENING_FEATURES: Final = ("typeWidening", "typeWidening-preview")
+_INTEGERS: Final = ("byte", "short", "integer", "long")
+#: Digits before the point that a decimal must have to hold every value of an integer type (protocol, "Type Widening").
+_INTEGER_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_NULL_TYPES: Final = ("void", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What changed.
+
+    Attributes:
+        kind: ``"none"``: rows look the same (comments, properties, constraints). ``"additive"``: rows written before
+            read the same under the new schema, with NULL in what is new. ``"breaking"``: anything else.
+        details: Each change in words, those that break first.
+    """
+
+    kind: Kind
+    details: tuple[str, ...] = ()
+
+
+def schema_change(old: Metadata, new: Metadata, protocol: Protocol | None = None) -> SchemaChange:
+    """Compare the metadata of two versions, ``old`` before ``new``.
+
+    Args:
+        old: Metadata in force before.
+        new: Metadata in force after. Another table id is not looked at.
+        protocol: Protocol in force after. A wider type is additive only if it has type widening; without a protocol
+            the table property decides.
+    """
+    old_mode, new_mode = _mapping_mode(old), _mapping_mode(new)
+    comparison = _Comparison(
+        by_physical_name=new_mode != "none",
+        may_widen=_may_widen(new, protocol),
+    )
+    if old_mode != new_mode:
+        if old_mode == "none":
+            comparison.additive.append(f"column mapping was switched on (mode {new_mode})")
+        else:
+            comparison.breaking.append(f"column mapping went from mode {old_mode} to {new_mode}")
+    old_schema, new_schema = _schema(old), _schema(new)
+    if old_schema is None or new_schema is None:
+        if old.schemaString != new.schemaString:
+            comparison.breaking.append("the schema is no JSON that can be compared")
+    elif not comparison.breaking:
+        comparison.structs(old_schema, new_schema, "")
+    if old.partitionColumns != new.partitionColumns:
+        comparison.breaking.append(
+            f"the partition columns went from {_listed(old.partitionColumns)} to {_listed(new.partitionColumns)}"
+        )
+    kind: Kind = "breaking" if comparison.breaking else "additive" if comparison.additive else "none"
+    return SchemaChange(kind, tuple(comparison.breaking + comparison.additive))
+
+
+class _Comparison:
+    """Walks two schemas side by side and notes what differs."""
+
+    def __init__(self, *, by_physical_name: bool, may_widen: bool) -> None:
+        self._by_physical_name = by_physical_name
+        self._may_widen = may_widen
+        self.additive: list[str] = []
+        self.breaking: list[str] = []
+
+    def structs(self, old: dict[str, Any], new: dict[str, Any], path: str) -> None:
+        old_fields = {self._identity(field): field for field in old.get("fields", ())}
+        new_fields = {self._identity(field): field for field in new.get("fields", ())}
+        added = {name: field for name, field in new_fields.items() if name not in old_fields}
+        for name, field in old_fields.items():
+            if name in new_fields:
+                self._field(field, new_fields[name], path)
+                continue
+            respelled = next((other for other in added if other.lower() == name.lower()), None)
+            if respelled is not None and not self._by_physical_name:
+                del added[respelled]
+                self.breaking.append(f"column {path}{field['name']} is now spelled {path}{respelled}")
+            else:
+                self.breaking.append(f"column {path}{field['name']} was dropped")
+        for field in added.values():
+            what = f"column {path}{field['name']} {_words(field['type'])} was added"
+            if field.get("nullable", True):
+                self.additive.append(what)
+            else:
+                self.breaking.append(f"{what} as NOT NULL")
+
+    def _field(self, old: dict[str, Any], new: dict[str, Any], path: str) -> None:
+        name = f"{path}{old['name']}"
+        if old["name"] != new["name"]:
+            self.breaking.append(f"column {name} was renamed to {path}{new['name']}")
+        self._nullability(f"column {name}", is_old=old.get("nullable", True), is_new=new.get("nullable", True))
+        self._types(old["type"], new["type"], name)
+
+    def _types(self, old: Any, new: Any, name: str) -> None:
+        if old == new and not isinstance(old, dict):
+            return
+        if isinstance(old, dict) and isinstance(new, dict) and old.get("type") == new.get("type"):
+            kind = old.get("type")
+            if kind == "struct":
+                self.structs(old, new, f"{name}.")
+                return
+            if kind == "array":
+                self._nullability(f"elements of {name}", is_old=old["containsNull"], is_new=new["containsNull"])
+                self._types(old["elementType"], new["elementType"], f"{name}.element")
+                return
+            if kind == "map":
+                self._nullability(f"values of {name}", is_old=old["valueContainsNull"], is_new=new["valueContainsNull"])
+                self._types(old["keyType"], new["keyType"], f"{name}.key")
+                self._types(old["valueType"], new["valueType"], f"{name}.value")
+                return
+            if old == new:
+                return
+        what = f"column {name} went from {_words(old)} to {_words(new)}"
+        if old in _NULL_TYPES or (self._may_widen and _is_wider(old, new)):
+            self.additive.append(what)
+        else:
+            self.breaking.append(what)
+
+    def _nullability(self, what: str, *, is_old: bool, is_new: bool) -> None:
+        if is_new and not is_old:
+            self.additive.append(f"{what} may be NULL now")
+        elif is_old and not is_new:
+            self.breaking.append(f"{what} may not be NULL any more")
+
+    def _identity(self, field: dict[str, Any]) -> str:
+        name: str = field["name"]
+        # before column mapping was switched on the physical name is the name
+        return str((field.get("metadata") or {}).get(_PHYSICAL_NAME, name)) if self._by_physical_name else name
+
+
+def _mapping_mode(metadata: Metadata) -> str:
+    return metadata.property("delta.columnMapping.mode") or "none"
+
+
+def _may_widen(new: Metadata, protocol: Protocol | None) -> bool:
+    if protocol is None:
+        return (new.property("delta.enableTypeWidening") or "").lower() == "true"
+    return any(feature in (protocol.readerFeatures or ()) for feature in _WIDENING_FEATURES)
+
+
+def _schema(metadata: Metadata) -> dict[str, Any] | None:
+    if not metadata.schemaString:
+        return {"type": "struct", "fields": []}
+    try:
+        return msgspec.json.decode(metadata.schemaString, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+
+
+def _is_wider(old: Any, new: Any) -> bool:
+    """Say whether every value of ``old`` is a value of ``new`` by the protocol's list of type changes."""
+    if not isinstance(old, str) or not isinstance(new, str):
+        return False
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    if (old, new) in (("float", "double"), ("date", "timestamp_ntz")):
+        return True
+    if new == "double":
+        return old in ("byte", "short", "integer")
+    wide = _DECIMAL.fullmatch(new)
+    if wide is None:
+        return False
+    precision, scale = int(wide[1]), int(wide[2])
+    if old in _INTEGERS:
+        return scale >= 0 and precision - scale >= _INTEGER_DIGITS[old]
+    narrow = _DECIMAL.fullmatch(old)
+    if narrow is None:
+        return False
+    return scale >= int(narrow[2]) and precision - scale >= int(narrow[1]) - int(narrow[2])
+
+
+def _words(type_: Any) -> str:
+    if isinstance(type_, dict):
+        return str(type_.get("type", "unknown"))
+    return str(type_)
+
+
+def _listed(columns: tuple[str, ...]) -> str:
+    return ", ".join(columns) or "none"

@@ -1,0 +1,72 @@
+"""The storage protocol: what FDS needs of an object store or a file system, and nothing more.
+
+Keys are relative to the storage's root, use ``/``, and are **decoded** names (as they are on disk); the root's
+``uri`` is percent-encoded. All methods raise :class:`~airflow_provider_fds.errors.StorageError` (retryable) or
+:class:`~airflow_provider_fds.errors.AccessDeniedError`; "not there" is a value (``None``) or ``FileNotFoundError``
+as documented, never a ``StorageError``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+
+class ObjectMeta(NamedTuple):
+    """One object: its key, size and time of last modification (milliseconds since the epoch, UTC)."""
+
+    key: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Storage(Protocol):
+    """A folder in an object store or file system.
+
+    Attributes:
+        uri: Percent-encoded URI of the root with scheme (``file:///…``, ``s3://bucket/…``), no trailing slash.
+    """
+
+    uri: str
+
+    def head(self, key: str) -> ObjectMeta | None:
+        """Return the object's metadata, or ``None`` if there is none. One request."""
+
+    def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
+        """Yield the direct children of ``folder`` whose name is greater than ``after`` (exclusive), ascending.
+
+        ``after`` is a name without folder. Names compare by their UTF-8 bytes. A folder that is not there yields
+        nothing. Sub-folders are not listed.
+        """
+
+    def get(self, key: str) -> tuple[bytes, ObjectMeta]:
+        """Return the whole object. Raises ``FileNotFoundError`` if there is none."""
+
+    def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
+        """Yield the object in chunks of about ``chunk_bytes``. Raises ``FileNotFoundError`` at the first one."""
+
+    def open(self, key: str) -> BinaryIO:
+        """Open the object for reading with seek (Parquet). Raises ``FileNotFoundError``."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write the object if there is none, whole or not at all; say whether it was written. Atomic."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or overwrite the object; a reader sees the old or the new content, never a part."""
+
+    def put_file(self, key: str, path: str) -> None:
+        """Upload the local file ``path`` to ``key``, overwriting it; a reader never sees a part."""
+
+    def delete(self, key: str) -> None:
+        """Remove the object; not an error if there is none."""
+
+    async def head_async(self, key: str) -> ObjectMeta | None:
+        """Like :meth:`head`, without blocking the event loop."""
+
+    async def get_async(self, key: str) -> tuple[bytes, ObjectMeta]:
+        """Like :meth:`get`, without blocking the event loop."""
+
+    def list_after_async(self, folder: str, after: str | None = None) -> AsyncIterator[ObjectMeta]:
+        """Like :meth:`list_after`, without blocking the event loop."""

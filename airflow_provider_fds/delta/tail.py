@@ -1,0 +1,110 @@
+"""What a listing of ``_delta_log`` says, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.delta.names import LOG_FOLDER, commit_name, parse_checkpoint_name, parse_commit_name
+from airflow_provider_fds.errors import (
+    LogGapError,
+    LogRewoundError,
+    LogTruncatedError,
+    TornFileError,
+)
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage import ObjectMeta
+
+
+class LogTail:
+    """The commits of a listing, seen one by one in ascending order; holds a few numbers however long it is.
+
+    Attributes:
+        first: Version of the first commit file, ``None`` if there is none.
+        newest: Version of the last commit file with content.
+        hole: The first place where versions are missing: the versions before and behind it.
+        last_hole: The last such place.
+        empty: Version of an empty commit file that others follow, so that it is not just being written.
+        checkpoint: Version of the newest checkpoint file.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.newest: int | None = None
+        self.hole: tuple[int, int] | None = None
+        self.last_hole: tuple[int, int] | None = None
+        self.empty: int | None = None
+        self.checkpoint: int | None = None
+        self._previous: int | None = None
+        self._previous_is_empty = False
+
+    def see(self, item: ObjectMeta) -> bool:
+        """Take in the next file; return ``False`` when no commit can follow it in the listing."""
+        name = item.key.rpartition("/")[2]
+        if name[:1] > "9":
+            # _last_checkpoint, _sidecars/, _staged_commits/ … sort behind all versions
+            return False
+        version = parse_commit_name(name)
+        if version is None:
+            if (checkpoint := parse_checkpoint_name(name)) is not None:
+                self.checkpoint = checkpoint.version
+            return True
+        if self.first is None:
+            self.first = version
+        if self._previous is not None:
+            if version != self._previous + 1:
+                self.last_hole = (self._previous, version)
+                self.hole = self.hole or self.last_hole
+            if self._previous_is_empty and self.empty is None:
+                self.empty = self._previous
+        self._previous = version
+        self._previous_is_empty = item.size_bytes == 0
+        if not self._previous_is_empty:
+            self.newest = version
+        return True
+
+
+def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
+    """Return the error for a version below the oldest commit that is left."""
+    return LogTruncatedError(
+        f"version {version} of {table} was removed by log cleanup: the oldest commit left is version {earliest}, so "
+        f"rows committed in between can no longer be read from the log. Start again from a snapshot or from version "
+        f"{earliest}, and raise delta.logRetentionDuration or read more often",
+        table=table,
+        version=version,
+        earliest_version=earliest,
+    )
+
+
+def gap(table: str, before: int, behind: int) -> LogGapError:
+    """Return the error for versions that are missing between two that are there."""
+    missing = f"version {before + 1} is" if behind == before + 2 else f"versions {before + 1} to {behind - 1} are"
+    return LogGapError(
+        f"{missing} missing from the log of {table}, which has versions {before} and {behind}: expected one commit "
+        f"file per version. Restore {LOG_FOLDER}/{commit_name(before + 1)}, or start again behind the gap",
+        table=table,
+        version=before + 1,
+        earliest_version=behind,
+    )
+
+
+def rewound(table: str, version: int, newest: int) -> LogRewoundError:
+    """Return the error for a version above the newest one, although it had been seen."""
+    return LogRewoundError(
+        f"{table} has no version {version} any more: its newest version is {newest}. The table was restored from a "
+        "copy, or the end of its log was removed; rows read before may not be in it. Check the table, then rewind or "
+        "reset the stream",
+        table=table,
+        version=version,
+        earliest_version=newest,
+    )
+
+
+def empty_commit(table: str, version: int) -> TornFileError:
+    """Return the error for a commit file without content."""
+    return TornFileError(
+        f"version {version} of {table} cannot be read: {LOG_FOLDER}/{commit_name(version)} is empty. Either its "
+        "writer is not done and a later try will do, or the file is damaged and must be restored",
+        table=table,
+        version=version,
+    )

@@ -1,0 +1,219 @@
+"""When a version was committed (Delta protocol, "In-Commit Timestamps"; Delta's ``DeltaHistoryManager``).
+
+With in-commit timestamps the commit says it. Without, it is the modification time of the commit file, made to rise:
+a time that is not later than that of the version before counts as one millisecond later than it.
+``commitInfo.timestamp`` is never used.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from airflow_provider_fds.delta.listing import name_before
+from airflow_provider_fds.delta.names import LOG_FOLDER, parse_commit_name
+from airflow_provider_fds.errors import ConfigurationError, TornFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_fds.delta.actions import Metadata
+    from airflow_provider_fds.delta.log import Commit, DeltaLog
+
+#: How many versions before a commit can push its time forward. Delta's own search makes times rise in chunks of as
+#: many; without a bound each plan would list the whole log.
+_LOOK_BACK_VERSIONS: Final = 1000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_TIMESTAMP: Final = re.compile(
+    r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
+    r"(?:[ T](?:(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{0,9}))?)?"
+    r"\s*(?P<zone>[A-Za-z+-].*)?)?)?)?)?"
+)
+_OFFSET: Final = re.compile(
+    r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<h>[0-9]{1,2})(?::?(?P<m>[0-9]{2})(?::?(?P<s>[0-9]{2}))?)?"
+)
+_MAX_OFFSET: Final = timedelta(hours=18)
+
+
+class CommitTimestamps:
+    """Commit times of one table, in milliseconds since the epoch, UTC.
+
+    Keeps the time of the last version it was asked for, so asking in rising order lists the log once, from at most
+    1,000 versions before the first one.
+    """
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._last: tuple[int, int] | None = None
+
+    def of(self, commit: Commit, metadata: Metadata) -> int:
+        """Return the time of ``commit``.
+
+        Args:
+            commit: The commit.
+            metadata: The metadata in force at its version, its own included.
+
+        Raises:
+            TornFileError: The table has in-commit timestamps, and the commit has none.
+        """
+        enabled = _enablement(metadata)
+        if enabled is not None and commit.version >= enabled[0]:
+            return self._in_commit(commit)
+        if self._last is None or self._last[0] not in (commit.version, commit.version - 1):
+            self._last = self._before(commit.version)
+        if self._last is None:
+            self._last = (commit.version, commit.modified_ms)
+        elif self._last[0] != commit.version:
+            self._last = (commit.version, max(commit.modified_ms, self._last[1] + 1))
+        return self._last[1]
+
+    def at_or_after(self, timestamp_ms: int) -> int | None:
+        """Return the first version whose time is not before ``timestamp_ms``; ``None`` if even the newest is.
+
+        A time before the oldest commit that is left gives that commit.
+        """
+        newest = self._log.latest()
+        found = self._search(timestamp_ms, newest)
+        if found is None:
+            return self._log.earliest()
+        version, at_ms = found
+        if at_ms == timestamp_ms:
+            return version
+        return version + 1 if version < newest else None
+
+    def at_or_before(self, timestamp_ms: int) -> int | None:
+        """Return the last version whose time is not after ``timestamp_ms``; ``None`` if all that are left are."""
+        found = self._search(timestamp_ms, self._log.latest())
+        return None if found is None else found[0]
+
+    def _search(self, timestamp_ms: int, newest: int) -> tuple[int, int] | None:
+        """Return the last version whose time is not after ``timestamp_ms``, and its time."""
+        enabled = _enablement(self._log.state_at(newest).metadata)
+        if enabled is None:
+            return self._search_files(timestamp_ms, newest)
+        enabled_version, enabled_ms = enabled
+        earliest = self._log.earliest()
+        if enabled_version <= earliest or timestamp_ms >= enabled_ms:
+            return self._search_commits(timestamp_ms, max(enabled_version, earliest), newest)
+        return self._search_files(timestamp_ms, enabled_version - 1)
+
+    def _search_files(self, timestamp_ms: int, last: int) -> tuple[int, int] | None:
+        found: tuple[int, int] | None = None
+        for version, at_ms in self._rising(None, last):
+            if at_ms > timestamp_ms:
+                break
+            found = (version, at_ms)
+        return found
+
+    def _search_commits(self, timestamp_ms: int, first: int, last: int) -> tuple[int, int] | None:
+        # in-commit timestamps rise by the protocol
+        found: tuple[int, int] | None = None
+        while first <= last:
+            middle = (first + last) // 2
+            at_ms = self._in_commit(self._log.commit(middle))
+            if at_ms <= timestamp_ms:
+                found = (middle, at_ms)
+                first = middle + 1
+            else:
+                last = middle - 1
+        return found
+
+    def _before(self, version: int) -> tuple[int, int] | None:
+        found: tuple[int, int] | None = None
+        for found in self._rising(version - _LOOK_BACK_VERSIONS, version - 1):  # noqa: B007 - the last one is wanted
+            pass
+        return found
+
+    def _rising(self, first: int | None, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the versions up to ``last`` inclusive with their file times, made to rise."""
+        previous: int | None = None
+        for item in self._log.storage.list_after(LOG_FOLDER, name_before(first)):
+            name = item.key.rpartition("/")[2]
+            version = parse_commit_name(name)
+            if version is None:
+                if name[:1] > "9":
+                    return
+                continue
+            if version > last:
+                return
+            previous = item.modified_ms if previous is None else max(item.modified_ms, previous + 1)
+            yield version, previous
+
+    def _in_commit(self, commit: Commit) -> int:
+        info = commit.info
+        if info is None or info.inCommitTimestamp is None:
+            raise TornFileError(
+                f"version {commit.version} of {self._log.table_uri} has no inCommitTimestamp in its commitInfo, "
+                "although the table has in-commit timestamps: the commit file is damaged, or its writer does not know "
+                "the feature",
+                table=self._log.table_uri,
+                version=commit.version,
+            )
+        return info.inCommitTimestamp
+
+
+def parse_timestamp(text: str) -> int:
+    """Return a time in milliseconds since the epoch, UTC; what is below a millisecond is cut off.
+
+    The formats are those of Spark's cast to timestamp: ``yyyy``, ``yyyy-MM``, ``yyyy-MM-dd`` and
+    ``yyyy-MM-dd[ |T]HH:mm[:ss[.ffffff]][zone]``, where a zone is ``Z``, an offset or a name such as
+    ``Europe/Berlin``. Without a zone the time is UTC.
+
+    Raises:
+        ConfigurationError: ``text`` is none of these, or no such day or time exists.
+
+    >>> parse_timestamp("2024-01-01")
+    1704067200000
+    >>> parse_timestamp("2024-01-01 01:00:00+01:00")
+    1704067200000
+    """
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if match is None:
+        raise _unreadable(text, "it has none of the known formats")
+    try:
+        moment = datetime(
+            int(match["year"]),
+            int(match["month"] or 1),
+            int(match["day"] or 1),
+            int(match["hour"] or 0),
+            int(match["minute"] or 0),
+            int(match["second"] or 0),
+            int((match["fraction"] or "").ljust(6, "0")[:6]),
+            tzinfo=_zone(match["zone"]),
+        )
+    except (ValueError, ZoneInfoNotFoundError) as error:
+        raise _unreadable(text, str(error).strip("'\"")) from error
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def _zone(text: str | None) -> tzinfo:
+    if text is None or text in ("Z", "z", "UTC", "GMT", "UT"):
+        return UTC
+    match = _OFFSET.fullmatch(text.strip())
+    if match is None:
+        return ZoneInfo(text.strip())
+    offset = timedelta(hours=int(match["h"]), minutes=int(match["m"] or 0), seconds=int(match["s"] or 0))
+    if offset > _MAX_OFFSET:
+        raise ValueError(f"the offset {text!r} is above 18 hours")
+    return timezone(-offset if match["sign"] == "-" else offset)
+
+
+def _unreadable(text: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"timestamp {text!r} cannot be read ({why}): expected yyyy, yyyy-MM, yyyy-MM-dd or yyyy-MM-dd "
+        "HH:mm:ss[.ffffff] with an optional zone, such as '2026-01-31 08:00:00+01:00'; without a zone it is UTC"
+    )
+
+
+def _enablement(metadata: Metadata) -> tuple[int, int] | None:
+    """Return version and time from which on commits carry their time, ``None`` if they do not."""
+    if (metadata.property("delta.enableInCommitTimestamps") or "").lower() != "true":
+        return None
+    version = metadata.property("delta.inCommitTimestampEnablementVersion")
+    at_ms = metadata.property("delta.inCommitTimestampEnablementTimestamp")
+    # without the properties: enabled since version 0
+    return (int(version), int(at_ms)) if version is not None and at_ms is not None else (0, 0)

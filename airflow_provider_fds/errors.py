@@ -1,0 +1,209 @@
+"""Every error FDS raises on purpose.
+
+One root, few leaves. A message says what happened, to which table and version, what was expected, and what to do
+next; the same facts are attributes. Whether a retry can help is a property of the class (``retryable``), and the
+Airflow operators obey it: an error that is not retryable fails the task for good.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+EXIT_OK: Final = 0
+EXIT_CONFIGURATION: Final = 2
+EXIT_STOPPED: Final = 3
+EXIT_LOST_POSITION: Final = 4
+EXIT_STORAGE: Final = 5
+EXIT_BATCH_FAILED: Final = 6
+
+
+class FdsError(Exception):
+    """Root of all errors of FDS.
+
+    Attributes:
+        table: URI of the source table the error is about, if any.
+        version: Version of that table the error is about, if any.
+    """
+
+    retryable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, table: str | None = None, version: int | None = None) -> None:
+        super().__init__(message)
+        self.table = table
+        self.version = version
+
+
+class ConfigurationError(FdsError):
+    """What the user asked for cannot work: an option, a name, a wiring, a missing connection.
+
+    Attributes:
+        problems: All problems found, each a full sentence.
+    """
+
+    exit_code = EXIT_CONFIGURATION
+
+    def __init__(
+        self, *problems: str, table: str | None = None, version: int | None = None, subject: str = "configuration"
+    ) -> None:
+        self.problems = tuple(problems)
+        if len(problems) == 1:
+            text = problems[0]
+        else:
+            text = f"{len(problems)} problems in the {subject}:\n" + "\n".join(f"  - {p}" for p in problems)
+        super().__init__(text, table=table, version=version)
+
+
+class TableNotFoundError(ConfigurationError):
+    """There is no Delta table at the URI: nothing there, a folder without ``_delta_log``, or an empty log."""
+
+
+class UnsupportedFeatureError(FdsError):
+    """The table uses a reader feature that FDS does not read.
+
+    Attributes:
+        features: Names of the features as the protocol action lists them.
+    """
+
+    exit_code = EXIT_CONFIGURATION
+
+    def __init__(
+        self, message: str, *, features: tuple[str, ...], table: str | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message, table=table, version=version)
+        self.features = features
+
+
+class StorageError(FdsError):
+    """Storage did not answer, refused, or answered with something torn. A later try may succeed."""
+
+    retryable = True
+    exit_code = EXIT_STORAGE
+
+
+class AccessDeniedError(StorageError):
+    """Storage refused the credentials; trying again with the same ones does not help."""
+
+    retryable = False
+
+
+class TornFileError(StorageError):
+    """A log file is empty or cut off: still being written by a store without atomic writes, or damaged."""
+
+
+class LostPositionError(FdsError):
+    """The stream's position no longer exists in the table: rows were lost to it.
+
+    Attributes:
+        earliest_version: Oldest version that can still be read, where known.
+    """
+
+    exit_code = EXIT_LOST_POSITION
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        earliest_version: int | None = None,
+    ) -> None:
+        super().__init__(message, table=table, version=version)
+        self.earliest_version = earliest_version
+
+
+class LogTruncatedError(LostPositionError):
+    """The next version was removed by log cleanup."""
+
+
+class LogGapError(LostPositionError):
+    """A version in the middle of the log is missing."""
+
+
+class LogRewoundError(LostPositionError):
+    """The newest version of the table is older than the position: restored from a copy, or a vanished tail."""
+
+
+class TableReplacedError(LostPositionError):
+    """Another table now lives at the URI: the table id, or the content of the last consumed commit, changed."""
+
+
+class StoppedError(FdsError):
+    """The stream stops before a version it may not pass by its options; everything before it was delivered."""
+
+    exit_code = EXIT_STOPPED
+
+
+class ViolationError(StoppedError):
+    """A commit deletes or changes rows, and the options do not say what to do with such a commit.
+
+    Attributes:
+        operation: ``commitInfo.operation`` of the commit with its parameters.
+    """
+
+    def __init__(
+        self, message: str, *, table: str | None = None, version: int | None = None, operation: str | None = None
+    ) -> None:
+        super().__init__(message, table=table, version=version)
+        self.operation = operation
+
+
+class SchemaChangedError(StoppedError):
+    """The table's schema changed in a way that is more than an addition."""
+
+
+class LedgerError(FdsError):
+    """The ledger of a stream refuses: the decision asked for is not allowed in the state it is in."""
+
+    exit_code = EXIT_CONFIGURATION
+
+
+class CheckpointError(LedgerError):
+    """Checkpoint and ledger disagree: edited, foreign, ahead of the ledger, or the ledger is gone."""
+
+
+class StreamBusyError(LedgerError):
+    """Another run owns the batches that come next, and still runs.
+
+    Attributes:
+        owner: The run that owns them, in words.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, *, owner: str) -> None:
+        super().__init__(message)
+        self.owner = owner
+
+
+class SinkError(FdsError):
+    """The sink is not what the stream is bound to, or somebody else wrote under this stream's name."""
+
+    exit_code = EXIT_CONFIGURATION
+
+
+class BatchFailedError(FdsError):
+    """Spark did not finish a batch. Nothing is committed; a retry works on exactly the same rows.
+
+    Attributes:
+        error_class: Class of the driver's exception, or ``None`` when the driver left no report.
+    """
+
+    retryable = True
+    exit_code = EXIT_BATCH_FAILED
+
+    def __init__(self, message: str, *, error_class: str | None = None, table: str | None = None) -> None:
+        super().__init__(message, table=table)
+        self.error_class = error_class
+
+
+class BatchRejectedError(BatchFailedError):
+    """Spark failed with an error that the same rows will meet again: a retry does not help."""
+
+    retryable = False
+
+
+class VerificationError(FdsError):
+    """What Spark wrote does not match the plan. The batch is blocked until a person decides."""
+
+    exit_code = EXIT_BATCH_FAILED

@@ -1,0 +1,104 @@
+"""What the package tells Airflow about itself: the entry point ``apache_airflow_provider``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_INTEGRATION = "Delta Lake (FDS)"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's description, by Airflow's ``provider_info.schema.json``."""
+    return {
+        "package-name": "airflow-provider-fds",
+        "name": "FDS",
+        "description": "Incremental Delta Lake ingestion, on Spark.",
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": "https://delta.io/",
+                "tags": ["software"],
+            }
+        ],
+        "operators": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": [
+                    "airflow_provider_fds.operators.delta_ingest",
+                    "airflow_provider_fds.operators.delta_plan",
+                    "airflow_provider_fds.operators.delta_commit",
+                ],
+            }
+        ],
+        "sensors": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": ["airflow_provider_fds.sensors.delta_table_version"],
+            }
+        ],
+        "triggers": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": ["airflow_provider_fds.triggers.delta_table_version"],
+            }
+        ],
+        "hooks": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": ["airflow_provider_fds.hooks.delta_table"],
+            }
+        ],
+        "config": {"fds": {"description": "Settings of FDS, for all streams.", "options": _OPTIONS}},
+    }
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "staging": {
+        "description": (
+            "URI of the folder in which streams keep ledger and manifests. Airflow's workers and Spark must both "
+            "reach it. Empty: a folder 'fds' below AIRFLOW_HOME, accepted only with an executor that runs on one "
+            "machine. A stream's own staging goes before it."
+        ),
+        "version_added": "0.1.0",
+        "type": "string",
+        "example": "s3://lake/_fds",
+        "default": "",
+    },
+    "poll_interval": {
+        "description": "Seconds between two looks of a sensor or trigger at a table that has nothing new.",
+        "version_added": "0.1.0",
+        "type": "float",
+        "example": "15",
+        "default": "60",
+    },
+    "retention": {
+        "description": (
+            "Days for which plans and manifests of committed batches are kept. The newest 100 batches, and all "
+            "that is not committed, are kept anyway."
+        ),
+        "version_added": "0.1.0",
+        "type": "integer",
+        "example": "30",
+        "default": "14",
+    },
+    "deployment": {
+        "description": (
+            "Name of this Airflow installation. A stream belongs to one: a copy of the database in a test "
+            "installation must not move the positions of production. Empty: the base URL of the API server."
+        ),
+        "version_added": "0.1.0",
+        "type": "string",
+        "example": "production",
+        "default": "",
+    },
+    "cache_dir": {
+        "description": (
+            "Folder on each worker in which Delta's JARs and the driver's modules are kept, so that Spark starts "
+            "without a repository. Empty: $FDS_CACHE_DIR, $XDG_CACHE_HOME/fds or ~/.cache/fds."
+        ),
+        "version_added": "0.1.0",
+        "type": "string",
+        "example": "/var/cache/fds",
+        "default": "",
+    },
+}

@@ -1,0 +1,32 @@
+"""Backfills and streams with an offset do not go together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.stream import DeltaStream
+
+
+def refuse_backfill(context: Any, stream: DeltaStream) -> None:
+    """Refuse to run in a backfill: it would take rows away from the scheduled runs of the stream.
+
+    A stream with an offset reads "what is new since the last run", which a run for a past date is not. Both the
+    run's type and its id are looked at. Note that ``airflow backfill create --reprocess-behavior`` turns scheduled
+    runs that are there into backfill runs: they are refused as well, and what they have committed stays committed.
+
+    Raises:
+        ConfigurationError: If the DAG run is a backfill run.
+    """
+    dag_run = context["dag_run"]
+    run_type = getattr(dag_run.run_type, "value", dag_run.run_type)
+    if run_type == "backfill" or str(dag_run.run_id).startswith("backfill__"):
+        raise ConfigurationError(
+            f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} goes on from "
+            "its last committed offset: a backfill would take the newest rows, not those of the run's date, and move the "
+            "offset of the scheduled runs. To load a range again, make a second stream with another name, with "
+            "starting_version=… or starting_timestamp=…, and another sink; to move this stream, rewind it.",
+            table=stream.table,
+        )

@@ -1,0 +1,73 @@
+"""``DeltaTableHook``: a Delta table behind an Airflow connection, without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.providers.common.compat.sdk import BaseHook
+
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.hooks.storage import find_connection, storage_options
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage import Storage
+
+
+class DeltaTableHook(BaseHook):
+    """Opens Delta tables and their transaction logs with the credentials of an Airflow connection.
+
+    Reads only. The connection is one of the cloud's own (``aws``, ``google_cloud_platform``, ``wasb``), and its
+    provider package is needed only for roles, profiles and impersonation.
+
+    Args:
+        storage_conn_id: Id of the connection; ``None``: the environment's own credentials.
+
+    Example:
+        >>> from airflow_provider_fds import DeltaTableHook
+        >>> DeltaTableHook().get_storage("/lake/orders").uri
+        'file:///lake/orders'
+    """
+
+    conn_name_attr = "storage_conn_id"
+    hook_name = "Delta Lake table"
+
+    def __init__(self, storage_conn_id: str | None = None) -> None:
+        super().__init__()
+        self.storage_conn_id = storage_conn_id
+
+    def get_conn(self) -> DeltaTableHook:
+        """Return the hook itself: there is no connection that is held open."""
+        return self
+
+    def get_storage(self, uri: str) -> Storage:
+        """Return the folder at ``uri``. Looks the connection up, does no request to the store.
+
+        Raises:
+            ConfigurationError: Unknown scheme, no such connection, or one of another store's type.
+        """
+        return open_storage(uri, storage_options(self.storage_conn_id, uri))
+
+    def get_log(self, uri: str) -> DeltaLog:
+        """Return the transaction log of the table at ``uri``. Nothing is read yet."""
+        return DeltaLog(self.get_storage(uri))
+
+    def latest_version(self, uri: str) -> int:
+        """Return the newest version of the table at ``uri``.
+
+        Raises:
+            TableNotFoundError: There is no Delta table.
+            StorageError: The store does not answer or refuses.
+        """
+        return self.get_log(uri).latest()
+
+    def check_table(self, uri: str) -> tuple[bool, str]:
+        """Say whether the table can be read, and in words what was found. Raises nothing of FDS."""
+        try:
+            if self.storage_conn_id is not None:
+                find_connection(self.storage_conn_id, f"storage_conn_id for {uri!r}")
+            version = self.latest_version(uri)
+        except FdsError as error:
+            return False, f"{type(error).__name__}: {error}"
+        return True, f"table {uri} is at version {version}"

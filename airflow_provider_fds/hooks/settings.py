@@ -1,0 +1,65 @@
+"""The section ``[fds]`` of Airflow's configuration, with the defaults that depend on the installation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_fds.delta.open import canonical_uri
+from airflow_provider_fds.errors import ConfigurationError
+
+_SECTION: Final = "fds"
+
+#: Executors whose tasks run on the scheduler's own machine, so that a local folder is the same for all of them.
+_ONE_MACHINE_EXECUTORS: Final = ("LocalExecutor", "SequentialExecutor", "InProcessExecutor")
+
+
+def deployment() -> str:
+    """Return the name of this Airflow installation: ``[fds] deployment``, else the API server's base URL."""
+    from airflow.providers.common.compat.sdk import conf
+
+    named = conf.get(_SECTION, "deployment", fallback="").strip()
+    return named or conf.get("api", "base_url", fallback="").strip().rstrip("/") or "http://localhost:8080"
+
+
+def poll_interval_seconds() -> float:
+    """Return ``[fds] poll_interval``: seconds between two looks at a table."""
+    from airflow.providers.common.compat.sdk import conf
+
+    value = conf.getfloat(_SECTION, "poll_interval", fallback=60.0)
+    if value is None or value <= 0:
+        raise ConfigurationError(
+            f"[fds] poll_interval is {value!r}; it must be a number of seconds greater than 0, such as 60."
+        )
+    return float(value)
+
+
+def cache_dir() -> Path | None:
+    """Return ``[fds] cache_dir``, ``None`` if it is not set (``spark.install`` has the default then)."""
+    from airflow.providers.common.compat.sdk import conf
+
+    named = conf.get(_SECTION, "cache_dir", fallback="").strip()
+    return Path(named).expanduser() if named else None
+
+
+def staging_uri(stream_staging: str | None, stream_name: str) -> str:
+    """Return the staging folder of a stream: its own, else ``[fds] staging``, else a local one where that can work.
+
+    Raises:
+        ConfigurationError: Nothing is configured, and tasks may run on machines that do not share a disk.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    named = stream_staging or conf.get(_SECTION, "staging", fallback="").strip()
+    if named:
+        return canonical_uri(named)
+    executor = conf.get("core", "executor", fallback="LocalExecutor")
+    if not executor.strip().endswith(_ONE_MACHINE_EXECUTORS):
+        raise ConfigurationError(
+            f"Stream {stream_name!r} has no staging folder, and tasks of the executor {executor!r} do not share a "
+            "disk. Set [fds] staging (AIRFLOW__FDS__STAGING) to a folder that Airflow's workers and Spark reach, "
+            "such as s3://lake/_fds, or give the stream staging=…"
+        )
+    home = os.environ.get("AIRFLOW_HOME") or "~/airflow"
+    return canonical_uri(str(Path(home).expanduser() / "fds"))

@@ -1,0 +1,208 @@
+"""Airflow connections as options of an object store.
+
+Static keys, endpoints and regions go straight to obstore, without the cloud's own provider package. What only that
+package can do (assume a role, impersonate a service account, a named profile) is left to its hook, and refused with
+its name where it is not installed. Without a connection the store's own default chain applies: environment, instance
+metadata, workload identity.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.cloud import azure_provider, gcs_provider, s3_provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Schemes by the kind of store, and the types of Airflow connection that fit it.
+SCHEMES: Final[dict[str, str]] = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    "gs": "gcs",
+    **dict.fromkeys(("az", "abfs", "abfss", "wasb", "wasbs"), "azure"),
+    "file": "local",
+}
+CONNECTION_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "s3": ("aws", "s3"),
+    "gcs": ("google_cloud_platform",),
+    "azure": ("wasb", "adls", "azure_data_lake", "azure"),
+}
+
+
+class StorageConnection(Protocol):
+    """What is read of an Airflow connection."""
+
+    conn_id: str
+    conn_type: str | None
+    host: str | None
+    login: str | None
+    password: str | None
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]:
+        """The connection's extra, as a dict."""
+
+
+def store_kind(uri: str) -> str | None:
+    """Return ``"s3"``, ``"gcs"``, ``"azure"`` or ``"local"`` for a URI or path, ``None`` for an unknown scheme."""
+    scheme, found, _ = uri.partition("://")
+    return SCHEMES.get(scheme.lower()) if found else "local"
+
+
+def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:
+    """Return the obstore options for the store that ``uri`` lies in, by an Airflow connection.
+
+    Never to be serialised: the values hold credentials. Looks the connection up (a request to Airflow), does no
+    request to the store.
+
+    Args:
+        conn_id: Id of the connection. ``None``: no options, the store's default chain of credentials applies.
+        uri: URI or path of the table or folder. A local one needs no credentials: its options are empty.
+
+    Raises:
+        ConfigurationError: If there is no such connection, its type does not fit the store, or it asks for
+            something that needs a provider package that is not installed.
+    """
+    kind = store_kind(uri)
+    if conn_id is None or kind in (None, "local"):
+        # an unknown scheme is refused by delta.open, with the nearest known one
+        return {}
+    connection = find_connection(conn_id, f"storage_conn_id for {uri!r}")
+    return connection_options(connection, uri)
+
+
+def find_connection(conn_id: str, purpose: str) -> StorageConnection:
+    """Return the Airflow connection. Raises :class:`ConfigurationError`, naming it and its ``purpose``."""
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+    try:
+        connection: StorageConnection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise ConfigurationError(
+            f"There is no Airflow connection {conn_id!r}, which is the {purpose}. Create it (Admin, Connections, or "
+            f"'airflow connections add {conn_id}', or the environment variable AIRFLOW_CONN_{conn_id.upper()}), "
+            "or name another one."
+        ) from error
+    return connection
+
+
+def connection_options(connection: StorageConnection, uri: str) -> dict[str, Any]:
+    """Return the obstore options of a connection, for the store of ``uri``. See :func:`storage_options`."""
+    kind = store_kind(uri)
+    if kind is None or kind == "local":
+        return {}
+    expected = CONNECTION_TYPES[kind]
+    if connection.conn_type not in expected:
+        raise ConfigurationError(
+            f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}, but {uri!r} needs one of type "
+            f"{' or '.join(map(repr, expected))}. Name a connection of that type as storage_conn_id."
+        )
+    extra = _plain_extra(connection)
+    mapping: Callable[[StorageConnection, dict[str, Any]], dict[str, Any]] = {
+        "s3": _s3_options,
+        "gcs": _gcs_options,
+        "azure": _azure_options,
+    }[kind]
+    return {key: value for key, value in mapping(connection, extra).items() if value not in (None, "")}
+
+
+def _content(connection: StorageConnection) -> int:
+    return hash(
+        (connection.host, connection.login, connection.password, json.dumps(connection.extra_dejson, sort_keys=True))
+    )
+
+
+def _plain_extra(connection: StorageConnection) -> dict[str, Any]:
+    """Return the extra without the ``extra__<type>__`` prefix that older Airflow put before its keys."""
+    prefix = f"extra__{connection.conn_type}__"
+    return {
+        key.removeprefix(prefix): value for key, value in connection.extra_dejson.items() if value not in (None, "")
+    }
+
+
+def _s3_options(connection: StorageConnection, extra: dict[str, Any]) -> dict[str, Any]:
+    service = (extra.get("service_config") or {}).get("s3") or {}
+    endpoint = service.get("endpoint_url") or extra.get("endpoint_url")
+    options: dict[str, Any] = {
+        "region": extra.get("region_name") or extra.get("region"),
+        "endpoint": endpoint,
+        **_tls_options(endpoint, extra.get("verify")),
+    }
+    if any(extra.get(key) for key in ("role_arn", "profile_name", "assume_role_method", "session_kwargs")):
+        return {**options, "credential_provider": s3_provider(connection.conn_id, _content(connection))}
+    return {
+        **options,
+        "access_key_id": connection.login or extra.get("aws_access_key_id"),
+        "secret_access_key": connection.password or extra.get("aws_secret_access_key"),
+        "session_token": extra.get("aws_session_token"),
+    }
+
+
+def _gcs_options(connection: StorageConnection, extra: dict[str, Any]) -> dict[str, Any]:
+    if any(extra.get(key) for key in ("impersonation_chain", "key_secret_name", "credential_config_file")):
+        return {"credential_provider": gcs_provider(connection.conn_id, _content(connection))}
+    key = extra.get("keyfile_dict")
+    return {
+        "service_account_key": json.dumps(key) if isinstance(key, dict) else key,
+        "service_account": extra.get("key_path"),
+        "base_url": extra.get("endpoint_url"),
+        "skip_signature": True if extra.get("is_anonymous") else None,
+        **_tls_options(extra.get("endpoint_url"), None),
+    }
+
+
+def _azure_options(connection: StorageConnection, extra: dict[str, Any]) -> dict[str, Any]:
+    text = extra.get("connection_string")
+    if text:
+        return _azure_connection_string(str(text))
+    host = extra.get("account_host") or (connection.host if "." in (connection.host or "") else None)
+    account = extra.get("account_name") or (host.split("://")[-1].split(".")[0] if host else connection.login)
+    endpoint = f"https://{host}" if host and "://" not in host else host
+    options = {"account_name": account, "endpoint": endpoint, **_tls_options(endpoint, None)}
+    tenant = extra.get("tenant_id")
+    if extra.get("anon"):
+        return {**options, "skip_signature": True}
+    if extra.get("sas_token"):
+        return {**options, "sas_key": str(extra["sas_token"]).lstrip("?")}
+    if tenant:
+        # WasbHook keeps the application's id in the login and its secret in the password when a tenant is given
+        return {
+            **options,
+            "tenant_id": tenant,
+            "client_id": extra.get("client_id") or connection.login,
+            "client_secret": extra.get("client_secret") or connection.password,
+        }
+    key = extra.get("account_key") or extra.get("shared_access_key") or connection.password
+    if key:
+        return {**options, "account_key": key}
+    if extra.get("managed_identity_client_id"):
+        return {**options, "credential_provider": azure_provider(connection.conn_id, _content(connection))}
+    return options
+
+
+def _azure_connection_string(text: str) -> dict[str, Any]:
+    """Take an Azure connection string apart: obstore has no key for the whole."""
+    parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
+    sas = parts.get("SharedAccessSignature")
+    endpoint = parts.get("BlobEndpoint")
+    return {
+        "account_name": parts.get("AccountName"),
+        "account_key": parts.get("AccountKey"),
+        "sas_key": sas.lstrip("?") if sas else None,
+        "endpoint": endpoint,
+        **_tls_options(endpoint, None),
+    }
+
+
+def _tls_options(endpoint: str | None, verify: object) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if endpoint and endpoint.lower().startswith("http://"):
+        options["allow_http"] = True
+    if verify is False or str(verify).lower() == "false":
+        options["allow_invalid_certificates"] = True
+    elif isinstance(verify, str) and verify.lower() != "true":
+        options["root_certificate"] = Path(verify).read_bytes()
+    return options

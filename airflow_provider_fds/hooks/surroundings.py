@@ -1,0 +1,87 @@
+"""What a stream needs of the world, as Airflow has it: connections, settings, the Variable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.hooks.settings import deployment as this_deployment
+from airflow_provider_fds.hooks.settings import staging_uri
+from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.stream.connect import Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.checkpoint.store import CheckpointStore
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream import DeltaStream
+
+
+def working_surroundings(
+    stream: DeltaStream,
+    *,
+    actor: Actor,
+    owner: Owner,
+    owner_is_running: Callable[[Owner], bool],
+    sink: DeltaTableSink | None = None,
+) -> Surroundings:
+    """Return the surroundings of a task that works a stream. Looks connections up; touches no storage.
+
+    Raises:
+        ConfigurationError: A connection is missing or of the wrong type, or there is no staging folder.
+    """
+    staging = staging_uri(stream.staging, stream.name)
+    sink_options = None
+    if sink is not None:
+        sink_options = storage_options(sink.storage_conn_id or stream.storage_conn_id, sink.uri)
+    return Surroundings(
+        table_options=storage_options(stream.storage_conn_id, stream.table),
+        staging_uri=staging,
+        staging_options=storage_options(stream.storage_conn_id, staging),
+        checkpoints=checkpoint_store(stream),
+        deployment=actor.deployment,
+        actor=actor,
+        owner=owner,
+        owner_is_running=owner_is_running,
+        sink_options=sink_options,
+    )
+
+
+def reading_surroundings(
+    stream: DeltaStream, *, staging: str | None = None, deployment: str | None = None
+) -> Surroundings:
+    """Return the surroundings of one who only looks: a sensor, a trigger.
+
+    Args:
+        stream: The stream.
+        staging: Staging folder; ``None``: as configured where this runs.
+        deployment: Name of the installation; ``None``: as configured where this runs.
+
+    Raises:
+        ConfigurationError: As :func:`working_surroundings`.
+    """
+    staging = staging or staging_uri(stream.staging, stream.name)
+    deployment = deployment or this_deployment()
+    return Surroundings(
+        table_options=storage_options(stream.storage_conn_id, stream.table),
+        staging_uri=staging,
+        staging_options=storage_options(stream.storage_conn_id, staging),
+        checkpoints=checkpoint_store(stream),
+        deployment=deployment,
+        actor=Actor(deployment=deployment),
+        owner=Owner(kind="airflow", deployment=deployment),
+        owner_is_running=lambda _owner: True,
+        sink_options=None,
+    )
+
+
+def checkpoint_store(stream: DeltaStream) -> CheckpointStore:
+    """Return where the stream keeps its checkpoint: an Airflow Variable, or a file."""
+    if stream.checkpoint.startswith("file:"):
+        from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+
+        return FileCheckpointStore(stream.checkpoint.removeprefix("file:"))
+    from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
+
+    return VariableCheckpointStore(stream.name)

@@ -1,0 +1,159 @@
+"""Single accesses to staging, and what performs them one after another.
+
+The ledger's procedures are generators: they yield an access and are sent its result. So one procedure serves tasks
+(:func:`perform`) and triggers (:func:`perform_async`), and a test can stop any writer between any two accesses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_provider_fds.errors import StorageError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage import Storage
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Read an object: its bytes, or ``None`` if there is none."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListNames:
+    """List the names in ``folder`` that are greater than ``after``, ascending."""
+
+    folder: str
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutIfAbsent:
+    """Write an object if there is none; the result says whether it was written."""
+
+    key: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write or overwrite an object."""
+
+    key: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove an object."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait before the next access."""
+
+    seconds: float
+
+
+Access = Get | ListNames | PutIfAbsent | Put | Delete | Pause
+
+#: A procedure: yields accesses, is sent their results (or thrown their ``StorageError``), returns its own result.
+Steps = Generator[Access, Any, _T]
+
+
+def answer(access: Access, storage: Storage) -> Any:
+    """Perform one access and return its result.
+
+    Raises:
+        StorageError: As the storage says.
+    """
+    match access:
+        case Get(key):
+            try:
+                return storage.get(key)[0]
+            except FileNotFoundError:
+                return None
+        case ListNames(folder, after):
+            return [meta.key.rsplit("/", 1)[-1] for meta in storage.list_after(folder, after)]
+        case PutIfAbsent(key, data):
+            return storage.put_if_absent(key, data)
+        case Put(key, data):
+            return storage.put(key, data)
+        case Delete(key):
+            return storage.delete(key)
+        case Pause(seconds):
+            return time.sleep(seconds)
+
+
+async def answer_async(access: Access, storage: Storage) -> Any:
+    """Like :func:`answer`, without blocking the event loop; what writes goes through a thread."""
+    match access:
+        case Get(key):
+            try:
+                return (await storage.get_async(key))[0]
+            except FileNotFoundError:
+                return None
+        case ListNames(folder, after):
+            return [meta.key.rsplit("/", 1)[-1] async for meta in storage.list_after_async(folder, after)]
+        case Pause(seconds):
+            return await asyncio.sleep(seconds)
+        case _:
+            return await asyncio.to_thread(answer, access, storage)
+
+
+def perform(steps: Steps[_T], storage: Storage) -> _T:
+    """Perform a procedure to its end and return its result."""
+    try:
+        access = next(steps)
+        while True:
+            try:
+                result = answer(access, storage)
+            except StorageError as error:
+                access = steps.throw(error)
+            else:
+                access = steps.send(result)
+    except StopIteration as stop:
+        value: _T = stop.value
+        return value
+
+
+async def perform_async(steps: Steps[_T], storage: Storage) -> _T:
+    """Like :func:`perform`, without blocking the event loop."""
+    try:
+        access = next(steps)
+        while True:
+            try:
+                result = await answer_async(access, storage)
+            except StorageError as error:
+                access = steps.throw(error)
+            else:
+                access = steps.send(result)
+    except StopIteration as stop:
+        value: _T = stop.value
+        return value
+
+
+__all__ = [
+    "Access",
+    "Delete",
+    "Get",
+    "ListNames",
+    "Pause",
+    "Put",
+    "PutIfAbsent",
+    "Steps",
+    "answer",
+    "answer_async",
+    "perform",
+    "perform_async",
+]

@@ -1,0 +1,352 @@
+"""What an entry can say: one struct per action of LEDGER.md, part "Entries".
+
+The field ``kind`` tells the actions apart in JSON. Offsets are Delta's streaming offset JSON (format 1): a start is
+exclusive, an end inclusive; versions are inclusive. A field that is added later has a default, so that entries written
+before it can be read; a change that an older reader would misread raises ``ENTRY_FORMAT``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001  # the annotations of a struct are read when it is defined
+
+
+class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A frozen initial snapshot in staging; ``key`` is relative to the stream's folder."""
+
+    version: int
+    digest: str
+    key: str
+    num_files: int
+    num_bytes: int
+
+
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """How the epochs before the opened one were closed in the sink.
+
+    Attributes:
+        status: ``done``: an empty append with a higher transaction version is in the sink. ``sink_missing``: there is
+            no sink, so the first write of the epoch creates it or fails. ``not_needed``: first epoch, or own job.
+        versions: Transaction version of the fence by transaction application id.
+        sink_version: Version of the sink that holds the fence.
+    """
+
+    status: Literal["not_needed", "done", "sink_missing"] = "not_needed"
+    versions: dict[str, int] = {}
+    sink_version: int | None = None
+
+
+class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """The one sink of a stream.
+
+    Attributes:
+        kind: Kind of the sink (``sinks.py``), ``own_job`` for a user's own job.
+        target: URI of the sink, empty for ``own_job``.
+        app_ids: Transaction application ids of the declared writes.
+    """
+
+    kind: str
+    target: str = ""
+    app_ids: tuple[str, ...] = ()
+
+    @property
+    def is_own_job(self) -> bool:
+        """Whether a user's own job loads the batches: no fence, no digest, no check of the sink."""
+        return self.kind == "own_job"
+
+    def words(self) -> str:
+        """Return the sink as people read it."""
+        return "the user's own job" if self.is_own_job else f"{self.kind} {self.target}"
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit of the range that gives no rows, and why."""
+
+    version: int
+    operation: str | None
+    reason: str
+
+
+class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch as it was frozen.
+
+    Attributes:
+        manifest: Folder of the manifest, relative to the stream's folder; empty if there is none.
+        digest: Digest of the manifest.
+        num_rows: Rows by the statistics of the log, ``None`` if a file has none.
+        prev_txn_version: Newest transaction the sink must have before this batch, ``None`` for none at all.
+        log_digest: Digest over versions and sizes of the commit files of the range.
+        last_commit_sha256: Digest of the commit file of ``last_version``.
+    """
+
+    batch_id: int
+    start: str
+    end: str
+    first_version: int
+    last_version: int
+    manifest: str
+    digest: str
+    num_files: int
+    num_bytes: int
+    num_rows: int | None
+    prev_txn_version: int | None
+    skipped: tuple[Skipped, ...]
+    log_digest: str
+    last_commit_sha256: str
+
+
+class ActionBase(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of all actions."""
+
+    @property
+    def kind(self) -> str:
+        """The tag of the action, as it is in JSON."""
+        return str(self.__struct_config__.tag)
+
+
+class Created(ActionBase, frozen=True, kw_only=True, tag="created"):
+    """The stream exists; requests epoch 1."""
+
+    uuid: str
+    name: str
+    table: str
+    deployment: str
+
+
+class Opened(ActionBase, frozen=True, kw_only=True, tag="opened"):
+    """The start of an epoch is resolved, and the epochs before it are closed in the sink.
+
+    Attributes:
+        start: The epoch's start offset; for a snapshot the base of its version.
+        landed: Highest batch of the epoch before that is in the sink though it was never committed here.
+        last_commit_sha256: Digest of the commit file before the start, where it was read.
+    """
+
+    epoch: int
+    start: str
+    table_id: str
+    snapshot: SnapshotRef | None = None
+    fence: Fence = Fence()
+    landed: int | None = None
+    last_commit_sha256: str | None = None
+
+
+class Bound(ActionBase, frozen=True, kw_only=True, tag="bound"):
+    """From here on the stream writes to this sink; ``table_id`` is its ``metaData.id``, ``None`` if it is not there."""
+
+    epoch: int
+    sink: SinkBinding
+    table_id: str | None = None
+
+
+class Planned(ActionBase, frozen=True, kw_only=True, tag="planned"):
+    """Batches frozen by a run.
+
+    Attributes:
+        target: Newest version the run saw when it planned first.
+        options_digest: Digest of all source options.
+        meaning_digest: Digest of the options that change what an index within a version counts.
+    """
+
+    epoch: int
+    owner: Owner
+    target: int
+    batches: tuple[PlannedBatch, ...]
+    options_digest: str
+    meaning_digest: str
+
+
+class Claimed(ActionBase, frozen=True, kw_only=True, tag="claimed"):
+    """The planned batches have a new owner, since the one before does not run any more."""
+
+    epoch: int
+    owner: Owner
+    previous: Owner
+    why: str
+
+
+class Committed(ActionBase, frozen=True, kw_only=True, tag="committed"):
+    """A batch is in the sink, verified; the position moved to ``end``.
+
+    Attributes:
+        outcome: ``written``, ``verified`` (looked up in the sink's history) or ``own_job``.
+        digest: Digest of the batch's manifest.
+        rows: Rows written, ``None`` where an own job did not say.
+        last_commit_sha256: Digest of the last consumed commit file of the source.
+        was_accepted: Whether a person accepted a verification that failed.
+    """
+
+    epoch: int
+    batch_id: int
+    owner: Owner
+    try_id: str
+    outcome: Literal["written", "verified", "own_job"]
+    digest: str
+    end: str
+    sink_version: int | None
+    sink_table_id: str | None
+    rows: int | None
+    last_commit_sha256: str
+    was_accepted: bool = False
+
+
+class Advanced(ActionBase, frozen=True, kw_only=True, tag="advanced"):
+    """A stretch without data is behind the position: plan and commit in one, nothing in the sink."""
+
+    epoch: int
+    owner: Owner
+    start: str
+    end: str
+    first_version: int
+    last_version: int
+    skipped: tuple[Skipped, ...]
+    log_digest: str
+    last_commit_sha256: str
+
+
+class Blocked(ActionBase, frozen=True, kw_only=True, tag="blocked"):
+    """What is in the sink is not what was planned; nothing goes on before a person's word."""
+
+    epoch: int
+    batch_id: int
+    try_id: str
+    reason: str
+    rows_planned: int | None = None
+    rows_written: int | None = None
+    sink_version: int | None = None
+    sink_table_id: str | None = None
+
+
+class Accepted(ActionBase, frozen=True, kw_only=True, tag="accepted"):
+    """A person takes the blocked batch as it is in the sink."""
+
+    epoch: int
+    batch_id: int
+    why: str
+
+
+class Requested(ActionBase, frozen=True, kw_only=True, tag="requested"):
+    """The epoch before ``epoch`` is closed at this entry; ``epoch`` has to be opened.
+
+    Attributes:
+        position: Position of the closed epoch, ``None`` if it was never opened.
+        to: Where the new epoch starts, in words of the source options; ``None``: at ``position``.
+        is_automatic: Whether an operator asked, not a person.
+    """
+
+    epoch: int
+    reason: Literal["rewind", "reset", "replan", "rebind", "lost_position"]
+    why: str
+    position: str | None
+    to: dict[str, Any] | None = None
+    is_automatic: bool = False
+
+
+class Quarantined(ActionBase, frozen=True, kw_only=True, tag="quarantined"):
+    """The stream stops before ``version`` until a person acknowledges it or resumes the stream."""
+
+    why: str
+    version: int | None = None
+    schema_version: int | None = None
+
+
+class Held(ActionBase, frozen=True, kw_only=True, tag="held"):
+    """A person paused the stream."""
+
+    why: str
+
+
+class Resumed(ActionBase, frozen=True, kw_only=True, tag="resumed"):
+    """A person lets the stream go on after ``held`` or ``quarantined``."""
+
+    why: str
+
+
+class Acknowledged(ActionBase, frozen=True, kw_only=True, tag="acknowledged"):
+    """A person read the change of ``version`` (its schema) and lets the stream pass it."""
+
+    version: int
+    why: str
+
+
+class Boundary(ActionBase, frozen=True, kw_only=True, tag="boundary"):
+    """An instant of a data interval is resolved: ``version`` is the first one at or after it."""
+
+    instant: str
+    version: int
+
+
+class IntervalOpened(ActionBase, frozen=True, kw_only=True, tag="interval_opened"):
+    """A data interval (``<start>/<end>``) is worked on, for the ``generation``-th time from 1."""
+
+    interval: str
+    generation: int
+    first_version: int
+    last_version: int
+
+
+class IntervalPlanned(ActionBase, frozen=True, kw_only=True, tag="interval_planned"):
+    """Batches of a data interval frozen by a run."""
+
+    interval: str
+    generation: int
+    owner: Owner
+    batches: tuple[PlannedBatch, ...]
+    options_digest: str
+
+
+class IntervalCommitted(ActionBase, frozen=True, kw_only=True, tag="interval_committed"):
+    """A batch of a data interval is in the sink, verified."""
+
+    interval: str
+    generation: int
+    batch_id: int
+    owner: Owner
+    try_id: str
+    outcome: Literal["written", "verified", "own_job"]
+    digest: str
+    sink_version: int | None
+    sink_table_id: str | None
+    rows: int | None
+
+
+class Transferred(ActionBase, frozen=True, kw_only=True, tag="transferred"):
+    """Another Airflow installation owns the stream from here on."""
+
+    previous: str
+    deployment: str
+    why: str
+
+
+class Retired(ActionBase, frozen=True, kw_only=True, tag="retired"):
+    """The stream has ended; nothing can follow."""
+
+    why: str
+
+
+#: All actions of format 1.
+Action = (
+    Created
+    | Opened
+    | Bound
+    | Planned
+    | Claimed
+    | Committed
+    | Advanced
+    | Blocked
+    | Accepted
+    | Requested
+    | Quarantined
+    | Held
+    | Resumed
+    | Acknowledged
+    | Boundary
+    | IntervalOpened
+    | IntervalPlanned
+    | IntervalCommitted
+    | Transferred
+    | Retired
+)

@@ -1,0 +1,166 @@
+"""The conditions under which a decision is allowed, each a check that refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.source.offset import BASE_INDEX, Offset
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.actions import PlannedBatch
+    from airflow_provider_fds.ledger.commands import Commit
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+def check_deployment(state: StreamState, deployment: str) -> None:
+    """Refuse what another Airflow installation than the stream's asks."""
+    if state.phase != "empty" and state.deployment != deployment:
+        raise refusals.other_deployment(state, deployment)
+
+
+def check_epoch(state: StreamState, epoch: int, what: str) -> None:
+    """Refuse ``what`` if ``epoch`` is not the stream's epoch."""
+    if epoch < state.epoch:
+        raise refusals.epoch_closed(state, what, epoch)
+    if epoch > state.epoch:
+        raise refusals.refusal(state, f"{what} is for epoch {epoch}, but the stream is in epoch {state.epoch}")
+
+
+def check_open(state: StreamState, epoch: int, what: str) -> None:
+    """Refuse ``what`` if ``epoch`` is not the stream's epoch, or not opened."""
+    check_epoch(state, epoch, what)
+    if state.phase != "open":
+        raise refusals.not_opened(state, what)
+
+
+def check_not_stopped(state: StreamState, what: str) -> None:
+    """Refuse ``what`` if the stream is held, in quarantine or blocked."""
+    if state.held is not None:
+        raise refusals.held(state, what)
+    if state.blocked is not None:
+        raise refusals.blocked(state, what, state.blocked)
+    if state.quarantined is not None:
+        raise refusals.quarantined(state, what)
+
+
+def check_nothing_planned(state: StreamState, owner: Owner, what: str) -> None:
+    """Refuse ``what`` while batches are planned and not committed."""
+    if state.owner is None:
+        return
+    if state.owner != owner:
+        raise refusals.busy(state, what, state.owner)
+    raise refusals.moved(state, f"{what} is not possible, this run has {len(state.planned)} planned batches already")
+
+
+def check_first(state: StreamState, batch_id: int, what: str) -> PlannedBatch:
+    """Return the batch if it is the one that is next to be committed, else refuse ``what``."""
+    if state.planned and state.planned[0].batch_id == batch_id:
+        return state.planned[0]
+    if batch_id < state.first_uncommitted:
+        found = f"batch {batch_id} is committed already"
+    elif state.planned:
+        found = f"next in order is batch {state.planned[0].batch_id} of {len(state.planned)} planned"
+    else:
+        found = f"nothing is planned, the next batch to be planned is {state.next_batch_id}"
+    raise refusals.refusal(
+        state, f"{what} is not possible, {found}. Batches are committed in order; see `fds status {state.name}`"
+    )
+
+
+def check_target(state: StreamState, owner: Owner, target: int) -> None:
+    """Refuse a run that plans beyond the target it fixed when it planned first."""
+    run = state.run_of(owner)
+    if run is not None and run.target is not None and run.target != target:
+        raise refusals.refusal(
+            state,
+            f"{owner.words()} fixed version {run.target} as its target when it planned first, and cannot plan to "
+            f"version {target}; the next run goes on from there",
+        )
+
+
+def check_batches(state: StreamState, batches: tuple[PlannedBatch, ...]) -> None:
+    """Refuse batches that do not follow the position, and each other, without a gap."""
+    if not batches:
+        raise refusals.refusal(state, "a plan without a batch was to be written; a stretch without data is advanced")
+    if batches[0].batch_id != state.next_batch_id:
+        raise refusals.moved(
+            state, f"the plan begins with batch {batches[0].batch_id}, next in order is batch {state.next_batch_id}"
+        )
+    previous_end, previous_txn = state.position or "", state.prev_txn_version
+    for batch_id, batch in enumerate(batches, start=state.next_batch_id):
+        what = f"batch {batch_id}"
+        if batch.batch_id != batch_id:
+            raise refusals.refusal(state, f"the plan has batch {batch.batch_id} where {what} is next in order")
+        check_stretch(state, batch.start, batch.end, what, after=previous_end)
+        if batch.prev_txn_version != previous_txn:
+            raise refusals.refusal(
+                state,
+                f"{what} expects transaction {batch.prev_txn_version} in the sink, the one before it is {previous_txn}",
+            )
+        previous_end, previous_txn = batch.end, txn_version(state.epoch, batch_id)
+
+
+def check_stretch(state: StreamState, start: str, end: str, what: str, *, after: str | None = None) -> None:
+    """Refuse a stretch that does not start where ``after`` (the position) ends, or does not move forward."""
+    begin, finish = offset_of(state, start, f"the start of {what}"), offset_of(state, end, f"the end of {what}")
+    expected = state.position if after is None else after
+    if not expected or begin != Offset.from_json(expected):
+        if expected == state.position:
+            raise refusals.moved(state, f"{what} starts at {start}, the position is {expected}")
+        raise refusals.refusal(state, f"{what} starts at {start}, but what is before it ends at {expected}")
+    if finish <= begin:
+        raise refusals.refusal(state, f"{what} ends at {end}, which is not after its start {start}")
+
+
+def check_meaning(state: StreamState, meaning_digest: str) -> None:
+    """Refuse options that count the files of a version in another way while the position lies inside a version.
+
+    The index within an initial snapshot counts the files of the frozen snapshot, which no option changes.
+    """
+    if state.meaning_digest is None or state.meaning_digest == meaning_digest or state.position is None:
+        return
+    position = Offset.from_json(state.position)
+    if position.index == BASE_INDEX or position.is_initial_snapshot:
+        return
+    raise refusals.refusal(
+        state,
+        f"options that decide which files of a version count were changed, while the position lies inside version "
+        f"{position.version} (after file {position.index}). Set them back until that version is done, or run "
+        f"`fds rewind {state.name} --to {position.version}` to read it again from its beginning",
+    )
+
+
+def check_table_id(state: StreamState, table_id: str | None) -> None:
+    """Refuse a sink whose table id is not the one the ledger knows."""
+    if table_id is not None and state.sink_table_id is not None and table_id != state.sink_table_id:
+        raise refusals.changed_sink(state, f"its table id is {table_id}, recorded is {state.sink_table_id}")
+
+
+def check_sink_of_commit(state: StreamState, command: Commit) -> None:
+    """Refuse a commit to a sink that is not as the ledger knows it; a user's own job is not checked."""
+    if command.outcome == "own_job":
+        return
+    if command.sink_version is None or command.sink_table_id is None:
+        raise refusals.refusal(
+            state, f"the report of batch {command.batch_id} does not say which version of which table holds it"
+        )
+    check_table_id(state, command.sink_table_id)
+    if state.sink_version is not None and command.sink_version <= state.sink_version:
+        raise refusals.changed_sink(
+            state,
+            f"batch {command.batch_id} is in its version {command.sink_version}, what was committed before it in "
+            f"version {state.sink_version}",
+        )
+
+
+def offset_of(state: StreamState, text: str, what: str) -> Offset:
+    """Return the offset that ``text`` is, if it belongs to the table of the stream; else refuse ``what``."""
+    offset = Offset.from_json(text)
+    if state.table_id is not None and offset.table_id != state.table_id and state.phase == "open":
+        raise refusals.refusal(
+            state, f"{what} belongs to the table with id {offset.table_id}, the stream reads {state.table_id}"
+        )
+    return offset

@@ -1,0 +1,141 @@
+"""Decisions on a stream and its epochs: creating, opening, binding to a sink, closing, and people's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.ledger.actions import (
+    Acknowledged,
+    Bound,
+    Created,
+    Held,
+    Opened,
+    Quarantined,
+    Requested,
+    Resumed,
+    Retired,
+    Transferred,
+)
+from airflow_provider_fds.ledger.commands import (
+    Acknowledge,
+    Bind,
+    Create,
+    Hold,
+    Open,
+    Quarantine,
+    Request,
+    Resume,
+    Retire,
+    Transfer,
+)
+from airflow_provider_fds.ledger.conditions import check_deployment, check_epoch, check_open, check_table_id, offset_of
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.actions import Action
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+def decide_create(state: StreamState, command: Create) -> Action | None:
+    """Create the stream, if there is none of the name; one of the same table is the same stream."""
+    if state.phase == "empty":
+        return Created(uuid=command.uuid, name=command.name, table=command.table, deployment=command.deployment)
+    if state.retired is not None:
+        raise refusals.retired(state, "creating it again")
+    check_deployment(state, command.deployment)
+    if state.table != command.table:
+        raise refusals.refusal(
+            state,
+            f"the name is taken: the stream reads {state.table}, not {command.table}. One stream reads one table; use "
+            "another name, or write the table's URI as it was",
+        )
+    return None
+
+
+def decide_open(state: StreamState, command: Open) -> Action | None:
+    """Open the requested epoch, once the epochs before it are closed in the sink."""
+    check_epoch(state, command.epoch, "opening it")
+    if state.phase == "open":
+        return None
+    start = offset_of(state, command.start, "the start")
+    if start.table_id != command.table_id:
+        raise refusals.refusal(
+            state, f"the start {command.start} belongs to table id {start.table_id}, the table has {command.table_id}"
+        )
+    fence = command.fence
+    if state.fence_sink is not None and not state.fence_sink.is_own_job:
+        expected = fence_version(state.epoch)
+        is_done = fence.status == "done" and bool(fence.versions) and set(fence.versions.values()) == {expected}
+        if not is_done and fence.status != "sink_missing":
+            raise refusals.refusal(
+                state,
+                f"epoch {state.epoch} cannot be opened before the epochs before it are closed in "
+                f"{state.fence_sink.words()} by a transaction with version {expected} (found: {fence.status}, "
+                f"{fence.versions}). The next run of the stream writes it",
+            )
+    return Opened(
+        epoch=command.epoch,
+        start=command.start,
+        table_id=command.table_id,
+        snapshot=command.snapshot,
+        fence=fence,
+        landed=command.landed,
+        last_commit_sha256=command.last_commit_sha256,
+    )
+
+
+def decide_bind(state: StreamState, command: Bind) -> Action | None:
+    """Bind the stream to its sink, if it is bound to none."""
+    check_open(state, command.epoch, "binding a sink")
+    if state.sink is None:
+        return Bound(epoch=command.epoch, sink=command.sink, table_id=command.table_id)
+    if state.sink != command.sink:
+        raise refusals.other_sink(state, state.sink, command.sink)
+    check_table_id(state, command.table_id)
+    return None
+
+
+def decide_request(state: StreamState, command: Request) -> Action | None:
+    """Close the epoch, unless a request is open already."""
+    if command.epoch is not None and command.epoch != state.epoch:
+        if command.is_automatic and command.epoch < state.epoch:
+            return None
+        check_epoch(state, command.epoch, f"the {command.reason}")
+    if state.phase == "requested":
+        if command.is_automatic and state.request is not None:
+            return None
+        raise refusals.not_opened(state, f"another {command.reason}")
+    return Requested(
+        epoch=state.epoch + 1,
+        reason=command.reason,
+        why=command.why,
+        position=state.position,
+        to=command.to,
+        is_automatic=command.is_automatic,
+    )
+
+
+def decide_word(
+    state: StreamState, command: Hold | Resume | Quarantine | Acknowledge | Transfer | Retire
+) -> Action | None:
+    """Record the word of a person or an operator, unless it is recorded already."""
+    match command:
+        case Hold():
+            return None if state.held is not None else Held(why=command.why)
+        case Resume():
+            return None if state.held is None and state.quarantined is None else Resumed(why=command.why)
+        case Quarantine():
+            if state.quarantined is not None and state.quarantined.version == command.version:
+                return None
+            return Quarantined(why=command.why, version=command.version, schema_version=command.schema_version)
+        case Acknowledge():
+            known = state.acknowledged_version
+            is_known = known is not None and known >= command.version and state.quarantined is None
+            return None if is_known else Acknowledged(version=command.version, why=command.why)
+        case Transfer():
+            if state.deployment == command.deployment:
+                return None
+            return Transferred(previous=state.deployment, deployment=command.deployment, why=command.why)
+        case Retire():
+            return None if state.retired is not None else Retired(why=command.why)

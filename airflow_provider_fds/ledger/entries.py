@@ -1,0 +1,167 @@
+"""One entry of the ledger: JSON on one line, always the same bytes for the same entry."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from airflow_provider_fds import __version__
+from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.ledger.actions import (
+    Accepted,
+    Acknowledged,
+    Action,
+    Advanced,
+    Blocked,
+    Bound,
+    Boundary,
+    Claimed,
+    Committed,
+    Created,
+    Fence,
+    Held,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
+    Opened,
+    Planned,
+    PlannedBatch,
+    Quarantined,
+    Requested,
+    Resumed,
+    Retired,
+    SinkBinding,
+    Skipped,
+    SnapshotRef,
+    Transferred,
+)
+from airflow_provider_fds.ledger.owner import Actor, Owner
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+#: Version of the entries' JSON. Raised when a reader of the old one would misread the new one.
+ENTRY_FORMAT: Final = 1
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision, written once.
+
+    Attributes:
+        n: Number of the entry, from 0 without a gap.
+        id: Random; by it a writer whose response was lost knows its own entry again.
+        time: When it was written, by the writer's clock: ISO 8601, UTC, milliseconds.
+        writer: Version of FDS that wrote it.
+        request_id: Name of a person's request; the same name is the same request.
+    """
+
+    format: int = ENTRY_FORMAT
+    n: int
+    id: str
+    time: str
+    writer: str = __version__
+    actor: Actor
+    request_id: str | None = None
+    action: Action
+
+    def to_json(self) -> bytes:
+        """Return the entry as its bytes in staging."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def from_json(cls, data: bytes, *, where: str) -> Entry:
+        """Read an entry; ``where`` is its URI, for the message.
+
+        Raises:
+            LedgerError: Another format, an action that format 1 does not have, or no entry at all. An entry is never
+                passed over: it may be the one that forbids what comes next.
+        """
+        try:
+            entry = _DECODER.decode(data)
+        except msgspec.MsgspecError as error:
+            raise _unreadable(data, where, error) from error
+        if entry.format != ENTRY_FORMAT:
+            raise _other_format(entry.format, entry.writer, where)
+        return entry
+
+
+class _Header(msgspec.Struct):
+    format: int
+    writer: str = "unknown"
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_DECODER: Final = msgspec.json.Decoder(Entry)
+_HEADER: Final = msgspec.json.Decoder(_Header)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of an entry's bytes: the first 32 hexadecimal digits of their SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def iso_time(time: datetime) -> str:
+    """Return a time with a zone as entries have it: ISO 8601, UTC, milliseconds. Texts compare as the times do."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _other_format(found: int, writer: str, where: str) -> LedgerError:
+    return LedgerError(
+        f"ledger entry {where} has format {found}, written by FDS {writer}; this is FDS {__version__}, which reads "
+        f"format {ENTRY_FORMAT}: install FDS {writer} or newer wherever this stream is worked on"
+    )
+
+
+def _unreadable(data: bytes, where: str, error: msgspec.MsgspecError) -> LedgerError:
+    try:
+        header = _HEADER.decode(data)
+    except msgspec.MsgspecError:
+        return LedgerError(
+            f"ledger entry {where} is damaged: {len(data)} bytes that are no entry ({error}). Entries are written "
+            "whole and never changed; restore the file from a copy of the staging folder, then run `fds status`"
+        )
+    if header.format != ENTRY_FORMAT:
+        return _other_format(header.format, header.writer, where)
+    return LedgerError(
+        f"ledger entry {where}, written by FDS {header.writer}, cannot be read by this FDS {__version__}: {error}. "
+        "An entry is never passed over, it may forbid what comes next; install the version that wrote it or a newer one"
+    )
+
+
+__all__ = [
+    "ENTRY_FORMAT",
+    "Accepted",
+    "Acknowledged",
+    "Action",
+    "Actor",
+    "Advanced",
+    "Blocked",
+    "Bound",
+    "Boundary",
+    "Claimed",
+    "Committed",
+    "Created",
+    "Entry",
+    "Fence",
+    "Held",
+    "IntervalCommitted",
+    "IntervalOpened",
+    "IntervalPlanned",
+    "Opened",
+    "Owner",
+    "Planned",
+    "PlannedBatch",
+    "Quarantined",
+    "Requested",
+    "Resumed",
+    "Retired",
+    "SinkBinding",
+    "Skipped",
+    "SnapshotRef",
+    "Transferred",
+    "digest_of",
+    "iso_time",
+]

@@ -1,0 +1,213 @@
+"""``evolve``: the state after one more entry. Pure, and total: an entry that was written is a fact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
+
+from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.ledger.actions import (
+    Accepted,
+    Acknowledged,
+    Advanced,
+    Blocked,
+    Bound,
+    Claimed,
+    Committed,
+    Created,
+    Held,
+    Opened,
+    Planned,
+    PlannedBatch,
+    Quarantined,
+    Requested,
+    Resumed,
+    Retired,
+    Transferred,
+)
+from airflow_provider_fds.ledger.state import KEPT_REQUESTS, KEPT_RUNS, AnsweredRequest, RunRecord, StreamState
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.entries import Entry
+
+_T = TypeVar("_T")
+
+
+def evolve(state: StreamState, entry: Entry) -> StreamState:
+    """Return the state after ``entry``. Entries of data intervals do not move the position of an offset stream."""
+    state = _after(state, entry)
+    if entry.request_id is None:
+        return state
+    answered = AnsweredRequest(request_id=entry.request_id, n=entry.n, kind=entry.action.kind)
+    return replace(state, answered=(*state.answered, answered)[-KEPT_REQUESTS:])
+
+
+def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0911, PLR0912  # one line per action
+    match entry.action:
+        case Created() as created:
+            return StreamState(
+                name=created.name,
+                phase="requested",
+                uuid=created.uuid,
+                table=created.table,
+                deployment=created.deployment,
+                epoch=1,
+            )
+        case Opened() as opened:
+            return _opened(state, opened)
+        case Bound() as bound:
+            return replace(state, sink=bound.sink, sink_table_id=bound.table_id)
+        case Planned() as planned:
+            return _planned(state, planned)
+        case Claimed() as claimed:
+            return replace(state, runs=_with_run(state.runs, RunRecord(owner=claimed.owner, epoch=claimed.epoch)))
+        case Committed() as committed:
+            return _committed(state, committed)
+        case Advanced() as advanced:
+            runs = state.runs
+            if state.run_of(advanced.owner) is None:
+                runs = _with_run(runs, RunRecord(owner=advanced.owner, epoch=advanced.epoch))
+            return replace(state, position=advanced.end, last_commit_sha256=advanced.last_commit_sha256, runs=runs)
+        case Blocked() as blocked:
+            return replace(state, blocked=blocked)
+        case Accepted():
+            return replace(state, blocked=None, accepted=state.blocked)
+        case Requested() as requested:
+            return _requested(state, requested)
+        case Quarantined() as quarantined:
+            return replace(state, quarantined=quarantined)
+        case Held() as held:
+            return replace(state, held=held)
+        case Resumed():
+            return replace(state, held=None, quarantined=None)
+        case Acknowledged() as acknowledged:
+            return _acknowledged(state, acknowledged)
+        case Transferred() as transferred:
+            return replace(state, deployment=transferred.deployment)
+        case Retired() as retired:
+            return replace(state, retired=retired)
+        case _:  # boundaries and data intervals
+            return state
+
+
+def _opened(state: StreamState, opened: Opened) -> StreamState:
+    state = replace(
+        state,
+        phase="open",
+        request=None,
+        fence_sink=None,
+        epoch_start=opened.start,
+        position=opened.start,
+        last_txn_end=opened.start,
+        table_id=opened.table_id,
+        snapshot=opened.snapshot,
+        last_commit_sha256=opened.last_commit_sha256,
+        next_batch_id=0,
+        prev_txn_version=None,
+        meaning_digest=None,
+    )
+    if opened.fence.status == "done" and state.sink is not None:
+        return replace(state, prev_txn_version=fence_version(opened.epoch), sink_version=opened.fence.sink_version)
+    if opened.fence.status == "sink_missing":
+        return replace(state, sink_table_id=None, sink_version=None)
+    return state
+
+
+def _planned(state: StreamState, planned: Planned) -> StreamState:
+    run = state.run
+    if run is None or run.owner != planned.owner or run.epoch != planned.epoch:
+        run = RunRecord(owner=planned.owner, epoch=planned.epoch, target=planned.target)
+        runs = _with_run(state.runs, run)
+    else:
+        target = planned.target if run.target is None else run.target
+        runs = (*state.runs[:-1], replace(run, target=target))
+    return replace(
+        state,
+        planned=planned.batches,
+        next_batch_id=planned.batches[-1].batch_id + 1,
+        runs=runs,
+        options_digest=planned.options_digest,
+        meaning_digest=planned.meaning_digest,
+    )
+
+
+def _committed(state: StreamState, committed: Committed) -> StreamState:
+    batch, *rest = state.planned
+    run = _with_batch(state.runs[-1], batch, committed)
+    own_job = state.sink is not None and state.sink.is_own_job
+    return replace(
+        state,
+        planned=tuple(rest),
+        position=batch.end,
+        last_txn_end=batch.end,
+        last_committed=committed,
+        last_commit_sha256=committed.last_commit_sha256,
+        prev_txn_version=txn_version(committed.epoch, committed.batch_id),
+        sink_version=state.sink_version if own_job and committed.sink_version is None else committed.sink_version,
+        sink_table_id=state.sink_table_id if committed.sink_table_id is None else committed.sink_table_id,
+        accepted=None,
+        runs=(*state.runs[:-1], run),
+    )
+
+
+def _requested(state: StreamState, requested: Requested) -> StreamState:
+    is_rebind = requested.reason == "rebind"
+    return replace(
+        state,
+        phase="requested",
+        epoch=requested.epoch,
+        request=requested,
+        # an epoch that was requested and never opened leaves the sink of the one before it to be fenced
+        fence_sink=state.sink or state.fence_sink,
+        sink=None if is_rebind else state.sink,
+        sink_table_id=None if is_rebind else state.sink_table_id,
+        sink_version=None if is_rebind else state.sink_version,
+        epoch_start=None,
+        position=None,
+        last_txn_end=None,
+        snapshot=None,
+        next_batch_id=0,
+        planned=(),
+        prev_txn_version=None,
+        last_commit_sha256=None,
+        blocked=None,
+        accepted=None,
+        quarantined=None,
+    )
+
+
+def _acknowledged(state: StreamState, acknowledged: Acknowledged) -> StreamState:
+    quarantined = state.quarantined
+    if quarantined is not None and (quarantined.version is None or quarantined.version <= acknowledged.version):
+        quarantined = None
+    highest = max(acknowledged.version, state.acknowledged_version or 0)
+    return replace(state, acknowledged_version=highest, quarantined=quarantined)
+
+
+def _with_run(runs: tuple[RunRecord, ...], run: RunRecord) -> tuple[RunRecord, ...]:
+    return (*runs, run)[-KEPT_RUNS:]
+
+
+def _with_batch(run: RunRecord, batch: PlannedBatch, committed: Committed) -> RunRecord:
+    return replace(
+        run,
+        batches=run.batches + 1,
+        first_batch_id=_or(run.first_batch_id, batch.batch_id),
+        last_batch_id=batch.batch_id,
+        start=_or(run.start, batch.start),
+        end=batch.end,
+        first_version=_or(run.first_version, batch.first_version),
+        last_version=batch.last_version,
+        num_files=run.num_files + batch.num_files,
+        num_bytes=run.num_bytes + batch.num_bytes,
+        rows=None if run.rows is None or committed.rows is None else run.rows + committed.rows,
+        sink_version=committed.sink_version,
+    )
+
+
+def _or(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
+
+
+__all__ = ["evolve"]

@@ -1,0 +1,72 @@
+"""The fold of a ledger: number and digest of the last entry read, and the state all entries up to it come to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from airflow_provider_fds.ledger.entries import digest_of
+from airflow_provider_fds.ledger.evolve import evolve
+from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.state import StreamState  # noqa: TC001  # read when the struct is defined
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.entries import Entry
+
+#: Raised when the same entries come to another state than before: folds written before are then not read.
+FOLD_FORMAT: Final = 1
+
+
+class Fold(msgspec.Struct, frozen=True, kw_only=True):
+    """What the entries 0 to ``n`` come to.
+
+    In staging it is a hint that saves reading them all: it may be missing, and counts only if entry ``n`` has its
+    digest.
+
+    Attributes:
+        n: Number of the last entry, -1 for an empty ledger.
+        digest: Digest of that entry, empty for an empty ledger.
+    """
+
+    format: int = FOLD_FORMAT
+    n: int
+    digest: str
+    state: StreamState
+
+    def plus(self, entry: Entry, data: bytes) -> Fold:
+        """Return the fold with one more entry, whose bytes are ``data``."""
+        return Fold(n=entry.n, digest=digest_of(data), state=evolve(self.state, entry))
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint of a ledger that is not empty."""
+        state = self.state
+        return Checkpoint(
+            stream=state.name,
+            uuid=state.uuid,
+            deployment=state.deployment,
+            n=self.n,
+            digest=self.digest,
+            epoch=state.epoch,
+            batch_id=state.last_batch_id,
+            offset=state.position,
+        )
+
+    def to_json(self) -> bytes:
+        """Return the fold as its bytes in staging."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Fold | None:
+        """Read a fold; ``None`` if it is of another format or damaged, since it is only a hint."""
+        try:
+            fold = _DECODER.decode(data)
+        except msgspec.MsgspecError:
+            return None
+        return fold if fold.format == FOLD_FORMAT else None
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_DECODER: Final = msgspec.json.Decoder(Fold)
+
+__all__ = ["FOLD_FORMAT", "Fold"]

@@ -1,0 +1,203 @@
+"""What a stream may throw away: manifests, tries, snapshots and folds that nobody needs any more.
+
+Kept are the newest batches *and* whatever was committed not long ago (LEDGER.md, "Keeping house"); everything of
+batches that are planned, and of the run that works them; the snapshot of the epoch that is open. Entries are never
+removed: a ledger can always be read from its beginning.
+
+A manifest that no entry names (its writer died, or lost the put) stays: the storage protocol cannot list folders.
+:func:`removable` takes such folders from a caller that can.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from airflow_provider_fds.ledger.actions import Committed, Planned, Requested
+from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.layout import parse_numbered_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
+
+#: Folds that are kept: so many of the newest, and one of every so many entries for checkpoints that are far behind.
+KEPT_FOLDS: Final = 5
+FOLD_STRIDE: Final = 1000
+
+_MANIFEST: Final = re.compile(r"manifests/(\d+)/(\d+)-[^/]+")
+_MANIFEST_FILES: Final = ("00000000000000000000.json", "00000000000000000000.crc")
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long the things of a committed batch are kept: as long as one of the two asks for it.
+
+    Attributes:
+        batches: The newest so many batches.
+        age: Since the commit. Give the source's file retention if that is shorter: without its files a manifest is
+            of no use.
+    """
+
+    batches: int = 100
+    age: timedelta = timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """What of the batches may go.
+
+    Attributes:
+        manifests: Folders of manifests, relative to the stream's folder.
+        batches: Epoch and id of the batches whose tries may go.
+        next_entry: Entries before it have nothing more to give; the next time begin there.
+    """
+
+    manifests: tuple[str, ...] = ()
+    batches: tuple[tuple[int, int], ...] = ()
+    next_entry: int = 0
+
+
+def removable(
+    entries: Iterable[Entry],
+    state: StreamState,
+    now: datetime,
+    retention: Retention,
+    orphans: Iterable[str] = (),
+) -> Removable:
+    """Return what of the batches may be removed. Pure; reads no further than to the first entry that is too young.
+
+    Args:
+        entries: Entries in order, from the number on that :attr:`Removable.next_entry` gave before, else from 0.
+        state: The state at the head of the ledger.
+        now: The time, with a zone.
+        retention: How long things are kept.
+        orphans: Folders of manifests that are in staging and named by no entry, old enough that their writers are
+            gone. One may go once its batch is decided: planned with another digest, or of a closed epoch.
+    """
+    earliest = iso_time(now - retention.age)
+    planned: dict[tuple[int, int], tuple[str, int]] = {}
+    gone: dict[tuple[int, int], str] = {}
+    next_entry = 0
+    for entry in entries:
+        if entry.time > earliest:
+            break
+        next_entry = entry.n + 1
+        match entry.action:
+            case Planned(epoch=epoch, batches=batches):
+                planned |= {(epoch, batch.batch_id): (batch.manifest, entry.n) for batch in batches}
+                continue
+            case Committed(epoch=epoch, batch_id=batch_id):
+                decided = [(epoch, batch_id)]
+            case Requested(epoch=epoch):
+                # what was planned and not committed in the epoch that closes here is decided too
+                decided = [key for key in planned if key[0] < epoch]
+            case _:
+                continue
+        for key in decided:
+            if key in planned and not _is_kept(state, retention, *key):
+                gone[key] = planned.pop(key)[0]
+    return Removable(
+        manifests=tuple(m for m in (*gone.values(), *(o for o in orphans if _is_decided(state, o))) if m),
+        batches=tuple(gone),
+        next_entry=min([next_entry, *(n for _, n in planned.values())]),
+    )
+
+
+def removable_snapshots(
+    files: Iterable[ObjectMeta], state: StreamState, now: datetime, retention: Retention
+) -> tuple[str, ...]:
+    """Return the keys of the frozen snapshots that no open epoch starts with. Pure.
+
+    A young one may belong to an epoch that is about to be opened.
+    """
+    in_use = "" if state.snapshot is None else f"{state.name}/{state.snapshot.key}"
+    earliest_ms = (now - retention.age).timestamp() * 1000
+    return tuple(meta.key for meta in files if meta.key != in_use and meta.modified_ms < earliest_ms)
+
+
+def removable_folds(numbers: Iterable[int]) -> tuple[int, ...]:
+    """Return which folds may go, of those that are there. Pure."""
+    return tuple(n for n in sorted(numbers)[:-KEPT_FOLDS] if n % FOLD_STRIDE)
+
+
+def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Retention | None = None) -> Removable:
+    """Remove what may go, and note how far this has come. Safe to repeat, and while the stream is worked on.
+
+    Args:
+        ledger: The ledger, read to its head.
+        storage: Root of staging.
+        now: The time, with a zone.
+        retention: How long things are kept; ``None``: 100 batches and 14 days.
+
+    Returns:
+        What of the batches was removed.
+
+    Raises:
+        StorageError: Staging did not answer; what is left goes the next time.
+    """
+    folder, state = ledger.folder, ledger.state
+    retention = retention or Retention()
+    found = removable(ledger.entries(_noted(storage, folder.cleaned)), state, now, retention)
+    for manifest in found.manifests:
+        for name in _MANIFEST_FILES:
+            storage.delete(folder.below(f"{manifest}/_delta_log/{name}"))
+    for epoch, batch_id in found.batches:
+        for meta in list(storage.list_after(folder.try_reports(epoch, batch_id))):
+            storage.delete(meta.key)
+    for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):
+        storage.delete(key)
+    numbers = [parse_numbered_name(meta.key.rsplit("/", 1)[-1]) for meta in storage.list_after(folder.folds)]
+    for n in removable_folds(n for n in numbers if n is not None):
+        storage.delete(folder.fold(n))
+    if found.next_entry:
+        storage.put(folder.cleaned, msgspec.json.encode(_Note(next_entry=found.next_entry)))
+    _log.info("housekeeping of stream %r: %d manifests removed", folder.name, len(found.manifests))
+    return found
+
+
+class _Note(msgspec.Struct):
+    """How far housekeeping has come; a hint."""
+
+    next_entry: int
+    format: int = 1
+
+
+def _noted(storage: Storage, key: str) -> int:
+    try:
+        note = msgspec.json.decode(storage.get(key)[0], type=_Note)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return 0
+    return note.next_entry if note.format == 1 else 0
+
+
+def _is_kept(state: StreamState, retention: Retention, epoch: int, batch_id: int) -> bool:
+    if epoch < state.epoch:
+        return state.first_uncommitted < retention.batches
+    run = state.run
+    first = state.first_uncommitted if run is None or run.first_batch_id is None else run.first_batch_id
+    if state.planned and batch_id >= first:
+        return True
+    return batch_id >= state.first_uncommitted - retention.batches
+
+
+def _is_decided(state: StreamState, folder: str) -> bool:
+    match = _MANIFEST.fullmatch(folder)
+    if match is None or folder in {batch.manifest for batch in state.planned}:
+        return False
+    return (int(match.group(1)), int(match.group(2))) < (state.epoch, state.next_batch_id)
+
+
+__all__ = ["Removable", "Retention", "keep_house", "removable", "removable_folds", "removable_snapshots"]

@@ -1,0 +1,101 @@
+"""Where the things of a stream lie in staging: every key, in one place (LEDGER.md, first part).
+
+Keys are relative to the root of the staging storage and begin with the name of the stream.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from airflow_provider_fds.errors import ConfigurationError
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_NUMBERED: Final = re.compile(r"(\d{20})\.json")
+
+
+def check_stream_name(name: str) -> None:
+    """Raise ``ConfigurationError`` if ``name`` is no name for a stream.
+
+    A name is 1 to 100 of ``A-Z a-z 0-9 . _ -`` and does not begin with a dot: it is a folder in staging, and in the
+    key of an Airflow Variable.
+    """
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"stream name {name!r} cannot be used: a name is 1 to 100 of the characters A-Z a-z 0-9 . _ - "
+            "and does not begin with a dot; choose such a name, for example 'orders_to_bronze'"
+        )
+
+
+def numbered_name(n: int) -> str:
+    """Return the file name of entry (or fold) ``n``: 20 digits, so that names sort as numbers do."""
+    return f"{n:020d}.json"
+
+
+def parse_numbered_name(name: str) -> int | None:
+    """Return the number of an entry's or fold's file name, ``None`` for any other name."""
+    match = _NUMBERED.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFolder:
+    """The keys of one stream in staging.
+
+    Raises:
+        ConfigurationError: The name is none.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_stream_name(self.name)
+
+    @property
+    def entries(self) -> str:
+        """Folder of the entries."""
+        return f"{self.name}/ledger"
+
+    @property
+    def folds(self) -> str:
+        """Folder of the folds, which are hints."""
+        return f"{self.name}/ledger/_checkpoint"
+
+    @property
+    def snapshots(self) -> str:
+        """Folder of the frozen initial snapshots."""
+        return f"{self.name}/snapshots"
+
+    @property
+    def tries(self) -> str:
+        """Folder below which a try puts its started marker and report (``batch/spec.py`` names them)."""
+        return f"{self.name}/tries"
+
+    @property
+    def cleaned(self) -> str:
+        """The note of how far housekeeping has come; a hint."""
+        return f"{self.name}/housekeeping.json"
+
+    def entry(self, n: int) -> str:
+        """Return the key of entry ``n``."""
+        return f"{self.entries}/{numbered_name(n)}"
+
+    def fold(self, n: int) -> str:
+        """Return the key of the fold of the entries 0 to ``n``, both inclusive."""
+        return f"{self.folds}/{numbered_name(n)}"
+
+    def probe(self, token: str) -> str:
+        """Return the key the self-test of put-if-absent writes and removes."""
+        return f"{self.entries}/_probe/{token}"
+
+    def below(self, key: str) -> str:
+        """Return the key, from the root of staging, of what an entry names relative to the stream's folder."""
+        return f"{self.name}/{key}"
+
+    def try_reports(self, epoch: int, batch_id: int) -> str:
+        """Return the folder that holds what all tries of one batch left."""
+        return f"{self.tries}/{epoch}/{batch_id}"
+
+
+__all__ = ["StreamFolder", "check_stream_name", "numbered_name", "parse_numbered_name"]

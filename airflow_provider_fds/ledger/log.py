@@ -1,0 +1,330 @@
+"""The ledger of one stream in staging: read to the head, decide, write the next entry if nobody else has."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.errors import FdsError, LedgerError, StorageError
+from airflow_provider_fds.ledger.access import ListNames, Put, perform, perform_async
+from airflow_provider_fds.ledger.commands import Create, Transfer
+from airflow_provider_fds.ledger.conditions import check_deployment
+from airflow_provider_fds.ledger.decide import decide
+from airflow_provider_fds.ledger.entries import Entry, iso_time
+from airflow_provider_fds.ledger.fold import Fold
+from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
+from airflow_provider_fds.ledger.reading import LedgerReader, retried
+from airflow_provider_fds.ledger.state import KEPT_RUNS, StreamState
+from airflow_provider_fds.ledger.writing import self_test, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.ledger.access import Steps
+    from airflow_provider_fds.ledger.actions import Action
+    from airflow_provider_fds.ledger.commands import Command
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.state import RunRecord
+
+#: A fold is written after so many entries, so that nobody ever reads more than that from a known fold on.
+FOLD_EVERY: Final = 50
+
+#: Clocks of writers differ; so far an entry's time may be off.
+_CLOCK_TOLERANCE: Final = timedelta(days=1)
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Ledger:
+    """The ledger of one stream.
+
+    Requests of a load: with the checkpoint of the last run and its fold 3 GETs (fold, entry, "no next entry"); with
+    an older one a LIST and a GET more, and one GET per entry since the newest fold before it. Without a checkpoint
+    2 LISTs, and, if there is a ledger, a GET for fold, its entry and each entry after it. An entry costs one PUT;
+    a collision, or a lost response, one GET more. A refusal, or "already so", costs one GET: before it is given, the
+    ledger looks again.
+
+    Not safe for use by several threads at once.
+
+    Args:
+        storage: Root of staging.
+        name: Name of the stream.
+        deployment: This Airflow installation; if given, a ledger of another one is refused when it is loaded. ``None``
+            for those that only look, and for a transfer.
+        clock: Returns the time, with a zone, for the entries.
+
+    Raises:
+        ConfigurationError: ``name`` is no name for a stream.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        name: str,
+        *,
+        deployment: str | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.folder = StreamFolder(name)
+        self._storage = storage
+        self._deployment = deployment
+        self._clock = clock
+        self._reader = LedgerReader(self.folder, storage.uri)
+        self._head: Fold | None = None
+        self._fold_n = -1
+
+    @property
+    def state(self) -> StreamState:
+        """The state at the head, as of the last access; of an unread ledger the empty one."""
+        return self._empty().state if self._head is None else self._head.state
+
+    @property
+    def n(self) -> int:
+        """Number of the last entry that was read, -1 if there is none."""
+        return -1 if self._head is None else self._head.n
+
+    @property
+    def uri(self) -> str:
+        """URI of the stream's folder in staging."""
+        return f"{self._storage.uri}/{self.folder.name}"
+
+    def load(self, checkpoint: Checkpoint | None) -> StreamState:
+        """Read the ledger from the checkpoint to its head; without one find it by LIST.
+
+        Raises:
+            CheckpointError: Checkpoint and ledger disagree; the message names the command to run.
+            LedgerError: An entry is missing or unreadable, or the stream belongs to another installation.
+            StorageError: Staging did not answer.
+        """
+        return perform(self.load_steps(checkpoint), self._storage)
+
+    def find(self) -> StreamState:
+        """Read the ledger without a checkpoint, for those that only look. Raises as :meth:`load` does."""
+        return perform(self.find_steps(), self._storage)
+
+    def refresh(self) -> StreamState:
+        """Read on from where the last access ended."""
+        return perform(self.refresh_steps(), self._storage)
+
+    async def load_async(self, checkpoint: Checkpoint | None) -> StreamState:
+        """Like :meth:`load`, without blocking the event loop."""
+        return await perform_async(self.load_steps(checkpoint), self._storage)
+
+    async def find_async(self) -> StreamState:
+        """Like :meth:`find`, without blocking the event loop."""
+        return await perform_async(self.find_steps(), self._storage)
+
+    async def refresh_async(self) -> StreamState:
+        """Like :meth:`refresh`, without blocking the event loop."""
+        return await perform_async(self.refresh_steps(), self._storage)
+
+    def execute(self, command: Command, actor: Actor, request_id: str | None = None) -> Entry | None:
+        """Carry a command out: decide on the state at the head and write the entry it comes to.
+
+        Args:
+            command: What is asked.
+            actor: Who asks.
+            request_id: Name of a person's request. A name that is known is the same request: its entry is returned,
+                nothing is written.
+
+        Returns:
+            The entry, or ``None`` if the ledger already says what the command asks for (a batch that is committed, a
+            sink that is bound, …): the caller goes on.
+
+        Raises:
+            LedgerError: The state does not allow it, see :func:`~airflow_provider_fds.ledger.decide.decide`.
+            SinkError: The sink is another one, or not as the ledger knows it.
+            StorageError: Staging did not answer; whether the entry was written shows when the ledger is read again.
+        """
+        return perform(self.execute_steps(command, actor, request_id), self._storage)
+
+    def entries(self, first: int = 0) -> Iterator[Entry]:
+        """Yield the entries from number ``first`` on. One LIST, and one GET each."""
+        after = None if first <= 0 else self.folder.entry(first - 1).rsplit("/", 1)[-1]
+        names = perform(retried(ListNames(self.folder.entries, after)), self._storage)
+        for n in map(parse_numbered_name, names):
+            found = None if n is None else perform(self._reader.entry(n), self._storage)
+            if found is not None:
+                yield found[0]
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint of the head. Raises ``LedgerError`` if there is no entry."""
+        if self._head is None or self._head.n < 0:
+            raise LedgerError(f"stream {self.folder.name!r} has no ledger in {self._storage.uri}, so no checkpoint")
+        return self._head.checkpoint()
+
+    def save_fold(self) -> None:
+        """Write the fold of the head, at the end of a run, so that the next one starts with 3 requests."""
+        perform(self._save_fold_steps(), self._storage)
+
+    def find_run(self, owner: Owner, *, since: datetime | None = None) -> RunRecord | None:
+        """Return what ``owner`` has done last, ``None`` if nothing.
+
+        The state knows the newest runs. For an older one the entries are read backwards, a GET each, to the newest
+        one that is of ``owner``.
+
+        Args:
+            owner: The run.
+            since: A time, with a zone, before which the run cannot have worked: entries that are more than a day
+                older are not read. ``None``: all are.
+        """
+        known = next((r for r in reversed(self.state.runs) if r.owner == owner), None)
+        if known is not None or len(self.state.runs) < KEPT_RUNS:
+            return known
+        earliest = None if since is None else iso_time(since - _CLOCK_TOLERANCE)
+        return perform(self._find_run_steps(owner, earliest), self._storage)
+
+    def self_test(self) -> None:
+        """Make sure that the store writes an object only if there is none. Done by itself before ``created``.
+
+        Raises:
+            ConfigurationError: The store ignores the condition.
+            StorageError: Staging cannot be written to.
+        """
+        perform(self_test(self.folder, self._storage.uri), self._storage)
+
+    # -- procedures, also driven step by step in tests
+
+    def load_steps(self, checkpoint: Checkpoint | None) -> Steps[StreamState]:
+        """The procedure of :meth:`load`."""
+        if checkpoint is None:
+            state = yield from self.find_steps()
+            if state.last_committed is not None:
+                _log.warning(
+                    "the checkpoint of stream %r is absent; its position was found in the ledger %s: entry %d, offset "
+                    "%s. The next commit writes the checkpoint again",
+                    self.folder.name,
+                    self.uri,
+                    self.n,
+                    state.position,
+                )
+            return state
+        return self._loaded(*(yield from self._reader.from_checkpoint(checkpoint)))
+
+    def find_steps(self) -> Steps[StreamState]:
+        """The procedure of :meth:`find`."""
+        return self._loaded(*(yield from self._reader.found()))
+
+    def refresh_steps(self) -> Steps[StreamState]:
+        """The procedure of :meth:`refresh`."""
+        if self._head is None:
+            return (yield from self.find_steps())
+        self._head = yield from self._reader.on_from(self._head)
+        return self._head.state
+
+    def execute_steps(self, command: Command, actor: Actor, request_id: str | None = None) -> Steps[Entry | None]:
+        """The procedure of :meth:`execute`."""
+        is_fresh = self._head is None
+        if is_fresh:
+            yield from self.find_steps()
+        while True:
+            repeated = yield from self._repeated_steps(command, request_id)
+            if repeated is not None:
+                return repeated
+            decided = self._decided(command, actor)
+            if isinstance(decided, FdsError | None) and not is_fresh:
+                # what refuses, or was so already, may have been taken back since the head was read
+                is_fresh = True
+                if (yield from self._has_moved_steps()):
+                    continue
+            if decided is None:
+                return None
+            if isinstance(decided, FdsError):
+                raise decided
+            entry = self._entry(decided, actor, request_id)
+            if (yield from self._append_steps(entry)):
+                return entry
+            yield from self.refresh_steps()
+            is_fresh = True
+
+    def _decided(self, command: Command, actor: Actor) -> Action | FdsError | None:
+        """Return what the command comes to in the state at hand, a refusal as a value."""
+        try:
+            if not isinstance(command, Transfer):
+                check_deployment(self.state, actor.deployment)
+            return decide(self.state, command)
+        except FdsError as refusal:
+            return refusal
+
+    def _entry(self, action: Action, actor: Actor, request_id: str | None) -> Entry:
+        """Return the next entry."""
+        return Entry(
+            n=self.n + 1,
+            id=uuid.uuid4().hex,
+            time=iso_time(self._clock()),
+            actor=actor,
+            request_id=request_id,
+            action=action,
+        )
+
+    def _append_steps(self, entry: Entry) -> Steps[bool]:
+        """Write the entry after the head; ``False`` if another writer was faster."""
+        if entry.action.kind == Create.comes_to:
+            yield from self_test(self.folder, self._storage.uri)
+        data = entry.to_json()
+        if not (yield from write(self._reader, entry, data)):
+            return False
+        self._head = (self._head or self._empty()).plus(entry, data)
+        if entry.n % FOLD_EVERY == 0:
+            yield from self._save_fold_steps()
+        return True
+
+    def _has_moved_steps(self) -> Steps[bool]:
+        """Read on; say whether there was anything new."""
+        before = self.n
+        yield from self.refresh_steps()
+        return self.n != before
+
+    def _repeated_steps(self, command: Command, request_id: str | None) -> Steps[Entry | None]:
+        """Return the entry of a request that was answered before."""
+        if request_id is None:
+            return None
+        known = next((a for a in self.state.answered if a.request_id == request_id), None)
+        if known is None:
+            return None
+        found = yield from self._reader.entry(known.n)
+        if found is None:
+            raise LedgerError(f"ledger entry {self._reader.where(known.n)} is missing; restore it from a copy")
+        if found[0].action.kind != command.comes_to:
+            raise LedgerError(
+                f"stream {self.folder.name!r}: request id {request_id!r} was used before, for {known.kind!r} (entry "
+                f"{known.n}); give this request an id of its own"
+            )
+        return found[0]
+
+    def _find_run_steps(self, owner: Owner, earliest: str | None) -> Steps[RunRecord | None]:
+        for n in range(self.n, -1, -1):
+            found = yield from self._reader.entry(n)
+            if found is None or (earliest is not None and found[0].time < earliest):
+                return None
+            if getattr(found[0].action, "owner", None) == owner:
+                fold = yield from self._reader.up_to(n)
+                return next((r for r in reversed(fold.state.runs) if r.owner == owner), None)
+        return None
+
+    def _save_fold_steps(self) -> Steps[None]:
+        if self._head is None or self._head.n <= self._fold_n:
+            return
+        try:
+            yield Put(self.folder.fold(self._head.n), self._head.to_json())
+        except StorageError as error:
+            _log.info("the fold of %s was not written, the next reader reads more entries: %s", self.uri, error)
+        else:
+            self._fold_n = self._head.n
+
+    def _loaded(self, fold: Fold, base: int) -> StreamState:
+        if self._deployment is not None:
+            check_deployment(fold.state, self._deployment)
+        self._head = fold
+        self._fold_n = base
+        return fold.state
+
+    def _empty(self) -> Fold:
+        return Fold(n=-1, digest="", state=StreamState(name=self.folder.name))
+
+
+__all__ = ["FOLD_EVERY", "Ledger"]

@@ -1,0 +1,69 @@
+"""Who writes an entry, and who may work a batch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wrote an entry: a task of Airflow, or a person at a machine.
+
+    Attributes:
+        deployment: The Airflow installation (``[fds] deployment``) on whose behalf it was written.
+        try_number: Number of the task's try, from 1.
+        user: Name of the account, for a person.
+        host: Name of the machine, for a person.
+    """
+
+    deployment: str
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int = -1
+    try_number: int | None = None
+    user: str | None = None
+    host: str | None = None
+
+    def words(self) -> str:
+        """Return the actor as people read it."""
+        if self.dag_id is None:
+            return f"{self.user or 'somebody'}@{self.host or 'unknown host'}"
+        words = _task_words(self.dag_id, self.run_id, self.task_id, self.map_index)
+        return words if self.try_number is None else f"{words} (try {self.try_number})"
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may work the planned batches: a task instance of Airflow whatever its try, or a process of the CLI.
+
+    Two owners are the same if all fields are. So the retry of a task is the same owner as its first try.
+
+    Attributes:
+        kind: ``airflow``, or ``cli``.
+        deployment: The Airflow installation the owner runs in.
+        run_id: Run of the DAG; for the CLI what tells one process from another, such as ``user@host:pid``.
+        is_three_task: Whether plan, load and commit are three tasks. Such an owner runs while its DAG run does.
+    """
+
+    kind: Literal["airflow", "cli"]
+    deployment: str
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int = -1
+    is_three_task: bool = False
+
+    def words(self) -> str:
+        """Return the owner as people read it."""
+        if self.kind == "cli":
+            return f"fds {self.run_id or 'on an unknown machine'}"
+        return _task_words(self.dag_id, self.run_id, self.task_id, self.map_index)
+
+
+def _task_words(dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int) -> str:
+    mapped = "" if map_index < 0 else f"[{map_index}]"
+    return f"task {task_id}{mapped} of DAG {dag_id}, run {run_id}"
+
+
+__all__ = ["Actor", "Owner"]

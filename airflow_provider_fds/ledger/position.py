@@ -1,0 +1,74 @@
+"""The checkpoint: the value kept in Airflow (or a file) that says how far a stream has come.
+
+It is a checkpoint *of the ledger*: the ledger decides, the checkpoint shows the position to people and tells a run
+where to start reading.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from airflow_provider_fds.errors import CheckpointError
+
+#: Version of the checkpoint's JSON.
+CHECKPOINT_FORMAT: Final = 1
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a stream has come.
+
+    Attributes:
+        stream: Name of the stream.
+        uuid: Id of the stream, given when it was created.
+        deployment: The Airflow installation that owns it.
+        n: Number of the last ledger entry that is folded into this value.
+        digest: Digest of that entry.
+        epoch: The stream's epoch.
+        batch_id: Last committed batch of the epoch, ``None`` if there is none.
+        offset: Committed offset (Delta streaming offset JSON, inclusive), ``None`` while the epoch is not opened.
+    """
+
+    format: int = CHECKPOINT_FORMAT
+    stream: str
+    uuid: str
+    deployment: str
+    n: int
+    digest: str
+    epoch: int
+    batch_id: int | None
+    offset: str | None
+
+    def to_json(self) -> str:
+        """Return the checkpoint as JSON on one line."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, home: str) -> Checkpoint:
+        """Read a checkpoint; ``home`` says in words where it was found, for the message.
+
+        Raises:
+            CheckpointError: Another format, or no checkpoint.
+        """
+        try:
+            found = _DECODER.decode(text)
+        except msgspec.MsgspecError as error:
+            shown = text if isinstance(text, str) else text.decode(errors="replace")
+            raise CheckpointError(
+                f"{home} holds no checkpoint of FDS ({error}): {shown[:_SHOWN]!r}. It is written by FDS alone; restore "
+                "it from the ledger with `fds recover STREAM`, and move a position with `fds rewind STREAM`"
+            ) from error
+        if found.format != CHECKPOINT_FORMAT:
+            raise CheckpointError(
+                f"{home} holds a checkpoint of stream {found.stream!r} in format {found.format}; this FDS reads format "
+                f"{CHECKPOINT_FORMAT}: install the version that wrote it, or run `fds recover {found.stream}` to write "
+                "it anew from the ledger"
+            )
+        return found
+
+
+_SHOWN: Final = 200
+_DECODER: Final = msgspec.json.Decoder(Checkpoint)
+
+__all__ = ["CHECKPOINT_FORMAT", "Checkpoint"]

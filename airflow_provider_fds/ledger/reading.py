@@ -1,0 +1,198 @@
+"""Reading a ledger: from the checkpoint on, or found by LIST. Procedures of single accesses (``access.py``)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError
+from airflow_provider_fds.ledger.access import Get, ListNames, Pause
+from airflow_provider_fds.ledger.entries import Entry, digest_of
+from airflow_provider_fds.ledger.fold import Fold
+from airflow_provider_fds.ledger.layout import StreamFolder, numbered_name, parse_numbered_name
+from airflow_provider_fds.ledger.state import StreamState
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.access import Access, Steps
+    from airflow_provider_fds.ledger.position import Checkpoint
+
+#: An access that fails is tried so many times; the stores' own clients have tried before.
+TRIES: Final = 4
+
+_log: Final = logging.getLogger(__name__)
+
+
+def pause_before(attempt: int) -> Pause:
+    """Return the wait before another attempt (from 1), spread at random so that writers do not meet again."""
+    return Pause(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)  # noqa: S311  # no secret is made of it
+
+
+def retried(access: Access) -> Steps[Any]:
+    """Perform an access that may be repeated, again if storage does not answer."""
+    for attempt in range(1, TRIES):
+        try:
+            return (yield access)
+        except StorageError as error:
+            if not error.retryable:
+                raise
+            _log.info("%s; trying again", error)
+        yield pause_before(attempt)
+    return (yield access)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReader:
+    """The procedures that read one stream's ledger.
+
+    Attributes:
+        uri: URI of the staging root, for messages.
+    """
+
+    folder: StreamFolder
+    uri: str
+
+    def where(self, n: int) -> str:
+        """Return the URI of entry ``n``."""
+        return f"{self.uri}/{self.folder.entry(n)}"
+
+    def entry(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
+        """Read entry ``n`` with its bytes; ``None`` if there is none."""
+        data = yield from retried(Get(self.folder.entry(n)))
+        if data is None:
+            return None
+        entry = Entry.from_json(data, where=self.where(n))
+        if entry.n != n:
+            raise LedgerError(
+                f"ledger entry {self.where(n)} says it is number {entry.n}: the file was renamed or copied. Restore "
+                f"the ledger from a copy of the staging folder, then run `fds status {self.folder.name}`"
+            )
+        return entry, data
+
+    def on_from(self, fold: Fold) -> Steps[Fold]:
+        """Read the entries after ``fold`` until there is none."""
+        while (found := (yield from self.entry(fold.n + 1))) is not None:
+            fold = fold.plus(*found)
+        return fold
+
+    def up_to(self, n: int) -> Steps[Fold]:
+        """Return the fold of the entries 0 to ``n``, both inclusive; entry ``n`` must be there."""
+        fold = yield from self._newest_fold(n)
+        while fold.n < n:
+            found = yield from self.entry(fold.n + 1)
+            if found is None:
+                raise self._hole(fold.n + 1, n)
+            fold = fold.plus(*found)
+        return fold
+
+    def found(self) -> Steps[tuple[Fold, int]]:
+        """Find the ledger by LIST and read it; return its fold and the number of the fold in staging it came from."""
+        fold = base = yield from self._newest_fold(None)
+        after = numbered_name(fold.n) if fold.n >= 0 else None
+        numbers = yield from self._numbers(after)
+        for expected, n in enumerate(numbers, start=fold.n + 1):
+            found = (yield from self.entry(n)) if n == expected else None
+            if found is None:
+                raise self._hole(expected, numbers[-1])
+            fold = fold.plus(*found)
+        return fold, base.n
+
+    def from_checkpoint(self, checkpoint: Checkpoint) -> Steps[tuple[Fold, int]]:
+        """Read the ledger up to entry ``checkpoint.n``, compare the two there, and read on to the head.
+
+        Returns:
+            The fold, and the number of the fold in staging it came from (-1 if there was none).
+
+        Raises:
+            CheckpointError: The two disagree.
+        """
+        if checkpoint.stream != self.folder.name:
+            raise self._disagrees(
+                checkpoint, f"it belongs to stream {checkpoint.stream!r}", f"fds recover {self.folder.name}"
+            )
+        data = yield from retried(Get(self.folder.fold(checkpoint.n)))
+        fold = None
+        if data is not None:
+            fold = yield from self._if_true(Fold.from_json(data))
+        if fold is None:
+            fold = yield from self._newest_fold(checkpoint.n)
+        base = fold.n
+        while fold.n < checkpoint.n:
+            found = yield from self.entry(fold.n + 1)
+            if found is None:
+                raise (yield from self._ahead(checkpoint))
+            fold = fold.plus(*found)
+        self._compare(checkpoint, fold.checkpoint())
+        return (yield from self.on_from(fold)), base
+
+    def _newest_fold(self, limit: int | None) -> Steps[Fold]:
+        """Return the newest fold in staging up to ``limit`` (inclusive), the empty one if there is none."""
+        names = yield from retried(ListNames(self.folder.folds))
+        numbers = [n for n in map(parse_numbered_name, names) if n is not None and (limit is None or n <= limit)]
+        if numbers:
+            data = yield from retried(Get(self.folder.fold(numbers[-1])))
+            fold = yield from self._if_true(None if data is None else Fold.from_json(data))
+            if fold is not None:
+                return fold
+        return Fold(n=-1, digest="", state=StreamState(name=self.folder.name))
+
+    def _if_true(self, fold: Fold | None) -> Steps[Fold | None]:
+        """Return ``fold`` if its last entry is there with its digest."""
+        if fold is None:
+            return None
+        found = yield from self.entry(fold.n)
+        if found is not None and digest_of(found[1]) == fold.digest:
+            return fold
+        _log.warning("the fold of %s does not belong to this ledger and is not used", self.where(fold.n))
+        return None
+
+    def _numbers(self, after: str | None) -> Steps[list[int]]:
+        names = yield from retried(ListNames(self.folder.entries, after))
+        return [n for n in map(parse_numbered_name, names) if n is not None]
+
+    def _hole(self, missing: int, last: int) -> LedgerError:
+        return LedgerError(
+            f"ledger entry {self.where(missing)} is missing, though entry {last} is there: files were removed from the "
+            f"staging folder. Restore it from a copy, or run `fds recover {self.folder.name}`"
+        )
+
+    def _ahead(self, checkpoint: Checkpoint) -> Steps[CheckpointError]:
+        numbers = yield from self._numbers(None)
+        found = f"ends at entry {numbers[-1]}" if numbers else "has no entry"
+        return self._disagrees(
+            checkpoint,
+            f"it names entry {checkpoint.n}, but the ledger {found}: the ledger was lost or restored from an older "
+            "copy, or the staging folder is another one",
+            f"fds recover {self.folder.name}",
+        )
+
+    def _compare(self, checkpoint: Checkpoint, ledger: Checkpoint) -> None:
+        """Refuse a checkpoint that is not the one the ledger comes to at that entry."""
+        if checkpoint == ledger:
+            return
+        name = self.folder.name
+        if checkpoint.uuid != ledger.uuid:
+            what = f"it is of the stream with uuid {checkpoint.uuid}, the ledger is of {ledger.uuid}"
+        elif checkpoint.deployment != ledger.deployment:
+            what = f"it is of the installation {checkpoint.deployment!r}, the ledger of {ledger.deployment!r}"
+            raise self._disagrees(checkpoint, what, f"fds transfer {name}")
+        elif checkpoint.digest != ledger.digest:
+            what = f"entry {ledger.n} has digest {ledger.digest}, the checkpoint says {checkpoint.digest}"
+        else:
+            fields = [f for f in ("epoch", "batch_id", "offset") if getattr(checkpoint, f) != getattr(ledger, f)]
+            what = "it was edited: " + "; ".join(
+                f"{f} is {getattr(checkpoint, f)!r}, by entry {ledger.n} it is {getattr(ledger, f)!r}" for f in fields
+            )
+            what += f" (a position is moved with `fds rewind {name}`)"
+        raise self._disagrees(checkpoint, what, f"fds recover {name}")
+
+    def _disagrees(self, checkpoint: Checkpoint, what: str, command: str) -> CheckpointError:
+        return CheckpointError(
+            f"the checkpoint of stream {self.folder.name!r} does not agree with its ledger "
+            f"{self.uri}/{self.folder.entries}: {what}. Found: {checkpoint.to_json()}. Nothing was written; "
+            f"run `{command}` to set it right"
+        )
+
+
+__all__ = ["TRIES", "LedgerReader", "pause_before", "retried"]

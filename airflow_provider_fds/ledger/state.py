@@ -1,0 +1,189 @@
+"""The state of a stream: the value that all its entries, folded in order, come to."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from airflow_provider_fds.batch.spec import BatchSpec, txn_version
+
+# the annotations of a struct are read when it is defined, so nothing of this is for type checking only
+from airflow_provider_fds.ledger.actions import (
+    Blocked,  # noqa: TC001
+    Committed,  # noqa: TC001
+    Held,  # noqa: TC001
+    PlannedBatch,  # noqa: TC001
+    Quarantined,  # noqa: TC001
+    Requested,  # noqa: TC001
+    Retired,  # noqa: TC001
+    SinkBinding,  # noqa: TC001
+    SnapshotRef,  # noqa: TC001
+)
+from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
+
+#: So many runs, the newest, are in the state; older ones are found in the entries.
+KEPT_RUNS: Final = 20
+
+#: So many names of persons' requests, the newest, are remembered.
+KEPT_REQUESTS: Final = 100
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run has done in one epoch.
+
+    Attributes:
+        target: Newest version the run saw when it planned first, ``None`` as long as it has not planned itself.
+        batches: Number of batches it committed; if 0, the fields up to ``sink_version`` are ``None`` or 0.
+        start: Start of the first committed batch (exclusive).
+        end: End of the last committed batch (inclusive).
+        rows: Rows written, ``None`` if one batch did not say.
+    """
+
+    owner: Owner
+    epoch: int
+    target: int | None = None
+    batches: int = 0
+    first_batch_id: int | None = None
+    last_batch_id: int | None = None
+    start: str | None = None
+    end: str | None = None
+    first_version: int | None = None
+    last_version: int | None = None
+    num_files: int = 0
+    num_bytes: int = 0
+    rows: int | None = 0
+    sink_version: int | None = None
+
+
+class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's request that was written: by its name the same request is known again."""
+
+    request_id: str
+    n: int
+    kind: str
+
+
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stream stands.
+
+    Offsets are Delta's streaming offset JSON.
+
+    Attributes:
+        phase: ``empty``: no entry. ``requested``: ``epoch`` waits to be opened. ``open``: batches of ``epoch`` can be
+            planned and committed.
+        request: What asked for ``epoch``, while it waits to be opened; ``None`` for epoch 1.
+        fence_sink: Sink in which the epochs before ``epoch`` have to be closed before it can be opened.
+        epoch_start: Start of the epoch (exclusive), ``None`` unless open.
+        position: Everything up to and including it is committed, ``None`` unless open.
+        table_id: ``metaData.id`` of the source table.
+        snapshot: The frozen initial snapshot the epoch starts with.
+        sink_table_id: ``metaData.id`` the sink must have, ``None`` while it is not known to be there.
+        sink_version: Version of the sink that holds the last commit or fence of this stream.
+        next_batch_id: Id of the next batch to be planned.
+        planned: Batches that are planned and not committed, in order.
+        runs: The newest runs, oldest first.
+        last_committed: The last committed batch, of whatever epoch.
+        last_txn_end: ``after`` of the next batch: end of the epoch's last batch with a transaction, else its start.
+        prev_txn_version: Newest transaction of this stream in the sink, ``None`` if there is none.
+        last_commit_sha256: Digest of the last consumed commit file of the source, ``None`` if none was read.
+        blocked: The verification that failed, until a person's word.
+        accepted: The failed verification that a person accepted, until its batch is committed.
+        options_digest: Source options of the last plan.
+        meaning_digest: Of them those that change what an index within a version counts.
+    """
+
+    name: str
+    phase: Literal["empty", "requested", "open"] = "empty"
+    uuid: str = ""
+    table: str = ""
+    deployment: str = ""
+    epoch: int = 0
+    request: Requested | None = None
+    fence_sink: SinkBinding | None = None
+    epoch_start: str | None = None
+    position: str | None = None
+    table_id: str | None = None
+    snapshot: SnapshotRef | None = None
+    sink: SinkBinding | None = None
+    sink_table_id: str | None = None
+    sink_version: int | None = None
+    next_batch_id: int = 0
+    planned: tuple[PlannedBatch, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+    last_committed: Committed | None = None
+    last_txn_end: str | None = None
+    prev_txn_version: int | None = None
+    last_commit_sha256: str | None = None
+    blocked: Blocked | None = None
+    accepted: Blocked | None = None
+    quarantined: Quarantined | None = None
+    held: Held | None = None
+    acknowledged_version: int | None = None
+    retired: Retired | None = None
+    options_digest: str | None = None
+    meaning_digest: str | None = None
+    answered: tuple[AnsweredRequest, ...] = ()
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who may work the planned batches, ``None`` if nothing is planned."""
+        return self.runs[-1].owner if self.planned else None
+
+    @property
+    def run(self) -> RunRecord | None:
+        """The newest run, of whatever epoch."""
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def first_uncommitted(self) -> int:
+        """Id of the batch that is next to be committed, planned or not."""
+        return self.next_batch_id - len(self.planned)
+
+    @property
+    def last_batch_id(self) -> int | None:
+        """Id of the last committed batch of the epoch, ``None`` if there is none."""
+        return self.first_uncommitted - 1 if self.first_uncommitted else None
+
+    @property
+    def next_prev_txn_version(self) -> int | None:
+        """``prev_txn_version`` of the next batch to be planned."""
+        return txn_version(self.epoch, self.next_batch_id - 1) if self.planned else self.prev_txn_version
+
+    def run_of(self, owner: Owner) -> RunRecord | None:
+        """Return the newest record of ``owner`` in this epoch, if it is among those the state keeps."""
+        return next((r for r in reversed(self.runs) if r.owner == owner and r.epoch == self.epoch), None)
+
+    def specs(self, stream_uri: str) -> tuple[BatchSpec, ...]:
+        """Return the planned batches as the Spark driver needs them, in order.
+
+        Args:
+            stream_uri: URI of the stream's folder in staging as Spark reaches it, without a trailing slash.
+        """
+        specs = []
+        after = self.last_txn_end or ""
+        for batch in self.planned:
+            specs.append(
+                BatchSpec(
+                    stream=self.name,
+                    uuid=self.uuid,
+                    epoch=self.epoch,
+                    batch_id=batch.batch_id,
+                    start=batch.start,
+                    end=batch.end,
+                    after=after,
+                    first_version=batch.first_version,
+                    last_version=batch.last_version,
+                    manifest=f"{stream_uri}/{batch.manifest}",
+                    manifest_digest=batch.digest,
+                    num_files=batch.num_files,
+                    num_bytes=batch.num_bytes,
+                    num_rows=batch.num_rows,
+                    prev_txn_version=batch.prev_txn_version,
+                )
+            )
+            after = batch.end
+        return tuple(specs)
+
+
+__all__ = ["KEPT_REQUESTS", "KEPT_RUNS", "AnsweredRequest", "RunRecord", "StreamState"]

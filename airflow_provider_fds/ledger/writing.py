@@ -1,0 +1,82 @@
+"""Writing an entry once, and making sure that the store can. Procedures of single accesses (``access.py``)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError
+from airflow_provider_fds.ledger.access import Delete, Get, PutIfAbsent
+from airflow_provider_fds.ledger.reading import TRIES, pause_before, retried
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.access import Steps
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.layout import StreamFolder
+    from airflow_provider_fds.ledger.reading import LedgerReader
+
+
+def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
+    """Write an entry; say whether it is there, ``False`` if another writer has taken its number.
+
+    A lost response is no problem: the entry is read back, and its random id tells whose it is. Bytes and number stay
+    the same in every attempt, so a put that arrives late can only be this very entry, or finds the number taken.
+
+    Raises:
+        StorageError: It could not be found out whether the entry is there.
+    """
+    failure: StorageError | None = None
+    for attempt in range(1, TRIES + 1):
+        try:
+            is_written = yield PutIfAbsent(reader.folder.entry(entry.n), data)
+        except StorageError as error:
+            if not error.retryable:
+                raise
+            is_written, failure = False, error
+        if is_written:
+            return True
+        # also without a failure it may be mine: clients of object stores repeat requests by themselves
+        found = yield from reader.entry(entry.n)
+        if found is not None:
+            return found[0].id == entry.id
+        yield pause_before(attempt)
+    raise StorageError(
+        f"staging did not say whether entry {reader.where(entry.n)} ({entry.action.kind}) was written: "
+        f"{failure or 'it claims that the name is taken, and has no such object'}. A retry reads the ledger again and "
+        "goes on from what is there"
+    ) from failure
+
+
+def self_test(folder: StreamFolder, uri: str) -> Steps[None]:
+    """Make sure that the store writes an object only if there is none.
+
+    Args:
+        folder: The stream's folder, in which an object is written and removed.
+        uri: URI of the staging root, for messages.
+
+    Raises:
+        ConfigurationError: The store ignores the condition.
+        StorageError: Staging cannot be written to.
+    """
+    key, first, second = folder.probe(uuid.uuid4().hex), b'{"probe":1}', b'{"probe":2}'
+    try:
+        yield from retried(PutIfAbsent(key, first))
+        was_written_again = yield from retried(PutIfAbsent(key, second))
+        content = yield from retried(Get(key))
+        yield from retried(Delete(key))
+    except StorageError as error:
+        kind = AccessDeniedError if isinstance(error, AccessDeniedError) else StorageError
+        raise kind(
+            f"the staging {uri} of stream {folder.name!r} cannot be used: {error}. Airflow and Spark both have to read "
+            "and write there; give them the right, or set another folder (`staging=` of the stream, or `[fds] staging`)"
+        ) from error
+    if was_written_again or content != first:
+        found = "accepted" if was_written_again else f"refused, and the object holds {content!r}"
+        raise ConfigurationError(
+            f"the staging {uri} of stream {folder.name!r}: this store does not honour put-if-absent; a second write to "
+            f"one name was {found}, expected was a refusal that changes nothing. Two runs could load the same rows "
+            "twice. Use local disk, S3, GCS or Azure, or a store that knows conditional writes (If-None-Match)"
+        )
+
+
+__all__ = ["self_test", "write"]

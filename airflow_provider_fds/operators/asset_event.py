@@ -1,0 +1,109 @@
+"""The asset event of a sink: what was committed, told to Airflow in the transaction that makes the task a success."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import Asset, AssetAlias
+
+from airflow_provider_fds.delta.open import canonical_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+#: What of a result is unknown once the event covers more than the run's own batches.
+_COUNTS = ("rows", "files", "bytes")
+
+
+def asset_uri(sink_uri: str) -> str:
+    """Return the URI under which a sink is an asset: ``s3a`` and ``s3n`` are ``s3``, a path is a ``file`` URI.
+
+    Airflow compares URIs as texts, so one table with two spellings would be two assets.
+    """
+    uri = canonical_uri(sink_uri)
+    scheme, _, rest = uri.partition("://")
+    return f"s3://{rest}" if scheme in ("s3a", "s3n") else uri
+
+
+def default_outlet(dag_id: str, task_id: str) -> AssetAlias:
+    """Return the outlet of an operator that was given none: an alias, whose events may name any asset, or none."""
+    return AssetAlias(name=f"fds:{dag_id}.{task_id}")
+
+
+def emit(operator: Any, context: Any, extra: Mapping[str, Any], sink_uri: str | None) -> None:
+    """Attach ``extra`` to the events that Airflow writes when the task succeeds.
+
+    Assets that the user declared as outlets get it; an alias gets an event of the sink's own asset, if the sink is
+    known.
+    """
+    events = context["outlet_events"]
+    for outlet in operator.outlets:
+        if isinstance(outlet, AssetAlias):
+            if sink_uri is not None:
+                events[outlet].add(Asset(asset_uri(sink_uri)), extra=dict(extra))
+        elif isinstance(outlet, Asset):
+            events[outlet].extra.update(extra)
+
+
+def withhold(operator: Any) -> None:
+    """Let the task succeed without an event: a consumer must not be woken for nothing."""
+    operator.outlets = [outlet for outlet in operator.outlets if isinstance(outlet, AssetAlias)]
+
+
+def uncovered(
+    operator: Any, extra: Mapping[str, Any], sink_uri: str | None, *, epoch_start: str | None
+) -> dict[str, Any]:
+    """Return ``extra``, extended to everything that no event has covered yet.
+
+    A run that committed batches and then failed for good has emitted nothing; the next event covers them too. Its
+    counts are ``None`` then: they are not this run's. Where Airflow cannot be asked for the last event, ``extra``
+    stays as it is.
+
+    Args:
+        operator: The operator, for its outlets.
+        extra: The run's own result.
+        sink_uri: URI of the sink, if known.
+        epoch_start: Offset at which the epoch began.
+    """
+    asset = next((outlet for outlet in operator.outlets if isinstance(outlet, Asset)), None)
+    if asset is None and sink_uri is not None:
+        asset = Asset(asset_uri(sink_uri))
+    if asset is None or extra["first_batch_id"] == 0:
+        return dict(extra)
+    try:
+        last = _last_event(asset, str(extra["stream"]), int(extra["epoch"]))
+    except Exception:  # asking is a courtesy, whatever is wrong with it
+        log.debug("Cannot read the last event of asset %s.", asset.uri, exc_info=True)
+        return dict(extra)
+    first = 0 if last is None else int(last["last_batch_id"]) + 1
+    start = epoch_start if last is None else str(last["end"])
+    if first >= extra["first_batch_id"] or start is None:
+        return dict(extra)
+    from airflow_provider_fds.source.offset import Offset
+
+    return {
+        **extra,
+        **dict.fromkeys(_COUNTS),
+        "batches": int(extra["last_batch_id"]) - first + 1,
+        "first_batch_id": first,
+        "first_version": Offset.from_json(start).version,
+        "start": start,
+    }
+
+
+def _last_event(asset: Asset, stream: str, epoch: int) -> Mapping[str, Any] | None:
+    """Return the extra of the newest event of ``stream`` and ``epoch`` among the last few of the asset."""
+    from airflow.sdk.execution_time.context import InletEventsAccessors
+
+    events = InletEventsAccessors([asset])[asset]
+    newest_first = (
+        events.ascending(ascending=False).limit(20) if hasattr(events, "ascending") else reversed(list(events))
+    )
+    for event in newest_first:
+        found: Mapping[str, Any] = event.extra or {}
+        if found.get("stream") == stream and found.get("epoch") == epoch and "end" in found:
+            return found
+    return None

@@ -1,0 +1,57 @@
+"""A planned batch as it travels from plan to load to commit: a flat dict of texts in an XCom."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.stream import DeltaStream
+
+
+def batch_message(batch: BatchSpec, stream: DeltaStream, *, task_id: str, map_index: int) -> dict[str, str]:
+    """Return the batch as texts, one XCom key each; ``""`` stands for "not known".
+
+    All values are texts because the Spark provider joins an application's arguments as texts, and the dict is flat
+    because ``plan.output["a"]["b"]`` silently means the key ``b``.
+    """
+    return {
+        "manifest": batch.manifest,
+        "digest": batch.manifest_digest,
+        "txn_app_id": batch.txn_app_id,
+        "txn_version": str(batch.txn_version),
+        "stream": batch.stream,
+        "uuid": batch.uuid,
+        "epoch": str(batch.epoch),
+        "batch_id": str(batch.batch_id),
+        "start": batch.start,
+        "end": batch.end,
+        "first_version": str(batch.first_version),
+        "last_version": str(batch.last_version),
+        "num_files": str(batch.num_files),
+        "num_bytes": str(batch.num_bytes),
+        "num_rows": "" if batch.num_rows is None else str(batch.num_rows),
+        "stream_definition": json.dumps(stream.to_dict(), sort_keys=True),
+        "plan_task_id": task_id,
+        "plan_map_index": str(map_index),
+    }
+
+
+def stream_of(batch: object) -> DeltaStream:
+    """Return the stream that a batch belongs to.
+
+    Raises:
+        ConfigurationError: If ``batch`` is not the output of a DeltaPlanOperator.
+    """
+    from airflow_provider_fds.stream import DeltaStream
+
+    if not isinstance(batch, dict) or "stream_definition" not in batch or "plan_task_id" not in batch:
+        raise ConfigurationError(
+            f"batch must be the whole output of a DeltaPlanOperator (batch=plan.output), got {batch!r}. "
+            "If the plan was skipped there is no batch, and this task must be skipped too: leave its trigger rule "
+            "at all_success."
+        )
+    return DeltaStream.from_dict(json.loads(batch["stream_definition"]))

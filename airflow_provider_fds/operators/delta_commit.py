@@ -1,0 +1,125 @@
+"""``DeltaCommitOperator``: move the offset past a batch that a job of one's own has loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.rendering import ValueTemplates
+from airflow_provider_fds.operators import asset_event
+from airflow_provider_fds.operators.batch_message import stream_of
+from airflow_provider_fds.operators.sink import coerce_sink
+from airflow_provider_fds.operators.surroundings import open_session
+from airflow_provider_fds.operators.wiring import check_wiring
+from airflow_provider_fds.stream import DeltaStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_provider_fds.sinks import DeltaTableSink
+
+#: State of a mapped task's instance that does not exist any more because its list has become shorter.
+_REMOVED = "removed"
+
+
+class DeltaCommitOperator(ValueTemplates, BaseOperator):
+    """Commits the batch of a :class:`DeltaPlanOperator`: from here on the stream's offset lies behind it.
+
+    **Contract.** It commits if every task between the plan and itself is ``success`` in this run, whatever its own
+    trigger rule, and else fails for good. With ``verify=`` it also requires that the sink's transaction is exactly
+    the batch's ``txn_version``. A second commit of the same batch by the same run changes nothing. The XCom is what
+    the run has committed, as of :class:`DeltaIngestOperator`.
+
+    **If it is misused.** ``batch=plan.output`` alone makes the plan its only upstream, so it would run beside the
+    load, or after its failure: such a wiring is refused, by the plan before anything is loaded and here again.
+
+    Args:
+        batch: ``plan.output``.
+        stream: The stream, if it is to be checked that the batch is one of its.
+        verify: The sink whose transaction is compared.
+
+    Example:
+        ``plan >> load >> DeltaCommitOperator(task_id="commit", batch=plan.output)``
+    """
+
+    template_fields: Sequence[str] = ("batch", "stream", "verify")
+    ui_color = "#d9f2e6"
+
+    def __init__(
+        self,
+        *,
+        batch: Mapping[str, str],
+        stream: DeltaStream | Mapping[str, Any] | None = None,
+        verify: DeltaTableSink | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.batch = batch
+        self.stream = stream
+        self.verify = verify
+        if not self.outlets and verify is not None:
+            self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Commit the batch and return what this run has committed."""
+        with task_failures():
+            stream = self._stream()
+            verify = None if self.verify is None else coerce_sink(self.verify)
+            self._check_loaded(context)
+            session = open_session(
+                context,
+                stream,
+                verify,
+                plan_task_id=self.batch["plan_task_id"],
+                plan_map_index=int(self.batch["plan_map_index"]),
+                is_three_task=True,
+            )
+            result = session.commit_own(self.batch, verify=verify)
+        extra = asset_event.uncovered(
+            self, result.to_dict(), verify.uri if verify else None, epoch_start=session.connected.state.epoch_start
+        )
+        asset_event.emit(self, context, extra, verify.uri if verify else None)
+        self.log.info("Stream %s: committed up to %s.", result.stream, result.end)
+        return result.to_dict()
+
+    def _stream(self) -> DeltaStream:
+        stream = stream_of(self.batch)
+        if self.stream is not None and (given := DeltaStream.coerce(self.stream)) != stream:
+            raise ConfigurationError(
+                f"The batch belongs to {stream!r}, but this task was given {given!r}. Give both operators the same "
+                "stream, or leave it away here.",
+                table=stream.table,
+            )
+        return stream
+
+    def _check_loaded(self, context: Any) -> None:
+        """Raise ``ConfigurationError`` unless every task between plan and commit has succeeded in this run."""
+        ti = context["ti"]
+        plan = self.batch["plan_task_id"]
+        between = check_wiring(self.dag, plan, self.task_id)
+        states = ti.get_task_states(
+            dag_id=ti.dag_id,
+            task_ids=sorted(between),
+            run_ids=[ti.run_id],
+            # in a mapped task group only the instances of its own branch count
+            map_index=ti.map_index if ti.map_index >= 0 else None,
+        ).get(ti.run_id, {})
+        seen = {key: getattr(state, "value", state) for key, state in states.items()}
+        missing = [task_id for task_id in between if not any(_is_instance(key, task_id) for key in seen)]
+        wrong = {key: state for key, state in seen.items() if state not in ("success", _REMOVED)}
+        wrong.update(dict.fromkeys(missing, "no instance"))
+        if wrong:
+            found = ", ".join(f"{key}: {state}" for key, state in sorted(wrong.items()))
+            raise ConfigurationError(
+                f"Batch {self.batch['batch_id']} of stream {self.batch['stream']!r} is not committed: every task "
+                f"between {plan!r} and {self.task_id!r} must be success in this run, found {found}. Repair and clear "
+                "those tasks; the plan stays, and the load works on the same rows again.",
+            )
+
+
+def _is_instance(key: str, task_id: str) -> bool:
+    """Whether a key of ``get_task_states`` is an instance of the task: ``<task>`` or ``<task>_<map index>``."""
+    return key == task_id or (key.startswith(f"{task_id}_") and key.removeprefix(f"{task_id}_").isdigit())

@@ -1,0 +1,279 @@
+"""``DeltaIngestOperator``: load what is new in a Delta table into a sink, exactly once, with Spark."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
+
+from airflow_provider_fds.errors import ConfigurationError, StoppedError, StreamBusyError
+from airflow_provider_fds.hooks.backfill import refuse_backfill
+from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.rendering import ValueTemplates
+from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.operators import asset_event
+from airflow_provider_fds.operators.busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.sink import coerce_sink
+from airflow_provider_fds.operators.spark_backend import (
+    GivenArguments,
+    SparkBackend,
+    check_backend,
+    find_backend,
+    prepare_submission,
+)
+from airflow_provider_fds.operators.surroundings import open_session
+from airflow_provider_fds.stream import DeltaStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.spark.launch import SubmitArguments
+    from airflow_provider_fds.stream.result import RunResult, RunWork
+    from airflow_provider_fds.stream.session import StreamSession
+
+#: Arguments of SparkSubmitOperator that are not the user's here: the application is FDS's own.
+_OWN_ARGUMENTS: Final = ("application", "application_args", "java_class")
+#: SparkSubmitOperator's default name of an application.
+_DEFAULT_NAME: Final = "arrow-spark"
+
+
+class _Spark(NamedTuple):
+    backend: SparkBackend
+    given: GivenArguments
+
+
+class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
+    """Loads everything new in a table into a sink: plans batches, has Spark write them, then moves the offset.
+
+    **Contract.** A run works up to the version that was the newest when it planned first, in as many Spark
+    applications as that takes. Each batch is planned and written down before Spark starts, is one transaction of the
+    sink, and is committed after its rows are verified to be there; whatever dies in between, the next try works on
+    the same rows, and they land once. The batches before a failure stay committed.
+
+    Nothing new: the task is skipped (``on_no_data="succeed"``: it succeeds with ``None``), no asset event. Done: the
+    XCom is what this run has committed (``stream, epoch, batches, first_batch_id, last_batch_id, start`` (exclusive)
+    ``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes, sink_version``), and
+    the sink's asset event has the same in ``extra``. A cleared or repeated task of a run that has committed returns
+    that result again. Batches before a version that the stream may not pass are a success with a warning; a run that
+    finds such a version first fails, and is not retried, nor is any other failure that a retry would find again.
+
+    **Assets.** Without ``outlets`` the operator has an asset alias as its outlet, whose events name the sink's URI
+    (``s3a`` as ``s3``), for mapped tasks too: consumers schedule on ``Asset("s3://…")``. Give ``outlets=[Asset(…)]``
+    for an asset with a name of its own.
+
+    **If it is misused.** Two operators with one stream and different sinks: the second is refused. ``retries=0``
+    leaves a failed batch to the next run, which takes it over only when this one has ended.
+    ``max_active_tis_per_dag`` is 1 unless you say otherwise: two runs of one stream side by side only wait for each
+    other. (A mapped task is left alone: it counts all its instances, and would serialise different tables.)
+
+    All other arguments are those of ``SparkSubmitOperator``: ``conf``, ``jars``, ``packages``, ``driver_memory``,
+    ``env_vars``, ``spark_binary`` and so on, but ``application``, ``application_args``, ``java_class`` and
+    ``durable=True``: what a retry does is decided by the ledger here.
+
+    Args:
+        stream: The stream, or a dict of its arguments.
+        sink: The sink, or a dict as of :meth:`DeltaTableSink.to_dict`.
+        conn_id: Airflow connection of type ``spark``.
+        on_no_data: ``"skip"`` or ``"succeed"``.
+        on_busy: While another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a minute,
+            without holding a worker) or ``"fail"`` (a retry may find them free).
+        batches_per_run: Batches in one Spark application at most.
+        run_time_limit: Start no further batch after this time; the rest is for the next run. ``None``: no limit.
+
+    Example:
+        >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+        >>> orders = DeltaStream("orders_to_bronze", table="s3://lake/orders")
+        >>> ingest = DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink("s3://lake/bronze/orders"))
+        >>> ingest.max_active_tis_per_dag
+        1
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "stream", "sink")
+    ui_color = "#d9f2e6"
+
+    def __init__(
+        self,
+        *,
+        stream: DeltaStream | Mapping[str, Any],
+        sink: DeltaTableSink | Mapping[str, Any],
+        conn_id: str = "spark_default",
+        on_no_data: Literal["skip", "succeed"] = "skip",
+        on_busy: BusyPolicy = "skip",
+        batches_per_run: int = 200,
+        run_time_limit: timedelta | None = None,
+        **kwargs: Any,
+    ) -> None:
+        _check_arguments(kwargs, on_no_data, on_busy, batches_per_run)
+        kwargs.pop("durable", None)
+        kwargs.setdefault("max_active_tis_per_dag", 1)
+        super().__init__(conn_id=conn_id, **kwargs)
+        # a job that Airflow would rejoin reports under the name of a try that is over; a new try looks into the sink
+        self.durable = False
+        self.stream = stream
+        self.sink = sink
+        self.conn_id = conn_id
+        self.on_no_data = on_no_data
+        self.on_busy = on_busy
+        self.batches_per_run = batches_per_run
+        self.run_time_limit = run_time_limit
+        if not self.outlets:
+            self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
+
+    def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
+        """Load what is new. Returns what this run has committed."""
+        with task_failures():
+            stream = DeltaStream.coerce(self.stream)
+            sink = coerce_sink(self.sink)
+            refuse_backfill(context, stream)
+            spark = _Spark(
+                find_backend(self.conn_id, deploy_mode=self._deploy_mode, spark_binary=self._spark_binary),
+                self._given(),
+            )
+            check_backend(spark.backend, spark.given)
+            if self.name == _DEFAULT_NAME:
+                self.name = f"fds-{stream.name}"
+            session = open_session(context, stream, sink)
+            result = self._drain(context, session, sink, spark)
+        if result is None:
+            message = f"Nothing new in table {stream.table} for stream {stream.name!r}."
+            if self.on_no_data == "skip":
+                raise AirflowSkipException(message)
+            self.log.info(message)
+            asset_event.withhold(self)
+            return None
+        extra = asset_event.uncovered(self, result.to_dict(), sink.uri, epoch_start=session.connected.state.epoch_start)
+        asset_event.emit(self, context, extra, sink.uri)
+        self.log.info(
+            "Stream %s: committed batches %d to %d of epoch %d, versions %d to %d, %s rows, sink version %s.",
+            *(result.stream, result.first_batch_id, result.last_batch_id, result.epoch),
+            *(result.first_version, result.last_version, result.rows, result.sink_version),
+        )
+        return result.to_dict()
+
+    def on_kill(self) -> None:
+        """Kill the Spark job, if one was started."""
+        if self._hook is not None:
+            super().on_kill()
+
+    def _given(self) -> GivenArguments:
+        """Return the user's own arguments of spark-submit, as rendered."""
+        return GivenArguments(
+            conf=dict(self.conf or {}),
+            jars=self.jars,
+            packages=self.packages,
+            py_files=self.py_files,
+            driver_class_path=self.driver_class_path,
+            env_vars=dict(self.env_vars or {}),
+        )
+
+    def _drain(self, context: Any, session: StreamSession, sink: DeltaTableSink, spark: _Spark) -> RunResult | None:
+        """Work application after application until the run's target, the time limit or a failure."""
+        is_retry = context["ti"].try_number > 1
+        limit = self.run_time_limit
+        deadline_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
+        has_committed = False
+        while True:
+            try:
+                work = session.begin(sink, max_batches=self.batches_per_run, retry=is_retry)
+            except StreamBusyError as busy:
+                give_way(self.on_busy, busy)
+            except StoppedError as stopped:
+                if not has_committed:
+                    raise
+                self.log.warning("Everything before this was delivered; the next run fails here: %s", stopped)
+                break
+            if work.status == "done":
+                self.log.info("This run has committed already, to its target, version %s.", work.target)
+                return work.result
+            if work.status != "work":
+                break
+            is_out_of_time = self._work(context, session, sink, work, spark, deadline_ms)
+            has_committed = True
+            if is_out_of_time:
+                self.log.warning("Time limit of %s reached; the rest is left to the next run.", limit)
+            if work.warning is not None:
+                self.log.warning("Everything before this was delivered; the next run fails here: %s", work.warning)
+            if is_out_of_time or not work.is_more:
+                break
+        return session.result()
+
+    def _work(
+        self,
+        context: Any,
+        session: StreamSession,
+        sink: DeltaTableSink,
+        work: RunWork,
+        spark: _Spark,
+        deadline_ms: int | None,
+    ) -> bool:
+        """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
+        self._set_submission(
+            prepare_submission(
+                spark.backend,
+                session.job(work, sink, stop_after_ms=deadline_ms),
+                given=spark.given,
+                uris=(session.stream.table, sink.uri, session.around.staging_uri),
+                cache_dir=cache_dir(),
+            ),
+            spark.backend,
+        )
+        self.log.info(
+            "Batches %d to %d, versions %d to %d, in one Spark application.",
+            *(work.batches[0].batch_id, work.batches[-1].batch_id),
+            *(work.batches[0].first_version, work.batches[-1].last_version),
+        )
+        spark_error: AirflowException | None = None
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            # what it has done before it failed is committed below
+            spark_error = error
+        collected = session.collect(work)
+        is_late = deadline_ms is not None and time.time() * 1000 >= deadline_ms
+        if collected.failure is not None:
+            was_started = len(collected.reports) > len(collected.committed)
+            if spark_error is None and is_late and not was_started:
+                return True
+            raise collected.failure from spark_error
+        if spark_error is not None:
+            self.log.warning("Spark ended with an error after all batches were committed: %s", spark_error)
+        return is_late and work.is_more
+
+    def _set_submission(self, made: SubmitArguments, backend: SparkBackend) -> None:
+        self.application = made.application
+        self.application_args = list(made.application_args)
+        self.conf = dict(made.conf)
+        self.jars = made.jars
+        self.packages = None  # they are part of conf now
+        self.driver_class_path = made.driver_class_path
+        self.py_files = made.py_files
+        self.env_vars = dict(made.env_vars) or None
+        if backend.uses_bundled_spark:
+            self._spark_binary = made.spark_binary
+        self._hook = None  # it would hold the arguments of the application before
+
+
+def _check_arguments(kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int) -> None:
+    problems = [
+        f"{name} is not an argument of DeltaIngestOperator: it runs FDS's own job. For a job of your own use "
+        "DeltaPlanOperator, SparkSubmitOperator and DeltaCommitOperator."
+        for name in _OWN_ARGUMENTS
+        if name in kwargs
+    ]
+    if kwargs.get("durable"):
+        problems.append(
+            "durable=True is not available: a retry looks into ledger and sink for what is done, rather than rejoin a "
+            "job. Leave it away."
+        )
+    if on_no_data not in ("skip", "succeed"):
+        problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")
+    if on_busy not in ("skip", "wait", "fail"):
+        problems.append(f"on_busy must be 'skip', 'wait' or 'fail', got {on_busy!r}.")
+    if not isinstance(batches_per_run, int) or batches_per_run < 1:
+        problems.append(f"batches_per_run must be a whole number of at least 1, got {batches_per_run!r}.")
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")

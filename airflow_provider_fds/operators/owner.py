@@ -1,0 +1,90 @@
+"""Which task instance works a stream, and whether another one still does."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.ledger.owner import Actor, Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+#: States in which a task instance does nothing any more, by itself. In every other one, retries included, it runs.
+_FINISHED_STATES: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+_UNFINISHED_RUN_STATES: Final = ("queued", "running")
+
+
+def task_actor(ti: Any, deployment: str) -> Actor:
+    """Return who writes ledger entries for this try of a task instance."""
+    return Actor(
+        deployment=deployment,
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=ti.map_index,
+        try_number=ti.try_number,
+    )
+
+
+def task_owner(
+    ti: Any, deployment: str, *, task_id: str | None = None, map_index: int | None = None, is_three_task: bool = False
+) -> Owner:
+    """Return the task instance as an owner of batches, the same for all its tries.
+
+    Args:
+        ti: The running task instance.
+        deployment: Name of the Airflow installation.
+        task_id: Task that planned, if it is not this one (the commit of a three-task batch).
+        map_index: Its map index.
+        is_three_task: Whether plan, load and commit are tasks of their own.
+    """
+    return Owner(
+        kind="airflow",
+        deployment=deployment,
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=task_id or ti.task_id,
+        map_index=ti.map_index if map_index is None else map_index,
+        is_three_task=is_three_task,
+    )
+
+
+def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
+    """Return a function that asks Airflow, through the running task instance, whether an owner still works.
+
+    It answers ``True`` wherever Airflow cannot be asked: for owners of another installation or of the command line,
+    and when the request fails. A batch of such an owner is only taken over by ``fds adopt --force``.
+    """
+
+    def is_running(owner: Owner) -> bool:
+        if owner.kind != "airflow" or owner.deployment != deployment:
+            return True
+        try:
+            return _run_is_unfinished(ti, owner) if owner.is_three_task else _task_is_unfinished(ti, owner)
+        except Exception:  # the request to Airflow, in whatever way it fails
+            log.warning("Cannot ask Airflow about the %s; it counts as running.", owner.words(), exc_info=True)
+            return True
+
+    return is_running
+
+
+def _run_is_unfinished(ti: Any, owner: Owner) -> bool:
+    # a count, not get_dagrun_state: for a run that was deleted the latter fails, and a deleted run does not run
+    unfinished: int = ti.get_dr_count(dag_id=owner.dag_id, run_ids=[owner.run_id], states=list(_UNFINISHED_RUN_STATES))
+    return unfinished > 0
+
+
+def _task_is_unfinished(ti: Any, owner: Owner) -> bool:
+    states = ti.get_task_states(dag_id=owner.dag_id, task_ids=[owner.task_id], run_ids=[owner.run_id])
+    key = owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}"
+    of_run = states.get(owner.run_id, {})
+    if key not in of_run:
+        return False
+    state = of_run[key]
+    if state is None:
+        # cleared, or not scheduled yet: it runs again if its DAG run goes on
+        return _run_is_unfinished(ti, owner)
+    return getattr(state, "value", state) not in _FINISHED_STATES

@@ -1,0 +1,24 @@
+"""A sink as an operator is given it: a value, or a dict out of an XCom."""
+
+from __future__ import annotations
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.sinks import DeltaTableSink, sink_from_dict
+
+
+def coerce_sink(value: object) -> DeltaTableSink:
+    """Return ``value`` if it is a sink, build one if it is a dict as of ``to_dict()``, ``kind`` optional.
+
+    Raises:
+        ConfigurationError: For anything else, and for a dict that describes no sink.
+    """
+    if isinstance(value, DeltaTableSink):
+        return value
+    if not isinstance(value, dict):
+        raise ConfigurationError(
+            f"sink must be a DeltaTableSink or a dict of its arguments, got {type(value).__name__}: {value!r}."
+        )
+    try:
+        return sink_from_dict({"kind": "delta_append", **value})
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"sink {value!r} is not one: {error}.") from error

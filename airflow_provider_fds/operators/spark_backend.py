@@ -1,0 +1,184 @@
+"""The Spark connection, checked before anything starts, and what spark-submit needs for it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.storage import find_connection
+from airflow_provider_fds.spark.launch import (
+    HADOOP_AWS_PACKAGE,
+    SparkSetupError,
+    SubmitArguments,
+    conf_problems,
+    is_local_master,
+    java_problem,
+    needs_s3a,
+    spark_problem,
+    submit_arguments,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: Maven artifacts that stand for "the user brings this along".
+_DELTA_ARTIFACT: Final = "io.delta:delta-spark"
+_S3A_ARTIFACT: Final = ":hadoop-aws:"
+
+_PACKAGES: Final = "spark.jars.packages"
+
+
+@dataclass(frozen=True)
+class GivenArguments:
+    """The user's own arguments of spark-submit, rendered."""
+
+    conf: dict[str, Any] = field(default_factory=dict)
+    jars: str | None = None
+    packages: str | None = None
+    py_files: str | None = None
+    driver_class_path: str | None = None
+    env_vars: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SparkBackend:
+    """Where the job runs.
+
+    Attributes:
+        conn_id: The Airflow connection.
+        master: Spark's master URL.
+        deploy_mode: ``client``, ``cluster`` or ``None`` (Spark's default, client).
+        has_own_binary: Whether operator or connection name a spark-submit.
+    """
+
+    conn_id: str
+    master: str
+    deploy_mode: str | None
+    has_own_binary: bool
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors are one process on this machine."""
+        return is_local_master(self.master)
+
+    @property
+    def driver_is_here(self) -> bool:
+        """Whether the driver runs on this machine."""
+        return self.is_local or self.deploy_mode != "cluster"
+
+    @property
+    def uses_bundled_spark(self) -> bool:
+        """Whether the Spark inside pip's pyspark is started: always for a local master, else if there is no other."""
+        if self.has_own_binary:
+            return False
+        return self.is_local or shutil.which("spark-submit") is None
+
+
+def find_backend(conn_id: str, *, deploy_mode: str | None = None, spark_binary: str | None = None) -> SparkBackend:
+    """Return the backend of a Spark connection.
+
+    Airflow's own hook turns a connection that it does not find into the master ``yarn``, in silence.
+
+    Raises:
+        ConfigurationError: There is no such connection, or it is not of type ``spark``.
+    """
+    connection: Any = find_connection(conn_id, "Spark connection (conn_id) of this operator")
+    if connection.conn_type == "spark_connect":
+        raise ConfigurationError(
+            f"Connection {conn_id!r} is of type 'spark_connect', which is not available yet for this operator. Name a "
+            "connection of type 'spark' as conn_id (its host is the master: local[*], spark://host:7077, yarn, k8s://…)."
+        )
+    if connection.conn_type != "spark":
+        raise ConfigurationError(
+            f"Connection {conn_id!r} is of type {connection.conn_type!r}, expected 'spark'. Name a connection of type "
+            "'spark' as conn_id (its host is the master: local[*], spark://host:7077, yarn, k8s://…)."
+        )
+    if not connection.host:
+        raise ConfigurationError(
+            f"Spark connection {conn_id!r} has no host. Its host is Spark's master: local[*], spark://host:7077, yarn "
+            "or k8s://…"
+        )
+    # as SparkSubmitHook puts the master together
+    is_whole = "://" in connection.host or not connection.port
+    master = connection.host if is_whole else f"spark://{connection.host}"
+    if connection.port:
+        master = f"{master}:{connection.port}"
+    extra = connection.extra_dejson
+    return SparkBackend(
+        conn_id=conn_id,
+        master=master,
+        deploy_mode=deploy_mode or extra.get("deploy-mode"),
+        has_own_binary=bool(spark_binary or extra.get("spark-binary")),
+    )
+
+
+def check_backend(backend: SparkBackend, given: GivenArguments) -> None:
+    """Check what can be checked before anything is planned or written. Starts no JVM but ``java -version``.
+
+    Raises:
+        ConfigurationError: No Java for a driver on this machine, no pyspark that fits, or a setting that must not
+            be; all problems at once.
+    """
+    problems = conf_problems(given.conf)
+    if backend.driver_is_here and (problem := java_problem()) is not None:
+        problems.append(problem)
+    if backend.uses_bundled_spark and (problem := spark_problem()) is not None:
+        problems.append(problem)
+    if problems:
+        raise ConfigurationError(*problems, subject=f"Spark job of connection {backend.conn_id!r}")
+
+
+def prepare_submission(
+    backend: SparkBackend, spec_uri: str, *, given: GivenArguments, uris: Iterable[str], cache_dir: Path | None
+) -> SubmitArguments:
+    """Return the arguments of spark-submit for FDS's job, the user's own merged in.
+
+    The user's settings go before FDS's, but for those without which a batch is not loaded right: a contradiction to
+    these is refused. Delta's JARs are added unless the user brings Delta as a package; the S3 file system is added
+    where a URI needs it and the Spark is pip's, which has none.
+
+    Args:
+        backend: Where the job runs.
+        spec_uri: URI of the job spec.
+        given: The user's arguments.
+        uris: URIs that Spark reads or writes.
+        cache_dir: For JARs and the driver's modules.
+
+    Raises:
+        ConfigurationError: JARs that cannot be had, a cache that cannot be written, and as :func:`check_backend`.
+    """
+    packages = [*_packages(given.packages), *_packages(given.conf.get(_PACKAGES))]
+    if backend.uses_bundled_spark and needs_s3a(uris) and not any(_S3A_ARTIFACT in package for package in packages):
+        packages.append(HADOOP_AWS_PACKAGE)
+    try:
+        made = submit_arguments(
+            spec_uri,
+            master=backend.master,
+            deploy_mode=backend.deploy_mode or "client",
+            conf={key: value for key, value in given.conf.items() if key != _PACKAGES},
+            cache_dir=cache_dir,
+            use_bundled_spark=backend.uses_bundled_spark,
+        )
+    except SparkSetupError as error:
+        raise ConfigurationError(f"Spark cannot be started for connection {backend.conn_id!r}: {error}") from error
+    brings_delta = any(package.startswith(_DELTA_ARTIFACT) for package in packages)
+    if packages:
+        made.conf[_PACKAGES] = ",".join(packages)
+    return replace(
+        made,
+        jars=_joined(",", None if brings_delta else made.jars, given.jars),
+        driver_class_path=_joined(":", None if brings_delta else made.driver_class_path, given.driver_class_path),
+        py_files=_joined(",", given.py_files, made.py_files) or "",
+        env_vars={**made.env_vars, **given.env_vars},
+    )
+
+
+def _packages(text: object) -> list[str]:
+    return [package.strip() for package in str(text or "").split(",") if package.strip()]
+
+
+def _joined(separator: str, *parts: str | None) -> str | None:
+    return separator.join(part for part in parts if part) or None

@@ -1,0 +1,45 @@
+"""A stream, opened for the task instance that works it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.hooks.settings import deployment
+from airflow_provider_fds.hooks.surroundings import working_surroundings
+from airflow_provider_fds.operators.owner import owner_is_running, task_actor, task_owner
+from airflow_provider_fds.stream.session import StreamSession
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream import DeltaStream
+
+
+def open_session(
+    context: Any,
+    stream: DeltaStream,
+    sink: DeltaTableSink | None,
+    *,
+    plan_task_id: str | None = None,
+    plan_map_index: int | None = None,
+    is_three_task: bool = False,
+) -> StreamSession:
+    """Open the stream for the task instance of ``context``, which becomes the owner of what it plans.
+
+    Args:
+        context: The task's context.
+        stream: The stream, rendered.
+        sink: Its sink, rendered, if FDS writes or looks into it.
+        plan_task_id: The task that planned, if it is another one of this run.
+        plan_map_index: That task's map index.
+        is_three_task: Whether plan, load and commit are tasks of their own.
+
+    Raises:
+        ConfigurationError: A connection, the staging folder or a URI cannot work.
+    """
+    ti = context["ti"]
+    name = deployment()
+    owner = task_owner(ti, name, task_id=plan_task_id, map_index=plan_map_index, is_three_task=is_three_task)
+    around = working_surroundings(
+        stream, actor=task_actor(ti, name), owner=owner, owner_is_running=owner_is_running(ti, name), sink=sink
+    )
+    return StreamSession(stream, around)

@@ -1,0 +1,1 @@
+"""The Airflow seam: sensors that wait for a table."""

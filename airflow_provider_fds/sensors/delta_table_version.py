@@ -1,0 +1,169 @@
+"""``DeltaTableVersionSensor``: wait until a Delta table has data that a stream has not committed."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    BaseSensorOperator,
+    PokeReturnValue,
+    conf,
+)
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.hooks.backfill import refuse_backfill
+from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.position import read_position
+from airflow_provider_fds.hooks.rendering import ValueTemplates
+from airflow_provider_fds.hooks.settings import deployment, poll_interval_seconds, staging_uri
+from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.poll import TableWatch
+from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_provider_fds.stream.poll import Sighting
+
+
+class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
+    """Waits until a table has versions with data that a stream has not committed.
+
+    **Event contract.** The sensor succeeds when there is something for the stream to do: data beyond its committed
+    offset, a version it may not pass (the operator then reports it), or a position that would get lost by waiting.
+    Versions without data (OPTIMIZE, empty commits) do not wake it. Before the stream's first run any data counts. It
+    writes nothing and reserves nothing: it says "now", not "you". The XCom (``return_value``, an ``int``) is the
+    newest version seen, for people to read; :class:`DeltaIngestOperator` looks for itself.
+
+    **If it is misused.** With a stream that no operator commits it succeeds at once, every time: with
+    ``schedule="@continuous"`` that is a DAG that runs without pause. Two DAGs that wait with one stream both wake,
+    and one of them finds nothing. A task downstream that reads "the version in the XCom" instead of the stream's
+    batch loses rows when commits arrive faster than runs.
+
+    Three ways to wait: ``deferrable=True`` holds no worker (a triggerer must run), ``mode="reschedule"`` holds one
+    only while it looks, ``mode="poke"`` holds it all the time. The first look is done on the worker in any case, so a
+    table that has data costs no deferral. ``timeout``, ``soft_fail`` and the like are Airflow's own.
+
+    Args:
+        stream: The stream, or a dict of its arguments.
+        deferrable: Whether to wait in the triggerer; default ``[operators] default_deferrable``.
+        poll_interval: Time between two looks, for all three ways; default ``[fds] poll_interval``.
+        recheck_every: See :class:`DeltaTableVersionTrigger`.
+        max_refusals: See :class:`DeltaTableVersionTrigger`.
+
+    Example:
+        >>> from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
+        >>> orders = DeltaStream("orders_to_bronze", table="s3://lake/orders")
+        >>> DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True).stream.name
+        'orders_to_bronze'
+    """
+
+    template_fields: Sequence[str] = ("stream",)
+    ui_color = "#d9f2e6"
+
+    def __init__(
+        self,
+        *,
+        stream: DeltaStream | Mapping[str, Any],
+        deferrable: bool | None = None,
+        poll_interval: timedelta | float | None = None,
+        recheck_every: int = 20,
+        max_refusals: int = 10,
+        **kwargs: Any,
+    ) -> None:
+        if poll_interval is not None:
+            kwargs["poke_interval"] = poll_interval
+        else:
+            kwargs.setdefault("poke_interval", poll_interval_seconds())
+        super().__init__(**kwargs)
+        self.stream = stream
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+        self.recheck_every = recheck_every
+        self.max_refusals = max_refusals
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        """Look once, on the worker."""
+        sighting = self._look(context)
+        if sighting is None:
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=sighting.newest_version)
+
+    def execute(self, context: Any) -> int | None:
+        """Look once; if there is nothing, wait in the chosen way. Returns the newest version seen."""
+        if not self.deferrable:
+            version: int | None = super().execute(context)
+            return version
+        return self._look_or_defer(context, deadline=time.time() + self.timeout)
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any], deadline: float) -> int | None:
+        """Go on after the trigger fired: look again, because others may have committed meanwhile.
+
+        Args:
+            context: The task's context.
+            event: What the trigger said, see :class:`DeltaTableVersionTrigger`.
+            deadline: When the sensor times out, in seconds since the epoch; the same over all deferrals.
+        """
+        if event.get("status") == "error":
+            message = f"{event.get('error')}: {event.get('message')}"
+            raise AirflowException(message) if event.get("retryable") else AirflowFailException(message)
+        self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
+        return self._look_or_defer(context, deadline=deadline)
+
+    def _look_or_defer(self, context: Any, *, deadline: float) -> int | None:
+        try:
+            done = self.poke(context)
+        except AirflowFailException as error:
+            # BaseSensorOperator does this for its own loop, which a deferrable sensor does not enter
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(str(error)) from error
+            raise
+        if done:
+            version: int | None = done.xcom_value
+            return version
+        return self._defer(deadline)
+
+    def _defer(self, deadline: float) -> NoReturn:
+        remaining = deadline - time.time()
+        if remaining <= 0:
+            message = f"No new data in table {self._stream.table} for {self.timeout} s."
+            raise AirflowSkipException(message) if self.soft_fail else AirflowSensorTimeout(message)
+        stream = self._stream
+        self.defer(
+            trigger=DeltaTableVersionTrigger(
+                stream=stream.to_dict(),
+                staging=staging_uri(stream.staging, stream.name),
+                deployment=deployment(),
+                poll_interval=self.poke_interval,
+                recheck_every=self.recheck_every,
+                max_refusals=self.max_refusals,
+            ),
+            method_name="execute_complete",
+            kwargs={"deadline": deadline},
+            timeout=timedelta(seconds=remaining),
+        )
+
+    @property
+    def _stream(self) -> DeltaStream:
+        return DeltaStream.coerce(self.stream)
+
+    def _look(self, context: Any) -> Sighting | None:
+        with task_failures():
+            stream = self._stream
+            refuse_backfill(context, stream)
+            surroundings = reading_surroundings(stream)
+            storage = open_storage(stream.table, surroundings.table_options)
+            sighting = TableWatch(stream, storage, read_position(stream, surroundings)).check()
+        if sighting is None:
+            self.log.info("Nothing new in table %s.", stream.table)
+        else:
+            self.log.info("Table %s is at version %d: %s.", stream.table, sighting.newest_version, sighting.reason)
+        return sighting

@@ -1,0 +1,77 @@
+"""What a commit may do to the table itself while a stream reads on: schema, protocol and identity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.delta.log import TableState
+from airflow_provider_fds.delta.protocol import check_readable
+from airflow_provider_fds.errors import SchemaChangedError, StoppedError, TableReplacedError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata, Protocol
+    from airflow_provider_fds.source.classify import CommitContent
+
+
+def state_after(
+    before: TableState | None, content: CommitContent, *, table: str, table_id: str, comparable: bool = True
+) -> TableState:
+    """Return the state in force after a commit, or refuse to pass it.
+
+    An added column, relaxed nullability and the like take effect; properties and comments do not matter.
+
+    Args:
+        before: State before the commit; ``None`` before the first version of a table.
+        content: The commit.
+        table: URI of the table, for messages.
+        table_id: ``metaData.id`` that the stream reads.
+        comparable: Whether ``before`` really was in force before the commit, so that schemas can be compared.
+
+    Raises:
+        TableReplacedError: If the commit makes it another table.
+        SchemaChangedError: If the schema changes by more than an addition.
+        UnsupportedFeatureError: If the table needs a reader from here on that FDS is not.
+        StoppedError: If the first version of a table lacks protocol or metadata.
+    """
+    if content.metadata is None and content.protocol is None and before is not None:
+        return before
+    version = content.version
+    protocol = content.protocol or (before.protocol if before else None)
+    metadata = content.metadata or (before.metadata if before else None)
+    if protocol is None or metadata is None:
+        raise StoppedError(
+            f"{table}: version {version} is the first of the table and holds no "
+            f"{'protocol' if protocol is None else 'metaData'} action, which the Delta protocol demands. The commit "
+            "file is damaged or was not written by a Delta writer.",
+            table=table,
+            version=version,
+        )
+    check_readable(protocol, table=table, version=version, metadata=metadata)
+    if metadata.id != table_id:
+        raise TableReplacedError(
+            f"{table}: version {version} gives the table the id {metadata.id}; this stream reads the table with id "
+            f"{table_id}. It became another table. Start a new stream for it.",
+            table=table,
+            version=version,
+        )
+    if before is not None and content.metadata is not None and comparable:
+        _compare(before.metadata, metadata, protocol, table=table, version=version)
+    return TableState(version, protocol, metadata)
+
+
+def _compare(old: Metadata, new: Metadata, protocol: Protocol, *, table: str, version: int) -> None:
+    if old == new:
+        return
+    from airflow_provider_fds.delta.schema import schema_change
+
+    change = schema_change(old, new, protocol)
+    if change.kind == "breaking":
+        details = "; ".join(change.details)
+        raise SchemaChangedError(
+            f"{table}: version {version} changes the schema by more than an addition: {details}. Rows from before and "
+            f"after it cannot be read with one schema, so the stream stops before version {version}; everything "
+            "before it is delivered. Bring the sink to the new schema, then start a new stream with "
+            f"starting_version={version}.",
+            table=table,
+            version=version,
+        )

@@ -1,0 +1,205 @@
+"""What a stream does with a commit: emit its files, pass over it, or stop before it.
+
+The whole commit is summarised first and judged then, so the order of its actions never matters. Source of the
+rules: ``validateCommitAndDecideSkipping`` of Delta's streaming source.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from airflow_provider_fds.errors import StoppedError, ViolationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow_provider_fds.delta.actions import Action, Metadata, Protocol
+    from airflow_provider_fds.source.options import SourceOptions
+
+_T = TypeVar("_T")
+
+#: Characters of ``commitInfo.operationParameters`` that an error quotes at most.
+_MAX_PARAMETERS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class CommitContent:
+    """What one commit holds, as far as it matters for streaming.
+
+    Attributes:
+        version: Version of the commit.
+        adds: Number of ``add`` actions that change data.
+        removes: Number of ``remove`` actions that change data.
+        added_bytes: Size of those ``add`` actions.
+        operation: ``commitInfo.operation``, ``None`` if the commit does not say.
+        parameters: ``commitInfo.operationParameters`` in words, ``""`` if there are none.
+        metadata: ``metaData`` of the commit, if it has one.
+        protocol: ``protocol`` of the commit, if it has one.
+    """
+
+    version: int
+    adds: int = 0
+    removes: int = 0
+    added_bytes: int = 0
+    operation: str | None = None
+    parameters: str = ""
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+
+    @classmethod
+    def of(cls, version: int, actions: Iterable[Action], *, table: str) -> CommitContent:
+        """Summarise a commit in one pass, in constant memory.
+
+        Raises:
+            StoppedError: If it holds two different ``metaData`` or ``protocol`` actions, which the protocol forbids.
+        """
+        adds = removes = added_bytes = 0
+        rest: list[Action] = []
+        for action in actions:
+            if (add := action.add) is not None:
+                if add.dataChange is not False:
+                    adds += 1
+                    added_bytes += add.size
+            elif (remove := action.remove) is not None:
+                removes += remove.dataChange is not False
+            elif action.metaData is not None or action.protocol is not None or action.commitInfo is not None:
+                rest.append(action)
+        infos = [action.commitInfo for action in rest if action.commitInfo is not None]
+        operation = infos[-1].operation if infos else None
+        parameters = infos[-1].operationParameters if infos else None
+        return cls(
+            version,
+            adds,
+            removes,
+            added_bytes,
+            operation,
+            _words(parameters) if parameters else "",
+            _only([action.metaData for action in rest], "metaData", version, table),
+            _only([action.protocol for action in rest], "protocol", version, table),
+        )
+
+    @property
+    def operation_text(self) -> str | None:
+        """The operation with its parameters, ``WRITE (mode -> Overwrite)``."""
+        if self.operation is None or not self.parameters:
+            return self.operation
+        return f"{self.operation} ({self.parameters})"
+
+    @property
+    def changes_words(self) -> str:
+        """What the commit does to data files, in words."""
+        return f"it adds {_files(self.adds)} and removes {_files(self.removes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """The commit's added files are delivered; there may be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The commit is passed over whole.
+
+    Attributes:
+        reason: The option that says so, and what the commit held.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The stream may not pass the commit.
+
+    Attributes:
+        error: What to raise once everything before the commit is delivered.
+    """
+
+    error: StoppedError
+
+
+_EMIT: Final = Emit()
+
+
+def classify(content: CommitContent, options: SourceOptions, *, table: str) -> Emit | Skip | Stop:
+    """Decide what happens with a commit.
+
+    A commit that changes no data is emitted with no files, whatever the options. ``skip_versions`` and
+    ``skip_operations`` come before all else; ``skip_change_commits`` wins over the options that ignore.
+
+    Args:
+        content: The whole commit.
+        options: The stream's options.
+        table: URI of the table, for the message.
+    """
+    if not content.adds and not content.removes:
+        return _EMIT
+    if options.skip_versions and options.skips_version(content.version):
+        return Skip(f"skip_versions lists version {content.version}; {content.changes_words}")
+    if options.skip_operations and content.operation and content.operation.upper() in options.skip_operations:
+        return Skip(f"skip_operations lists {content.operation}; {content.changes_words}")
+    if not content.removes:
+        return _EMIT
+    if options.skip_change_commits:
+        return Skip(f"skip_change_commits; {content.changes_words}")
+    if content.adds:
+        return _EMIT if options.ignore_changes else Stop(_violation(content, table))
+    if options.ignore_changes or options.ignore_deletes:
+        by = "ignore_changes" if options.ignore_changes else "ignore_deletes"
+        return Skip(f"{by}; {content.changes_words}")
+    return Stop(_violation(content, table))
+
+
+def _violation(content: CommitContent, table: str) -> ViolationError:
+    version, operation = content.version, content.operation_text
+    is_mixed = content.adds > 0
+    ways = [
+        "skip_change_commits=True passes over this and every other commit that removes data, with all that it adds",
+        "ignore_changes=True delivers the files that such commits add, so rows that they did not change arrive again"
+        if is_mixed
+        else "ignore_deletes=True passes over commits that only delete, and what they delete stays in the sink",
+        f"skip_versions='{version}' passes over this commit only",
+    ]
+    if content.operation:
+        ways.append(f"skip_operations={content.operation!r} passes over every commit of this operation")
+    what = "changes or replaces rows" if is_mixed else "deletes rows"
+    text = "\n".join(f"  - {way}" for way in ways)
+    return ViolationError(
+        f"{table}: version {version} ({operation or 'an operation that the commit does not name'}) {what}: "
+        f"{content.changes_words}. This stream reads appends only. It stops before version {version}; everything "
+        f"before it is delivered. What would let it pass:\n{text}",
+        table=table,
+        version=version,
+        operation=operation,
+    )
+
+
+def _only(found: Iterable[_T | None], action: str, version: int, table: str) -> _T | None:
+    """Return the one action of its kind, ``None`` if there is none."""
+    different = []
+    for value in found:
+        if value is not None and value not in different:
+            different.append(value)
+    if len(different) > 1:
+        raise StoppedError(
+            f"{table}: version {version} holds {len(different)} different {action} actions, and the Delta protocol "
+            "allows one: which one is in force cannot be known. The commit file is damaged or was not written by a "
+            "Delta writer; find out who wrote it. Everything before it is delivered.",
+            table=table,
+            version=version,
+        )
+    return different[0] if different else None
+
+
+def _words(parameters: Mapping[str, object]) -> str:
+    """Return parameters as Delta's own messages show them: ``mode -> Overwrite, partitionBy -> []``."""
+    text = ", ".join(
+        f"{key} -> {value if isinstance(value, str) else json.dumps(value)}" for key, value in parameters.items()
+    )
+    return text if len(text) <= _MAX_PARAMETERS else text[:_MAX_PARAMETERS] + "…"
+
+
+def _files(number: int) -> str:
+    return f"{number} data file{'' if number == 1 else 's'}"

@@ -1,0 +1,83 @@
+"""A batch in the making."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.delta.log import TableState
+from airflow_provider_fds.source.admission import Admission
+from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch, commit_line
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.commits import Commit
+    from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.source.options import SourceOptions
+
+
+class Draft:
+    """What has been taken into a batch so far. It grows version by version and file by file.
+
+    Attributes:
+        start: Position before the batch (exclusive).
+        end: Position after what was taken in (inclusive).
+        state: Protocol and metadata at the last version taken in; its version is not kept up.
+        files: Files taken in.
+        skipped: Commits passed over.
+        keys: Identity of each file taken in: a manifest, being a Delta log, can list one only once.
+        admission: The room that is left.
+    """
+
+    __slots__ = (
+        "_commits",
+        "_first_version",
+        "_last_commit",
+        "_last_version",
+        "admission",
+        "end",
+        "files",
+        "keys",
+        "skipped",
+        "start",
+        "state",
+    )
+
+    def __init__(self, start: Offset, options: SourceOptions, state: TableState | None) -> None:
+        self.start = start
+        self.end = start
+        self.state = state
+        self.files: list[PlannedFile] = []
+        self.skipped: list[SkippedCommit] = []
+        self.keys: set[str | tuple[str, str]] = set()
+        self.admission = Admission(options)
+        self._commits = hashlib.sha256()
+        self._first_version = self._last_version = start.version
+        # its digest is taken when the batch is built: most commits are never asked for theirs
+        self._last_commit: Commit | None = None
+
+    def read_snapshot(self, commit: Commit | None) -> None:
+        """Note that what follows comes from the snapshot of the start version, whose commit file may be gone."""
+        self._last_commit = commit
+
+    def read_commit(self, commit: Commit, state: TableState) -> None:
+        """Note that what follows comes from ``commit``, after which ``state`` is in force. Once per commit."""
+        self.state = state
+        self._last_version = commit.version
+        self._last_commit = commit
+        self._commits.update(commit_line(commit.version, commit.size_bytes))
+
+    def build(self) -> SourceBatch:
+        """Return the batch."""
+        if self.state is None:
+            raise AssertionError("a batch was built before the first version was read")
+        return SourceBatch(
+            start=self.start,
+            end=self.end,
+            files=tuple(self.files),
+            state=TableState(self._last_version, self.state.protocol, self.state.metadata),
+            skipped=tuple(self.skipped),
+            first_version=self._first_version,
+            last_version=self._last_version,
+            log_digest=self._commits.hexdigest(),
+            last_commit_sha256="" if self._last_commit is None else self._last_commit.sha256,
+        )

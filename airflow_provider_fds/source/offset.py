@@ -1,0 +1,207 @@
+"""A position in the source table, in the wire format of Delta's own streaming source.
+
+Source of the rules: ``DeltaSourceOffset`` of delta-spark 4.4. An offset of FDS can be put into the checkpoint of a
+Structured Streaming query and the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from airflow_provider_fds.errors import ConfigurationError, TableReplacedError
+
+#: Index before the first file of a version: nothing of the version is consumed yet.
+BASE_INDEX: Final = -100
+
+#: :data:`BASE_INDEX` as format 1 writes it.
+_BASE_INDEX_V1: Final = -1
+
+#: Delta's places for a metadata change within a version, after the base and before the first file. Delta writes
+#: them when it tracks schemas, in format 3; FDS reads them and never produces one.
+_METADATA_INDEXES: Final = frozenset({-20, -19})
+
+#: Delta's index behind the last file of a version. It is never written.
+_END_INDEX: Final = 2**63 - 1 - 100
+
+_KEYS: Final = ("reservoirId", "reservoirVersion", "index", "isStartingVersion")
+
+
+@dataclass(frozen=True, slots=True, order=False)
+class Offset:
+    """Everything up to **and including** ``(version, index)`` is consumed.
+
+    Offsets of one table are ordered by ``(version, index)``; the flag takes no part. ``==`` compares all fields.
+
+    Attributes:
+        table_id: ``metaData.id`` of the table.
+        version: Version of the table.
+        index: Number of the last consumed file within the version, from 0, over the ``add`` actions that change
+            data in the order of the commit file; :data:`BASE_INDEX` if the version is still untouched.
+        is_initial_snapshot: Whether ``index`` counts the files of the snapshot of ``version`` instead of those of
+            the commit ``version``.
+
+    Example:
+        >>> Offset.after(6, "6f2a").to_json()
+        '{"sourceVersion":1,"reservoirId":"6f2a","reservoirVersion":7,"index":-1,"isStartingVersion":false}'
+    """
+
+    table_id: str
+    version: int
+    index: int = BASE_INDEX
+    is_initial_snapshot: bool = False
+
+    @classmethod
+    def after(cls, version: int, table_id: str) -> Offset:
+        """Return the offset at which ``version`` is consumed whole: the base of the version after it."""
+        return cls(table_id, version + 1)
+
+    @property
+    def next_index(self) -> int:
+        """Index of the first file of :attr:`version` that is not consumed yet."""
+        return max(self.index + 1, 0)
+
+    def to_json(self) -> str:
+        """Return the offset as Delta writes it, byte for byte (format 1; format 3 for a metadata index)."""
+        is_v1 = self.index not in _METADATA_INDEXES
+        return json.dumps(
+            {
+                "sourceVersion": 1 if is_v1 else 3,
+                "reservoirId": self.table_id,
+                "reservoirVersion": self.version,
+                "index": _BASE_INDEX_V1 if is_v1 and self.index == BASE_INDEX else self.index,
+                "isStartingVersion": self.is_initial_snapshot,
+            },
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Offset:
+        """Read an offset of format 1 or 3, as Delta or FDS wrote it.
+
+        Raises:
+            ConfigurationError: If it is not an offset, or one of another format.
+        """
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{_shown(text)} is not an offset: it is no JSON ({error}). {_EXPECTED}"
+            ) from error
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"{_shown(text)} is not an offset: it is no JSON object. {_EXPECTED}")
+        source_version = _source_version(value, text)
+        missing = [key for key in _KEYS if key not in value]
+        if missing:
+            raise ConfigurationError(f"{_shown(text)} is not an offset: {', '.join(missing)} missing. {_EXPECTED}")
+        table_id, version, index, is_initial = (value[key] for key in _KEYS)
+        problems = []
+        if not isinstance(table_id, str) or not table_id:
+            problems.append(f"reservoirId must be the id of a table, got {table_id!r}")
+        if not _is_int(version) or version < 0:
+            problems.append(f"reservoirVersion must be a version from 0, got {version!r}")
+        if index == _BASE_INDEX_V1 and source_version == 1 and _is_int(index):
+            index = BASE_INDEX
+        if not _is_int(index) or not _is_index(index):
+            problems.append(f"index must be -1 (the base of the version) or a file's number from 0, got {index!r}")
+        if not isinstance(is_initial, bool):
+            problems.append(f"isStartingVersion must be true or false, got {is_initial!r}")
+        if problems:
+            raise ConfigurationError(f"{_shown(text)} is not an offset: {'; '.join(problems)}. {_EXPECTED}")
+        return cls(table_id, version, index, is_initial)
+
+    def ensure_table(self, table_id: str, *, table: str) -> None:
+        """Check that the offset belongs to the table that is there now.
+
+        Args:
+            table_id: ``metaData.id`` of that table.
+            table: Its URI, for the message.
+
+        Raises:
+            TableReplacedError: If it is another table.
+        """
+        if self.table_id != table_id:
+            raise TableReplacedError(
+                f"{table}: the position {self.to_json()} belongs to the table with id {self.table_id}, but the table "
+                f"there now has id {table_id}: it was deleted and made again, or the URI points elsewhere. Restore "
+                "the old table, or start a new stream for the new one.",
+                table=table,
+                version=self.version,
+            )
+
+    def ensure_not_before(self, previous: Offset) -> None:
+        """Check that the offset may follow ``previous``: positions only move forward.
+
+        Raises:
+            ConfigurationError: If version or index go back, the position enters the initial snapshot after it had
+                left it, or the two belong to different tables.
+        """
+        if self < previous:
+            raise ConfigurationError(
+                f"the offset {self.to_json()} lies before {previous.to_json()}, from which it should go on: a "
+                "position never moves back by itself. Take the position from the stream's ledger.",
+                version=self.version,
+            )
+        if self.is_initial_snapshot and not previous.is_initial_snapshot:
+            raise ConfigurationError(
+                f"the offset {self.to_json()} lies in the initial snapshot, which {previous.to_json()} had already "
+                "left. Take the position from the stream's ledger.",
+                version=self.version,
+            )
+
+    def __lt__(self, other: Offset) -> bool:
+        return self._key(other) < (other.version, other.index)
+
+    def __le__(self, other: Offset) -> bool:
+        return self._key(other) <= (other.version, other.index)
+
+    def __gt__(self, other: Offset) -> bool:
+        return self._key(other) > (other.version, other.index)
+
+    def __ge__(self, other: Offset) -> bool:
+        return self._key(other) >= (other.version, other.index)
+
+    def _key(self, other: Offset) -> tuple[int, int]:
+        if self.table_id != other.table_id:
+            raise ConfigurationError(
+                f"the offsets {self.to_json()} and {other.to_json()} belong to different tables and have no order: "
+                "one of them is not of this stream."
+            )
+        return (self.version, self.index)
+
+
+_EXPECTED: Final = (
+    'Expected is Delta\'s streaming offset, such as {"sourceVersion":1,"reservoirId":"<metaData.id>",'
+    '"reservoirVersion":7,"index":-1,"isStartingVersion":false}.'
+)
+
+
+def _source_version(value: dict[str, Any], text: str | bytes) -> int:
+    found = value.get("sourceVersion")
+    if found is not None and not _is_int(found):
+        raise ConfigurationError(f"{_shown(text)} is not an offset: sourceVersion is {found!r}, no number. {_EXPECTED}")
+    if found in (1, 3):
+        return int(found)
+    if found is not None and found > 3:  # noqa: PLR2004  # the newest format of Delta 4.4
+        raise ConfigurationError(
+            f"the offset {_shown(text)} has sourceVersion {found}; this version of FDS reads 1 and 3. It was written "
+            "by a newer Delta: update FDS."
+        )
+    raise ConfigurationError(
+        f"the offset {_shown(text)} has sourceVersion {found!r}; readable are 1 and 3. {_EXPECTED}"
+    )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_index(index: int) -> bool:
+    return 0 <= index < _END_INDEX or index == BASE_INDEX or index in _METADATA_INDEXES
+
+
+def _shown(text: str | bytes) -> str:
+    shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return repr(shown if len(shown) <= 200 else shown[:200] + "…")  # noqa: PLR2004  # as much as fits a log line

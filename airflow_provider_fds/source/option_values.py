@@ -1,0 +1,162 @@
+"""How the text or value a user gives for one option becomes the value FDS works with.
+
+Every function takes what the user gave and returns the value, or raises ``ValueError`` with the end of a sentence
+that begins with the option's name: ``must be …, got …``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.source.exclusion import compile_exclusion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Inclusive ranges of versions, ascending, without overlap.
+VersionRanges = tuple[tuple[int, int], ...]
+
+_LARGEST: Final = 2**63 - 1
+_NUMBER: Final = re.compile(r"[0-9]+", re.ASCII)
+_SIZE: Final = re.compile(r"([0-9]+)\s*([a-z]*)", re.ASCII)
+_RANGE: Final = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?", re.ASCII)
+
+#: Spark's units (``JavaUtils.byteStringAs``): powers of 1024.
+_UNITS: Final = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
+
+
+def boolean(value: object) -> bool:
+    """Read ``True``, ``False``, ``"true"`` or ``"false"``."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError(f"must be true or false, got {value!r}")
+
+
+def count(value: object) -> int:
+    """Read a whole number of at least 1."""
+    number = _whole(value)
+    if number is None or not 1 <= number <= _LARGEST:
+        raise ValueError(f"must be a whole number of at least 1, got {value!r}")
+    return number
+
+
+def size(value: object) -> int:
+    """Read a number of bytes of at least 1: a whole number, or a text with one of Spark's units, ``"10g"``."""
+    number = _whole(value)
+    if number is None and isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip().lower())
+        if match and match[2] in _UNITS:
+            number = int(match[1]) << (10 * _UNITS[match[2]])
+    if number is None or not 1 <= number <= _LARGEST:
+        raise ValueError(f"must be a size of at least 1 byte, such as 1000000, '512m' or '10g', got {value!r}")
+    return number
+
+
+def version(value: object) -> int:
+    """Read a version from 0."""
+    number = _whole(value)
+    if number is None or not 0 <= number <= _LARGEST:
+        raise ValueError(f"must be a version from 0, got {value!r}")
+    return number
+
+
+def starting_version(value: object) -> int | str:
+    """Read a version from 0, or one of the words ``earliest`` and ``latest``."""
+    if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
+        return value.strip().lower()
+    number = _whole(value)
+    if number is None or not 0 <= number <= _LARGEST:
+        raise ValueError(f"must be a version from 0, 'earliest' or 'latest', got {value!r}")
+    return number
+
+
+def timestamp(value: object) -> str:
+    """Read a point in time: a text that ``parse_timestamp`` reads, a ``datetime`` or a ``date``; UTC without zone."""
+    from airflow_provider_fds.delta.timestamps import parse_timestamp
+
+    text = value.isoformat() if isinstance(value, (date, datetime)) else value
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"must be a point in time such as '2026-01-31' or '2026-01-31T12:00:00Z', got {value!r}")
+    try:
+        parse_timestamp(text.strip())
+    except ConfigurationError as error:
+        raise ValueError(f"is no point in time: {error}") from error
+    return text.strip()
+
+
+def regex(value: object) -> str:
+    """Read a regular expression that Java and Python read alike."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"must be a regular expression, got {value!r}")
+    try:
+        compile_exclusion(value)
+    except ValueError as error:
+        raise ValueError(f"cannot be {value!r}: {error}") from error
+    return value
+
+
+def version_ranges(value: object) -> VersionRanges:
+    """Read versions and inclusive ranges of them: ``"3,5-7"``, or a list of numbers, texts and pairs."""
+    found: list[tuple[int, int]] = []
+    for item in _items(value):
+        pair = _range(item)
+        if pair is None:
+            raise ValueError(f"must be versions from 0 and ranges of them such as '3,5-7', got {item!r} in {value!r}")
+        found.append(pair)
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(found):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def operations(value: object) -> tuple[str, ...]:
+    """Read names of operations as ``commitInfo.operation`` has them; upper case, sorted, each once."""
+    found = set()
+    for item in _items(value):
+        if not isinstance(item, str) or not item.strip():
+            raise ValueError(f"must be names of operations such as 'DELETE,UPDATE', got {item!r} in {value!r}")
+        found.add(item.strip().upper())
+    return tuple(sorted(found))
+
+
+def shown_ranges(ranges: VersionRanges) -> str:
+    """Return ranges of versions as :func:`version_ranges` reads them: ``"3,5-7"``."""
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return int(value.strip())
+    return None
+
+
+def _items(value: object) -> Iterable[Any]:
+    if isinstance(value, str):
+        return value.split(",")
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    return (value,)
+
+
+def _range(item: object) -> tuple[int, int] | None:
+    number = _whole(item)
+    first = last = number
+    if number is None and isinstance(item, str) and (match := _RANGE.fullmatch(item.strip())):
+        first, last = int(match[1]), int(match[2] or match[1])
+    elif isinstance(item, (list, tuple)) and len(item) == 2:  # noqa: PLR2004  # a pair
+        first, last = _whole(item[0]), _whole(item[1])
+    if first is None or last is None or not 0 <= first <= last <= _LARGEST:
+        return None
+    return (first, last)

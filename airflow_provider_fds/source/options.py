@@ -1,0 +1,269 @@
+"""The options of a stream's source as one frozen, validated value: a superset of Delta's streaming read options."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.source import option_values as values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Files per batch where neither files nor bytes are limited by the user: Delta's ``maxFilesPerTrigger``.
+DEFAULT_MAX_FILES: Final = 1000
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where a stream starts, in what steps it goes, and what it does with commits that are no appends.
+
+    Build it with :meth:`parse`. Names are Delta's in snake case; Delta's own spelling is read too. Times are commit
+    times, in UTC unless they carry a zone.
+
+    Args:
+        starting_version: First version to read (inclusive), ``"earliest"`` (the oldest commit in the log) or
+            ``"latest"`` (what comes after the newest). Without a start the stream begins with a snapshot.
+        starting_timestamp: Read from the first commit at or after this time; not together with ``starting_version``.
+        max_files_per_batch: Most files in a batch; 1000 unless ``max_bytes_per_batch`` is given, then no limit.
+        max_bytes_per_batch: Bytes at which a batch ends; the last file may go over it.
+        max_versions_per_batch: Most versions with data in a batch.
+        whole_commits: Never cut a commit in two: one that is too large makes a batch of its own. The initial
+            snapshot is cut by files all the same.
+        ignore_deletes: Pass over commits that only delete; what they delete stays in the sink.
+        ignore_changes: Read the files that a changing commit adds, whole: its unchanged rows arrive again.
+            Covers ``ignore_deletes``. Also called ``ignore_file_deletion``.
+        skip_change_commits: Pass over every commit that removes data, with all that it adds. Wins over the other two.
+        skip_versions: Versions to pass over, whatever is in them: inclusive ranges.
+        skip_operations: Operations (``commitInfo.operation``, in upper case) whose commits are passed over.
+        exclude_regex: Leave out files whose path in the log (encoded) contains a match; Java's and Python's common
+            syntax. Excluded files count for the limits.
+        read_change_feed: Not available yet.
+        version_as_of: Not available yet.
+        timestamp_as_of: Not available yet.
+        ending_version: Not available yet.
+        ending_timestamp: Not available yet.
+        partition_filter: Not available yet.
+        on_violation: ``"fail"``; ``"quarantine"`` is not available yet.
+        on_lost_position: ``"fail"``; ``"earliest"`` is not available yet.
+        acknowledged_schema: Not available yet.
+
+    Example:
+        >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
+        50
+    """
+
+    starting_version: int | str | None = None
+    starting_timestamp: str | None = None
+    max_files_per_batch: int | None = DEFAULT_MAX_FILES
+    max_bytes_per_batch: int | None = None
+    max_versions_per_batch: int | None = None
+    whole_commits: bool = False
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_change_commits: bool = False
+    skip_versions: values_of.VersionRanges = ()
+    skip_operations: tuple[str, ...] = ()
+    exclude_regex: str | None = None
+    read_change_feed: bool = False
+    version_as_of: int | None = None
+    timestamp_as_of: str | None = None
+    ending_version: int | None = None
+    ending_timestamp: str | None = None
+    partition_filter: str | None = None
+    on_violation: str = "fail"
+    on_lost_position: str = "fail"
+    acknowledged_schema: int | None = None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> SourceOptions:
+        """Build the options from what a user wrote.
+
+        Args:
+            values: Options by name, in snake case or in Delta's spelling (upper and lower case do not matter, as in
+                Delta). Numbers, sizes and booleans may be texts. ``None`` means not given.
+
+        Raises:
+            ConfigurationError: With every problem there is: unknown names with the nearest known one, values that
+                cannot be, options that exclude each other, options of Delta that have no meaning here, and options
+                that are not available yet.
+        """
+        problems: list[str] = []
+        found: dict[str, tuple[str, Any]] = {}
+        for key, value in values.items():
+            name = _SPELLINGS.get(key.lower()) if isinstance(key, str) else None
+            if name is None:
+                problems.append(_unknown(key))
+                continue
+            if value is None:
+                continue
+            try:
+                parsed = _OPTIONS[name].read(value)
+            except ValueError as error:
+                problems.append(f"option {key!r} {error}.")
+                continue
+            if name in found and found[name][1] != parsed:
+                problems.append(
+                    f"options {found[name][0]!r} and {key!r} are the same option, but their values differ: "
+                    f"{found[name][1]!r} and {parsed!r}. Give one of them."
+                )
+            found[name] = (key, parsed)
+        problems += _exclusive(found)
+        if problems:
+            raise ConfigurationError(*problems, subject="source options")
+        chosen = {name: value for name, (_, value) in found.items()}
+        if "max_files_per_batch" not in chosen and "max_bytes_per_batch" in chosen:
+            chosen["max_files_per_batch"] = None
+        return cls(**chosen)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, as JSON-able values that :meth:`parse` takes back."""
+        default_files = DEFAULT_MAX_FILES if self.max_bytes_per_batch is None else None
+        result: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value == (default_files if item.name == "max_files_per_batch" else item.default):
+                continue
+            if item.name == "skip_versions":
+                value = values_of.shown_ranges(value)
+            result[item.name] = list(value) if isinstance(value, tuple) else value
+        return result
+
+    def digest(self) -> str:
+        """Return 32 hexadecimal digits that are equal for equal options, in every process and version of FDS."""
+        return _digest(self.to_dict())
+
+    def meaning_digest(self) -> str:
+        """Return the digest of those options alone that decide which file an index within a commit means.
+
+        An offset in the middle of a commit may only be used under options with the same value of this.
+        """
+        return _digest({name: value for name, value in self.to_dict().items() if name in _CHANGE_INDEXES})
+
+    def skips_version(self, version: int) -> bool:
+        """Whether ``skip_versions`` lists ``version``."""
+        return any(first <= version <= last for first, last in self.skip_versions)
+
+
+#: Options that drop a whole commit, or read other files of it.
+_CHANGE_INDEXES: Final = frozenset({"skip_change_commits", "skip_versions", "skip_operations", "read_change_feed"})
+
+
+class _Option(NamedTuple):
+    """How an option is read, and what it is called besides its own name."""
+
+    read: Callable[[object], Any]
+    also: tuple[str, ...] = ()
+
+
+def _not_yet(allowed: object, instead: str) -> Callable[[object], Any]:
+    """Return a reader that refuses all but the one value that already means something."""
+
+    def read(value: object) -> Any:
+        if value == allowed or (isinstance(allowed, bool) and str(value).strip().lower() == str(allowed).lower()):
+            return allowed
+        raise ValueError(f"is not available yet (got {value!r}), and nothing was done. {instead}")
+
+    return read
+
+
+_RANGE_INSTEAD: Final = "Streams have no end yet: leave it out, and the stream reads to the newest version"
+_AS_OF_INSTEAD: Final = "To read from a version or time on, use starting_version or starting_timestamp"
+
+_OPTIONS: Final[dict[str, _Option]] = {
+    "starting_version": _Option(values_of.starting_version),
+    "starting_timestamp": _Option(values_of.timestamp),
+    "max_files_per_batch": _Option(values_of.count, ("max_files_per_trigger",)),
+    "max_bytes_per_batch": _Option(values_of.size, ("max_bytes_per_trigger",)),
+    "max_versions_per_batch": _Option(values_of.count),
+    "whole_commits": _Option(values_of.boolean),
+    "ignore_deletes": _Option(values_of.boolean),
+    "ignore_changes": _Option(values_of.boolean, ("ignore_file_deletion",)),
+    "skip_change_commits": _Option(values_of.boolean),
+    "skip_versions": _Option(values_of.version_ranges),
+    "skip_operations": _Option(values_of.operations),
+    "exclude_regex": _Option(values_of.regex),
+    "read_change_feed": _Option(
+        _not_yet(allowed=False, instead="Leave it out to read the files that commits add"), ("read_change_data",)
+    ),
+    "version_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
+    "timestamp_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
+    "ending_version": _Option(_not_yet(None, _RANGE_INSTEAD)),
+    "ending_timestamp": _Option(_not_yet(None, _RANGE_INSTEAD)),
+    "partition_filter": _Option(_not_yet(None, "Filter in the job that reads the batch, or use exclude_regex")),
+    "on_violation": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
+    "on_lost_position": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
+    "acknowledged_schema": _Option(
+        _not_yet(None, "After a change of the schema start a new stream at the version that made it")
+    ),
+}
+
+#: Options that Delta knows and FDS refuses, with the reason and what there is instead.
+_REFUSED: Final[dict[str, str]] = {
+    "fail_on_data_loss": "FDS never passes over lost versions in silence; on_lost_position says what it does instead",
+    "schema_tracking_location": "FDS keeps the schema in its ledger and stops before a change that is no addition",
+    "schema_location": "FDS keeps the schema in its ledger and stops before a change that is no addition",
+    "streaming_source_tracking_id": "the stream's name tells its position from others",
+    "allow_source_column_rename": "FDS stops before such a change; start a new stream at the version that made it",
+    "allow_source_column_drop": "FDS stops before such a change; start a new stream at the version that made it",
+    "allow_source_column_type_change": "FDS stops before such a change; start a new stream at the version that made it",
+    "with_event_time_order": "Delta's open source has no such thing; the initial snapshot comes in the order of "
+    "modification times",
+    "path": "the table is an argument of its own",
+    "merge_schema": "it belongs to the sink: DeltaTableSink(merge_schema=True)",
+    "txn_app_id": "FDS gives each batch its own transaction",
+    "txn_version": "FDS gives each batch its own transaction",
+}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _spellings() -> dict[str, str]:
+    result = {}
+    for name, option in _OPTIONS.items():
+        for spelling in (name, *option.also):
+            result[spelling] = name
+            result[_camel(spelling).lower()] = name
+    return result
+
+
+#: Lower-case spelling -> name of the field.
+_SPELLINGS: Final = _spellings()
+
+#: Lower-case spelling -> reason.
+_REFUSALS: Final = {key: why for name, why in _REFUSED.items() for key in (name, _camel(name).lower())}
+
+
+def _unknown(key: object) -> str:
+    if not isinstance(key, str):
+        return f"option {key!r} is no text: options are given by name."
+    if key.lower() in _REFUSALS:
+        return f"option {key!r} has no meaning in FDS: {_REFUSALS[key.lower()]}."
+    in_snake_case = "_" in key or key.islower()
+    shown = {_camel(name).lower(): name if in_snake_case else _camel(name) for name in _all_names()}
+    near = get_close_matches(key.lower().replace("_", ""), list(shown), n=1, cutoff=0.6)
+    hint = f"Did you mean {shown[near[0]]!r}?" if near else f"Known are {', '.join(_OPTIONS)}."
+    return f"option {key!r} is not known. {hint}"
+
+
+def _all_names() -> list[str]:
+    return [name for field, option in _OPTIONS.items() for name in (field, *option.also)]
+
+
+def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    if "starting_version" in found and "starting_timestamp" in found:
+        first, second = found["starting_version"][0], found["starting_timestamp"][0]
+        return [f"options {first!r} and {second!r} exclude each other: a stream starts at a version or at a time."]
+    return []
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,326 @@
+"""Cut the way from an offset to a target version into batches.
+
+One pass over the log. Each commit is summarised and judged as a whole before a file of it is delivered; at no time
+is more in memory than one batch and, unless it is huge, one commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
+
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
+from airflow_provider_fds.errors import (
+    ConfigurationError,
+    FdsError,
+    LostPositionError,
+    StoppedError,
+    TornFileError,
+    UnsupportedFeatureError,
+)
+from airflow_provider_fds.source.admission import Admission
+from airflow_provider_fds.source.barrier import state_after
+from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
+from airflow_provider_fds.source.draft import Draft
+from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.offset import BASE_INDEX, Offset
+from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch, range_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from airflow_provider_fds.delta.actions import Action, Add, Metadata
+    from airflow_provider_fds.delta.commits import Commit
+    from airflow_provider_fds.delta.log import DeltaLog, TableState
+    from airflow_provider_fds.delta.snapshot import FrozenSnapshot
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.source.options import SourceOptions
+
+__all__ = ["BatchPlanner", "PlanOutcome", "PlannedFile", "SkippedCommit", "SourceBatch", "range_digest"]
+
+#: Errors that stand before a version: what comes before it is good and is delivered.
+_STOPS = (StoppedError, LostPositionError, UnsupportedFeatureError, TornFileError)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """How planning ended.
+
+    Attributes:
+        status: ``"up_to_date"``: everything up to the target is planned. ``"stopped"``: a version stands in the way.
+        error: What stands in the way, to be raised once the batches before it are committed; else ``None``.
+        target: The target version (inclusive).
+    """
+
+    status: Literal["up_to_date", "stopped"]
+    error: FdsError | None
+    target: int
+
+
+class BatchPlanner:
+    """Plans the batches after an offset, lazily: iterate over it, once.
+
+    The same log, offset, options and target give the same batches; planning on from the end of any batch gives the
+    batches that follow it. Every version between start and the end of the last batch is in a batch; those that
+    change data and are passed over are in its ``skipped``. A stretch without data is a batch with no files, which
+    can only come last or alone.
+
+    A batch ends where the limits of the options end it, before a commit that lists a file again that the batch has
+    already, and before a version that cannot be passed. Commits after the target are never read.
+
+    Args:
+        log: The table's log.
+        start: Position to plan from (exclusive).
+        state: Protocol and metadata in force at ``start``. ``None``: taken from the log, as they were *before* the
+            start version, so that a change which that version makes is judged too. Give the state *at* the start
+            version to take it as it is, as the first batch of a stream does.
+        options: The stream's options; its start options play no part here.
+        target: Last version to plan (inclusive).
+        snapshot: The frozen initial snapshot; needed while ``start.is_initial_snapshot``.
+        snapshot_storage: Storage that holds it.
+        snapshot_timestamp_ms: Time of the snapshot's version; ``None``: looked up in the log, where its commit must
+            then still be.
+
+    Attributes:
+        outcome: How planning ended; ``None`` until the last batch is handed out.
+
+    Raises:
+        ConfigurationError: If a snapshot is needed and not given, or, when iterated, if the offset lies behind the
+            last file of its commit.
+        StorageError: When iterated, if storage does not answer.
+    """
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        start: Offset,
+        state: TableState | None,
+        options: SourceOptions,
+        target: int,
+        *,
+        snapshot: FrozenSnapshot | None = None,
+        snapshot_storage: Storage | None = None,
+        snapshot_timestamp_ms: int | None = None,
+    ) -> None:
+        if start.is_initial_snapshot and (snapshot is None or snapshot_storage is None):
+            raise ConfigurationError(
+                f"{log.table_uri}: the position {start.to_json()} lies in the initial snapshot, whose frozen list of "
+                "files was not given.",
+                table=log.table_uri,
+                version=start.version,
+            )
+        self.outcome: PlanOutcome | None = None
+        self._log = log
+        self._table = log.table_uri
+        self._start = start
+        self._state = state
+        self._is_state_known = True
+        self._options = options
+        self._target = target
+        self._snapshot = snapshot
+        self._snapshot_storage = snapshot_storage
+        self._snapshot_timestamp_ms = snapshot_timestamp_ms
+        self._timestamps = CommitTimestamps(log)
+        self._excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
+        self._key = _file_key(self._table)
+        self._draft = Draft(start, options, state)
+        self._is_inside_version = False
+        self._is_timed = False
+
+    def __iter__(self) -> Iterator[SourceBatch]:
+        error: FdsError | None = None
+        try:
+            if self._start.is_initial_snapshot or self._start.version <= self._target:
+                self._find_state()
+                yield from self._snapshot_batches()
+                yield from self._commit_batches()
+        except _STOPS as stop:
+            if self._is_inside_version:
+                raise
+            error = stop
+        self.outcome = PlanOutcome("up_to_date" if error is None else "stopped", error, self._target)
+        if self._draft.end != self._draft.start:
+            yield self._draft.build()
+
+    def _find_state(self) -> None:
+        """Look up the state in force at the start, unless it was given."""
+        start = self._start
+        if self._state is None:
+            is_untouched = start.index == BASE_INDEX and not start.is_initial_snapshot
+            version = start.version - 1 if is_untouched else start.version
+            if version < 0:
+                return
+            try:
+                self._state = self._log.state_at(version)
+            except LostPositionError:
+                # Reading from a version on needs its commit only. Where log cleanup left nothing to rebuild the
+                # state from, the newest one stands in until a commit says otherwise, as in Delta's own source.
+                self._state = self._log.state_at(self._target)
+                self._is_state_known = False
+            self._draft.state = self._state
+        start.ensure_table(self._state.metadata.id, table=self._table)
+
+    def _snapshot_batches(self) -> Iterator[SourceBatch]:
+        start, snapshot, storage = self._start, self._snapshot, self._snapshot_storage
+        if not start.is_initial_snapshot or snapshot is None or storage is None:
+            return
+        version, left = start.version, snapshot.num_files - start.next_index
+        commit = self._snapshot_commit(version)
+
+        def read(draft: Draft) -> None:
+            draft.read_snapshot(commit)
+
+        read(self._draft)
+        if left > 0:
+            timestamp_ms = self._snapshot_timestamp_ms
+            if timestamp_ms is None:
+                timestamp_ms = self._time_of(commit or self._log.commit(version))
+            self._draft.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
+            files = snapshot.adds(storage, start.next_index)
+            yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
+        self._draft.end = Offset.after(version, start.table_id)
+
+    def _snapshot_commit(self, version: int) -> Commit | None:
+        try:
+            return self._log.commit(version)
+        except LostPositionError:
+            return None
+
+    def _commit_batches(self) -> Iterator[SourceBatch]:
+        start, table, options = self._start, self._table, self._options
+        first = start.version + 1 if start.is_initial_snapshot else start.version
+        if first > self._target:
+            return
+        for commit in self._log.commits(first, self._target):
+            version = commit.version
+            content = CommitContent.of(version, commit.actions, table=table)
+            state = state_after(
+                self._state, content, table=table, table_id=start.table_id, comparable=self._is_state_known
+            )
+            self._is_state_known = self._is_state_known or content.metadata is not None
+            verdict = classify(content, options, table=table)
+            if isinstance(verdict, Stop):
+                raise verdict.error
+            self._state = state
+            first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
+            if isinstance(verdict, Skip):
+                self._draft.read_commit(commit, state)
+                self._draft.skipped.append(SkippedCommit(version, content.operation, verdict.reason))
+            elif content.adds > first_index:
+                yield from self._commit_files(commit, content, state, first_index)
+            else:
+                self._ensure_index(first_index, content)
+                self._draft.read_commit(commit, state)
+            self._keep_time(commit, state)
+            self._draft.end = Offset.after(version, start.table_id)
+
+    def _commit_files(
+        self, commit: Commit, content: CommitContent, state: TableState, first_index: int
+    ) -> Iterator[SourceBatch]:
+        left = content.adds - first_index
+        if not self._draft.admission.admit_version(left, content.added_bytes) or self._repeats_a_file(commit):
+            yield from self._cut()
+            self._draft.admission.admit_version(left, content.added_bytes)
+
+        def read(draft: Draft) -> None:
+            draft.read_commit(commit, state)
+
+        read(self._draft)
+        files = islice(enumerate(_data_changing(commit.actions)), first_index, None)
+        delivered = yield from self._deliver(content.version, self._time_of(commit), files, left, read)
+        if not delivered and all(self._is_excluded(add) for add in islice(_data_changing(commit.actions), first_index)):
+            reason = f"exclude_regex leaves out all of its {content.adds} data files"
+            self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
+
+    def _deliver(
+        self,
+        version: int,
+        timestamp_ms: int,
+        files: Iterable[tuple[int, Add]],
+        left: int,
+        read: Callable[[Draft], None],
+        *,
+        is_snapshot: bool = False,
+    ) -> Generator[SourceBatch, None, int]:
+        """Put the files of one version into the batch and into those after it; return how many were not excluded."""
+        draft, excluded, key_of = self._draft, self._excluded, self._key
+        delivered = 0
+        self._is_inside_version = True
+        for index, add in files:
+            key = key_of(add)
+            if key in draft.keys or not draft.admission.admit_file(add.size):
+                draft.end = Offset(self._start.table_id, version, index - 1, is_snapshot)
+                yield from self._cut()
+                if draft is not self._draft:
+                    draft = self._draft
+                    read(draft)
+                draft.admission.admit_version(left, 0, is_snapshot=is_snapshot)
+                draft.admission.admit_file(add.size)
+            if excluded is not None and excluded(add.path):
+                continue
+            delivered += 1
+            draft.keys.add(key)
+            draft.files.append(PlannedFile(version, index, timestamp_ms, add))
+        self._is_inside_version = False
+        return delivered
+
+    def _cut(self) -> Iterator[SourceBatch]:
+        """End the batch and begin the next; where all files were excluded, only make room again."""
+        draft = self._draft
+        if not draft.files:
+            draft.admission = Admission(self._options)
+            return
+        self._draft = Draft(draft.end, self._options, draft.state)
+        yield draft.build()
+
+    def _is_excluded(self, add: Add) -> bool:
+        return self._excluded is not None and self._excluded(add.path) is not None
+
+    def _repeats_a_file(self, commit: Commit) -> bool:
+        keys = self._draft.keys
+        return bool(keys) and not keys.isdisjoint(map(self._key, _data_changing(commit.actions)))
+
+    def _time_of(self, commit: Commit) -> int:
+        if self._state is None:
+            raise AssertionError("a commit was timed before its metadata was read")
+        self._is_timed = True
+        return self._timestamps.of(commit, self._state.metadata)
+
+    def _keep_time(self, commit: Commit, state: TableState) -> None:
+        """Follow file times from the first version with files on: a version left out makes the next one a LIST."""
+        if self._is_timed and not _has_commit_times(state.metadata):
+            self._timestamps.of(commit, state.metadata)
+
+    def _ensure_index(self, first_index: int, content: CommitContent) -> None:
+        if first_index > content.adds:
+            raise ConfigurationError(
+                f"{self._table}: the position {self._start.to_json()} names file {first_index - 1} of version "
+                f"{content.version}, which has {content.adds} data files: the position was made under other options, "
+                "or for another table. Take the position from the stream's ledger.",
+                table=self._table,
+                version=content.version,
+            )
+
+
+def _data_changing(actions: Iterable[Action]) -> Iterator[Add]:
+    return (action.add for action in actions if action.add is not None and action.add.dataChange is not False)
+
+
+def _has_commit_times(metadata: Metadata) -> bool:
+    return (metadata.property("delta.enableInCommitTimestamps") or "").lower() == "true"
+
+
+def _file_key(table_uri: str) -> Callable[[Add], str | tuple[str, str]]:
+    """Return the function from an action to the identity of its file: absolute path and deletion vector.
+
+    Paths below the table's root stay relative, which saves joining each of them.
+    """
+    root = table_uri + "/"
+
+    def key(add: Add) -> str | tuple[str, str]:
+        path = add.path.removeprefix(root)
+        vector = add.deletionVector
+        return path if vector is None else (path, vector.unique_id)
+
+    return key

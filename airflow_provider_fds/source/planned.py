@@ -1,0 +1,140 @@
+"""A batch as it is planned: which files of which versions, from where to where."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_fds.delta.actions import Add
+    from airflow_provider_fds.delta.log import TableState
+    from airflow_provider_fds.source.offset import Offset
+
+
+class PlannedFile(msgspec.Struct, frozen=True, gc=False):
+    """A data file of a batch. A struct, not a dataclass: it is made once for every file of a table.
+
+    Attributes:
+        version: Version that the file's rows arrive with: of the commit, or of the initial snapshot.
+        index: Number of the file within that version, as in :class:`Offset`.
+        timestamp_ms: Time of that version, milliseconds since the epoch.
+        add: The action as logged.
+    """
+
+    version: int
+    index: int
+    timestamp_ms: int
+    add: Add
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCommit:
+    """A commit that changes data and was passed over whole.
+
+    Attributes:
+        version: Its version.
+        operation: ``commitInfo.operation``, ``None`` if the commit does not say.
+        reason: The option that says so, and what the commit held.
+    """
+
+    version: int
+    operation: str | None
+    reason: str
+
+
+class _Stats(msgspec.Struct, gc=False):
+    """The one statistic that planning needs; the rest of the text is not decoded."""
+
+    numRecords: int | None = None  # noqa: N815
+
+
+_STATS: Final = msgspec.json.Decoder(_Stats)
+
+
+@dataclass(frozen=True)
+class SourceBatch:
+    """The rows between two offsets, as files.
+
+    Attributes:
+        start: Position before the batch (exclusive).
+        end: Position after it (inclusive).
+        files: The files in their order; none in a stretch without data for the stream.
+        state: Protocol and metadata in force at :attr:`last_version`: the schema to read all files with.
+        skipped: Commits of the range that were passed over although they change data.
+        first_version: First version that was read for the batch: of a commit, or of the initial snapshot.
+        last_version: Last version that was read for it; its rest may belong to the next batch.
+        log_digest: :func:`range_digest` of the commits in :attr:`commit_range`.
+        last_commit_sha256: SHA-256 of the commit file of :attr:`last_version`, ``""`` if log cleanup took the
+            commit that the initial snapshot is of.
+    """
+
+    start: Offset
+    end: Offset
+    files: tuple[PlannedFile, ...]
+    state: TableState
+    skipped: tuple[SkippedCommit, ...]
+    first_version: int
+    last_version: int
+    log_digest: str
+    last_commit_sha256: str
+
+    @property
+    def num_files(self) -> int:
+        """Number of files."""
+        return len(self.files)
+
+    @cached_property
+    def num_bytes(self) -> int:
+        """Size of the files, by the log."""
+        return sum(file.add.size for file in self.files)
+
+    @cached_property
+    def num_rows(self) -> int | None:
+        """Number of rows by the statistics of the log, deleted rows subtracted; ``None`` if a file has none."""
+        total = 0
+        for file in self.files:
+            rows = _num_rows(file.add)
+            if rows is None:
+                return None
+            total += rows
+        return total
+
+    @property
+    def commit_range(self) -> tuple[int, int] | None:
+        """First and last version (inclusive) whose commit files the batch was made from.
+
+        ``None`` if it lies within the initial snapshot: that is frozen, and the log behind it may go.
+        """
+        first = self.first_version + 1 if self.start.is_initial_snapshot else self.first_version
+        return (first, self.last_version) if first <= self.last_version else None
+
+
+def range_digest(commits: Iterable[tuple[int, int]]) -> str:
+    """Return the SHA-256 (hexadecimal) over the lines ``<version> <size in bytes>`` of commit files, ascending."""
+    digest = hashlib.sha256()
+    for version, size_bytes in commits:
+        digest.update(commit_line(version, size_bytes))
+    return digest.hexdigest()
+
+
+def commit_line(version: int, size_bytes: int) -> bytes:
+    """Return the line that stands for a commit file in :func:`range_digest`."""
+    return b"%d %d\n" % (version, size_bytes)
+
+
+def _num_rows(add: Add) -> int | None:
+    if not add.stats:
+        return None
+    try:
+        rows = _STATS.decode(add.stats).numRecords
+    except msgspec.MsgspecError:
+        return None
+    if rows is None or add.deletionVector is None:
+        return rows
+    return rows - add.deletionVector.cardinality

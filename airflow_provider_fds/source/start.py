@@ -1,0 +1,84 @@
+"""Where a stream begins: the start options resolved against the log, once, before any data arrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.source.options import SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStart:
+    """The stream begins with all files of the table at ``version``, then goes on with the commits after it.
+
+    Attributes:
+        version: Version of the snapshot.
+        table_id: ``metaData.id`` of the table.
+    """
+
+    version: int
+    table_id: str
+
+    @property
+    def offset(self) -> Offset:
+        """The offset before the first file of the snapshot."""
+        return Offset(self.table_id, self.version, is_initial_snapshot=True)
+
+
+def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotStart | None:
+    """Resolve the start options against the table as it is now.
+
+    Keep the answer: resolved again later, ``"latest"`` would jump over what has arrived in between. A start version
+    needs its commit file only, not a version that can still be rebuilt. A time before the oldest commit in the log
+    means that commit.
+
+    Returns:
+        The base of the first version to read; a snapshot where no start was given; ``None`` while no commit has
+        reached ``starting_timestamp`` yet (resolve it again when there are new commits).
+
+    Raises:
+        ConfigurationError: If the start version is newer than the newest or older than the oldest commit in the log.
+        TableNotFoundError: If there is no table.
+        UnsupportedFeatureError: If the table as it is now needs a reader that FDS is not.
+    """
+    newest = log.latest()
+    table_id = log.state_at(newest).metadata.id
+    version = options.starting_version
+    if version == "latest":
+        return Offset(table_id, newest + 1)
+    if version == "earliest":
+        return Offset(table_id, log.earliest())
+    if version is not None:
+        return Offset(table_id, _existing(log, int(version), newest))
+    if options.starting_timestamp is not None:
+        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+
+        found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
+        return None if found is None else Offset(table_id, found)
+    return SnapshotStart(newest, table_id)
+
+
+def _existing(log: DeltaLog, version: int, newest: int) -> int:
+    if version > newest:
+        raise ConfigurationError(
+            f"{log.table_uri}: starting_version is {version}, but the newest version of the table is {newest}. Use "
+            f"{newest} or an older version, or starting_version='latest' to read only what comes next.",
+            table=log.table_uri,
+            version=version,
+        )
+    earliest = log.earliest()
+    if version < earliest:
+        raise ConfigurationError(
+            f"{log.table_uri}: starting_version is {version}, but the log begins with version {earliest}: older "
+            f"commits were removed by log cleanup. Use starting_version={earliest} or 'earliest' to read the commits "
+            "that are left, or no start at all to begin with all rows of the table.",
+            table=log.table_uri,
+            version=version,
+        )
+    return version

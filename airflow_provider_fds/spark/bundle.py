@@ -1,0 +1,72 @@
+"""What is shipped to the driver: the application file, and a zip of the modules it imports. Standard library only."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_fds.spark.install import SparkSetupError, default_cache_dir
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+
+#: The modules of the driver. Package files are left empty there: on the driver nothing is imported from a package.
+_MODULES: Final = (
+    "batch/spec.py",
+    "sinks.py",
+    "spark/failures.py",
+    "spark/history.py",
+    "spark/job.py",
+    "spark/reports.py",
+    "spark/settings.py",
+    "spark/sink_delta.py",
+)
+_PACKAGES: Final = ("", "batch/", "spark/")
+
+
+def job_file() -> Path:
+    """Return the application that spark-submit starts."""
+    return _PACKAGE / "spark" / "job.py"
+
+
+def driver_zip(cache_dir: Path | None = None) -> Path:
+    """Return the zip for ``--py-files``, written once per content.
+
+    The same modules give the same bytes, and the name carries their digest: two versions of FDS on one machine,
+    or a cluster that caches files by name, cannot mix them up.
+
+    Raises:
+        SparkSetupError: the cache cannot be written.
+    """
+    data = _zip()
+    folder = (default_cache_dir() if cache_dir is None else cache_dir) / "driver"
+    path = folder / f"fds-driver-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    if path.is_file():
+        return path
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as e:
+        raise SparkSetupError(
+            f"cannot write the driver's modules to {path} ({e}): set FDS_CACHE_DIR to a writable folder"
+        ) from e
+    return path
+
+
+def _zip() -> bytes:
+    files = {f"{package}__init__.py": b"" for package in _PACKAGES}
+    files.update({module: (_PACKAGE / module).read_bytes() for module in _MODULES})
+    buffer = io.BytesIO()
+    # stored, not deflated: compressed bytes differ between versions of zlib
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in sorted(files.items()):
+            entry = zipfile.ZipInfo(f"airflow_provider_fds/{name}", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3
+            archive.writestr(entry, data)
+    return buffer.getvalue()

@@ -1,0 +1,194 @@
+"""Why a batch failed: from exceptions of Python, py4j and the JVM to words, an error class, and "retry or not".
+
+Standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, List, Optional
+
+_MESSAGE_CHARS = 1500
+_CHAIN_DEPTH = 20
+
+#: Somebody else committed at the same moment: look into the sink again before anything is decided.
+_CONFLICTS = re.compile(
+    r"DELTA_CONCURRENT_|DELTA_PROTOCOL_CHANGED|DELTA_METADATA_CHANGED|DELTA_PATH_EXISTS|"
+    r"Concurrent(Transaction|Append|Write|DeleteRead|DeleteDelete)Exception|ProtocolChangedException|"
+    r"MetadataChangedException"
+)
+
+#: What the same rows, the same sink and the same settings bring about again.
+_LASTING = re.compile(
+    r"^(FAILED_READ_FILE\.(FILE_NOT_EXIST|PARQUET_COLUMN_DATA_TYPE_MISMATCH|CANNOT_READ_FILE_FOOTER)|"
+    r"PATH_NOT_FOUND|UNRESOLVED_COLUMN|COLUMN_ALREADY_EXISTS|DATA_SOURCE_NOT_FOUND|INSERT_COLUMN|"
+    r"DELTA_(FAILED_TO_MERGE|MERGE_INCOMPATIBLE|SCHEMA|METADATA_MISMATCH|UNSUPPORTED|INVALID|NOT_NULL|VIOLATE|"
+    r"COLUMN|MISSING|TABLE_|CANNOT|FEATURES|ILLEGAL|DATA_CHANGE_FALSE|PATH_BASED|NESTED|CHECK_CONSTRAINT|"
+    r"EXCEED_CHAR_VARCHAR|GENERATED|IDENTITY|DUPLICATE|EMPTY_DATA|PARTITION|VERSION_INVALID))"
+)
+_DAMAGED_FILE = re.compile(r"is not a Parquet file|Expected magic number|CANNOT_READ_FILE_FOOTER", re.IGNORECASE)
+_REFUSED_ACCESS = re.compile(r"AccessDenied|AccessControlException|Permission denied|status code: 403", re.IGNORECASE)
+_MISSING_FILE = re.compile(r"(?:File|path:?) (\S+) does not exist|No such file or directory: (\S+)")
+
+_SECRETS = (
+    (
+        re.compile(
+            r"(?i)\b([\w.-]*(?:secret|password|passwd|token|access[._-]?key|signature|credential)[\w.-]*"
+            r"\s*[=:]\s*)[^\s,;&\"')}]+"
+        ),
+        r"\1***",
+    ),
+    (re.compile(r"://[^/\s@]+@"), "://***@"),
+    (re.compile(r"(?i)([?&](?:sig|se|sp|sv|x-amz-[\w-]+)=)[^&\s]+"), r"\1***"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "***"),
+)
+
+
+class RefusalError(Exception):
+    """Something FDS itself found wrong with a batch or its sink.
+
+    Attributes:
+        error_class: Name of the problem in the try report, such as ``OutOfTurn``.
+        retryable: Whether the same batch may go through later.
+    """
+
+    def __init__(self, error_class: str, message: str, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+        self.retryable = retryable
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception in the terms of a try report."""
+
+    error_class: str
+    message: str
+    retryable: bool
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """One exception of a chain of causes: class name, and text without stack trace."""
+
+    name: str
+    text: str
+
+    @property
+    def condition(self) -> Optional[str]:
+        """Spark's error condition, which stands in brackets in front of the text."""
+        found = re.search(r"(?:^|\s)\[([A-Z][A-Z0-9]*_[A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]", self.text)
+        return found.group(1) if found else None
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether the write lost against another one, and the sink has to be asked what became of the batch."""
+    return any(_CONFLICTS.search(cause.name + " " + cause.text) for cause in _chain(error))
+
+
+def has_condition(error: BaseException, *conditions: str) -> bool:
+    """Whether one of the error conditions of Spark or Delta occurs in the chain of causes."""
+    return any(cause.condition in conditions for cause in _chain(error))
+
+
+def explain(error: BaseException) -> Failure:
+    """Return class, shortened message and retryability of what a driver met.
+
+    The innermost Spark or Delta condition names the failure; the outer ones are the layers it came through. Where
+    nothing is known against it, a failure is retryable: a retry works on exactly the same rows.
+    """
+    if isinstance(error, RefusalError):
+        return Failure(error.error_class, shortened(str(error)), error.retryable)
+    chain = _chain(error)
+    named = [cause for cause in chain if cause.condition]
+    cause = named[-1] if named else chain[-1]
+    name = (cause.condition if named else None) or cause.name.rsplit(".", 1)[-1]
+    everything = "\n".join(f"{c.name}: {c.text}" for c in chain)
+    if name == "FAILED_READ_FILE.FILE_NOT_EXIST":
+        return Failure(name, _files_are_gone(everything), retryable=False)
+    if is_conflict(error):
+        return Failure(name, _another_writer(name), retryable=True)
+    if name.startswith("FAILED_READ_FILE") and _DAMAGED_FILE.search(everything):
+        text = f"a data file of the batch is damaged, Spark cannot read it: {_first_line(cause.text)}; restore the file"
+        return Failure(name, shortened(text), retryable=False)
+    # an AnalysisException is about the query as it stands, before any task runs
+    lasting = (
+        _LASTING.match(name) is not None
+        or any(c.name.endswith("AnalysisException") for c in chain)
+        or _REFUSED_ACCESS.search(everything) is not None
+    )
+    words = _first_line(cause.text)
+    inner = chain[-1]
+    if inner is not cause and inner.text and _first_line(inner.text) not in words:
+        words += f" (caused by {inner.name.rsplit('.', 1)[-1]}: {_first_line(inner.text)})"
+    return Failure(name, shortened(words or cause.name), retryable=not lasting)
+
+
+def shortened(text: str) -> str:
+    """Return the text for a report: cut, and without anything that looks like a credential."""
+    text = redacted(text)
+    return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
+
+
+def redacted(text: str) -> str:
+    """Return the text without anything that looks like a credential."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _files_are_gone(everything: str) -> str:
+    found = _MISSING_FILE.search(everything)
+    which = f" ({found.group(1) or found.group(2)})" if found else ""
+    return shortened(
+        f"data files of the batch are gone{which}: they were removed from the source, by VACUUM or by hand, after the "
+        "batch was planned. Nothing was written. Restore the files, or move the stream past these versions"
+    )
+
+
+def _another_writer(name: str) -> str:
+    # Delta speaks of two streaming queries that share a checkpoint here; there is neither
+    return (
+        f"another writer committed to the sink at the same moment ({name}), most likely an earlier try of this stream "
+        "that is still running; this try wrote nothing. A retry finds out which rows are there"
+    )
+
+
+def _first_line(text: str) -> str:
+    """Return the text up to its stack trace or details, on one line."""
+    lines = []
+    for line in text.strip().splitlines():
+        if re.match(r"\s+at \S+\(|Driver stacktrace|JVM stacktrace|Caused by:|== SQL|Traceback ", line):
+            break
+        if line.strip():
+            lines.append(line.strip())
+    return " ".join(lines[:6])
+
+
+def _chain(error: BaseException) -> List[_Cause]:
+    chain = [_Cause(type(error).__name__, str(error))]
+    java = _java_exception(error)
+    if java is not None:
+        chain = []
+        while java is not None and len(chain) < _CHAIN_DEPTH:
+            chain.append(_Cause(str(java.getClass().getName()), str(java.getMessage() or "")))
+            java = java.getCause()
+        return chain
+    python = error.__cause__ or error.__context__
+    while python is not None and len(chain) < _CHAIN_DEPTH:
+        chain.append(_Cause(type(python).__name__, str(python)))
+        python = python.__cause__ or python.__context__
+    return chain
+
+
+def _java_exception(error: BaseException) -> Any:
+    """Return the throwable behind an exception of py4j or pyspark, ``None`` for a Python one."""
+    fields = vars(error)
+    java = fields.get("java_exception")
+    origin = fields.get("_origin") if java is None else None
+    if isinstance(origin, BaseException):  # pyspark 3.5 keeps py4j's exception, 4 the throwable itself
+        java = vars(origin).get("java_exception")
+    elif origin is not None:
+        java = origin
+    return java

@@ -1,0 +1,192 @@
+"""What has to be on this machine before Spark starts: Java, pyspark, Delta's two JARs. Standard library only."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from importlib import metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Spark 4 needs it (https://spark.apache.org/docs/4.2.0/).
+MINIMUM_JAVA: Final = 17
+
+
+_INSTALL_JAVA: Final = (
+    f"install Java {MINIMUM_JAVA} (Debian, Ubuntu: apt-get install openjdk-{MINIMUM_JAVA}-jre-headless; "
+    f"macOS: brew install openjdk@{MINIMUM_JAVA}; others: https://adoptium.net) "
+    "and put it on PATH or point JAVA_HOME at it"
+)
+
+
+class SparkSetupError(Exception):
+    """Something that Spark needs is not on this machine; the message says what, and how to get it."""
+
+
+def default_cache_dir() -> Path:
+    """Return where JARs and driver zips are kept: ``$FDS_CACHE_DIR``, ``$XDG_CACHE_HOME/fds`` or ``~/.cache/fds``."""
+    if own := os.environ.get("FDS_CACHE_DIR"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fds"
+
+
+def bundled_spark_home() -> Path:
+    """Return the Spark that pip installed with pyspark. Does not import pyspark.
+
+    Raises:
+        SparkSetupError: pyspark is not installed, or only its Connect client is.
+    """
+    spec = util.find_spec("pyspark")
+    home = Path(spec.origin).parent if spec is not None and spec.origin else None
+    if home is None or not (home / "bin" / "spark-submit").is_file():
+        found = "is not installed" if home is None else f"in {home} is only the client, without bin/spark-submit"
+        raise SparkSetupError(f"pyspark {found}: install it into {sys.executable}: pip install airflow-provider-fds")
+    return home
+
+
+def spark_problem() -> str | None:
+    """Return what is wrong with the installed pyspark, pyspark-client and delta-spark, or ``None``.
+
+    pyspark-client (the Spark provider asks for it) shares its files with pyspark: with two versions, the one
+    installed last overwrites the other's.
+    """
+    pyspark, client, delta = (_version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
+    if pyspark is None:
+        return "pyspark is not installed: pip install airflow-provider-fds"
+    if client is not None and client != pyspark:
+        return (
+            f"pyspark is {pyspark} but pyspark-client is {client}; they share their files, so neither works: "
+            f"pip install --force-reinstall --no-deps pyspark=={pyspark} pyspark-client=={pyspark}"
+        )
+    if delta is None:
+        return "delta-spark is not installed: pip install airflow-provider-fds"
+    return None
+
+
+def java_problem() -> str | None:
+    """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return f"Spark needs Java {MINIMUM_JAVA} or newer and found none on PATH: {_INSTALL_JAVA}"
+    try:
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except OSError as e:
+        where = f"JAVA_HOME is {home}, but there is no" if home else "cannot run"
+        return f"Spark needs Java {MINIMUM_JAVA} or newer; {where} {java} ({e.strerror}): {_INSTALL_JAVA}"
+    except subprocess.TimeoutExpired:
+        return f"Spark needs Java {MINIMUM_JAVA} or newer; {java} -version did not answer: {_INSTALL_JAVA}"
+    said = ran.stderr + ran.stdout
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None:
+        return f"Spark needs Java {MINIMUM_JAVA} or newer; {java} -version says {said.strip()[:200]!r}: {_INSTALL_JAVA}"
+    if int(found[1]) < MINIMUM_JAVA:
+        return f"Spark needs Java {MINIMUM_JAVA} or newer; {java} is Java {found[1]}: {_INSTALL_JAVA}"
+    return None
+
+
+def delta_package() -> str:
+    """Return the Maven coordinates of Delta for the installed pyspark and delta-spark.
+
+    Raises:
+        SparkSetupError: as :func:`spark_problem`.
+    """
+    if problem := spark_problem():
+        raise SparkSetupError(problem)
+    spark = ".".join(metadata.version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_2.13:{metadata.version('delta-spark')}"
+
+
+def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
+    """Return Delta's JARs (delta-spark, delta-storage), resolved through Ivy the first time, offline ever after.
+
+    The first call of a machine takes some ten seconds and needs a Maven repository; Ivy's own settings apply. Calls
+    in parallel wait for one of them. JARs are complete or not there.
+
+    Args:
+        cache_dir: Where they are kept; default :func:`default_cache_dir`.
+
+    Raises:
+        SparkSetupError: no Java, no pyspark, versions that do not fit, or the JARs cannot be resolved.
+    """
+    package = delta_package()
+    _, artifact, version = package.split(":")
+    cache = default_cache_dir() if cache_dir is None else cache_dir
+    jars = cache / "jars"
+    kept = (jars / f"{artifact}-{version}.jar", jars / f"delta-storage-{version}.jar")
+    if all(jar.is_file() for jar in kept):
+        return kept
+    if problem := java_problem():
+        raise SparkSetupError(problem)
+    try:
+        jars.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise SparkSetupError(
+            f"cannot keep Delta's JARs in {jars} ({e}): set FDS_CACHE_DIR to a writable folder"
+        ) from e
+    with _locked(cache / "jars.lock"):
+        if not all(jar.is_file() for jar in kept):
+            resolved = _resolve(package, cache / "ivy")
+            for jar in kept:
+                _keep(resolved, jar, package)
+    return kept
+
+
+def _resolve(package: str, ivy: Path) -> Path:
+    with tempfile.TemporaryDirectory(prefix="fds-resolve-") as folder:
+        # spark-submit resolves packages before it runs the application, which has nothing to do
+        application = Path(folder) / "resolve.py"
+        application.write_text("")
+        home = bundled_spark_home()
+        command = [
+            *(str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", package),
+            *("--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false", str(application)),
+        ]
+        env = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        ran = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)  # noqa: S603
+    if ran.returncode != 0:
+        tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:])
+        raise SparkSetupError(
+            f"Delta's JARs ({package}) could not be resolved into {ivy}: a Maven repository must be reachable the "
+            "first time, or the two JARs copied by hand into the folder 'jars' of the cache (FDS_CACHE_DIR); "
+            f"spark-submit ended with {ran.returncode}:\n{tail}"
+        )
+    return ivy / "jars"
+
+
+def _keep(resolved: Path, jar: Path, package: str) -> None:
+    found = resolved / f"io.delta_{jar.name}"
+    if not found.is_file():
+        raise SparkSetupError(
+            f"{package} was resolved into {resolved}, but {found.name} is not there: the versions of pyspark "
+            f"({_version('pyspark')}) and delta-spark ({_version('delta-spark')}) may not belong together"
+        )
+    partial = jar.with_name(f"{jar.name}.{os.getpid()}.tmp")
+    shutil.copyfile(found, partial)
+    partial.replace(jar)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file; the operating system lets go of it when the process dies."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

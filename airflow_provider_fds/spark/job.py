@@ -1,0 +1,237 @@
+"""The Spark application: ``job.py <uri of a job spec>`` works planned batches off, in order, into one sink.
+
+It imports the standard library, pyspark and its own zip, nothing else, and is written for Python 3.9 and Spark 3.5.
+For each batch it leaves a marker before it touches the sink and a report when it is through; it stops at the first
+batch that is not done and verified, because a later transaction would make the earlier one unwritable. What it says
+decides nothing: the ledger does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import replace
+from typing import Any, Dict, List, Optional, Sequence
+
+from airflow_provider_fds.batch.spec import SPEC_FORMAT, BatchSpec, JobSpec, TryReport, report_name, started_name
+from airflow_provider_fds.sinks import sink_from_dict
+from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
+from airflow_provider_fds.spark.reports import local_path, read_bytes, write_bytes
+from airflow_provider_fds.spark.settings import force
+from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
+
+EXIT_DONE = 0
+EXIT_FAILED_RETRYABLE = 10
+EXIT_FAILED = 11
+EXIT_MISMATCH = 12
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job that ``argv[0]`` names, and return the exit code.
+
+    0: every batch is done and verified (or the time was up). 10: stopped at a batch that failed, a retry may help.
+    11: a retry will not help. 12: a batch is in the sink, but is not what was planned.
+    """
+    if len(argv) != 1:
+        print("usage: job.py <uri of the job spec>", file=sys.stderr)
+        return EXIT_FAILED
+    uri = argv[0]
+    spark: Any = None
+    try:
+        # a local spec that cannot be read is known before a session is paid for
+        text = read_bytes(uri) if local_path(uri) is not None else None
+        spark = _session()
+        spec = JobSpec.from_json(read_bytes(uri, spark) if text is None else text)
+    except (OSError, ValueError, TypeError) as e:
+        print(f"FDS cannot read the job spec {uri}: {e}", file=sys.stderr)
+        return _leave(spark, EXIT_FAILED)
+    return _leave(spark, run(spark, spec))
+
+
+def run(spark: Any, spec: JobSpec) -> int:
+    """Work off the batches of ``spec`` in this session; write one report each; return the exit code."""
+    sink: Optional[DeltaAppendSink] = None
+    settings: Dict[str, str] = {}
+    for position, batch in enumerate(spec.batches):
+        if position and spec.stop_after_ms is not None and time.time() * 1000 >= spec.stop_after_ms:
+            print(f"FDS stops before batch {batch.batch_id}: the time of this run is up", flush=True)
+            break
+        work = _BatchWork(spark, spec, batch)
+        try:
+            work.mark_started()
+            if sink is None:
+                settings = force(spark)
+                sink = DeltaAppendSink(spark, sink_from_dict(spec.sink), spec, settings)
+            report = work.perform(sink)
+        except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
+            report = work.failed(e)
+        report = replace(report, settings=settings, sink_table_id=sink.table_id if sink is not None else None)
+        work.report(report)
+        if not report.is_done:
+            if report.outcome == "mismatch":
+                return EXIT_MISMATCH
+            return EXIT_FAILED_RETRYABLE if report.retryable else EXIT_FAILED
+    return EXIT_DONE
+
+
+class _BatchWork:
+    """One batch in one try, and how long its steps took."""
+
+    def __init__(self, spark: Any, spec: JobSpec, batch: BatchSpec) -> None:
+        self._spark = spark
+        self._spec = spec
+        self._batch = batch
+        self._began = time.monotonic()
+        self._seconds: Dict[str, float] = {}
+        self._blank = TryReport(
+            uuid=batch.uuid,
+            epoch=batch.epoch,
+            batch_id=batch.batch_id,
+            manifest_digest=batch.manifest_digest,
+            try_id=spec.try_id,
+            outcome="failed",
+            rows_planned=batch.num_rows,
+        )
+
+    def mark_started(self) -> None:
+        """Leave word that this try may have touched the sink, whatever becomes of it."""
+        marker = {
+            "format": SPEC_FORMAT,
+            "try_id": self._spec.try_id,
+            "started_ms": int(time.time() * 1000),
+            "application": self._spark.sparkContext.applicationId,
+        }
+        name = started_name(self._batch.epoch, self._batch.batch_id, self._spec.try_id)
+        self._put(name, json.dumps(marker, sort_keys=True).encode())
+
+    def perform(self, sink: DeltaAppendSink) -> TryReport:
+        """Bring the batch into the sink if it is not there, and say what is there now."""
+        landed = sink.find(self._batch)
+        self._step("look")
+        if landed is None and self._spec.verify_only:
+            raise RefusalError(
+                "NotCommitted",
+                f"batch {self._batch.batch_id} is not in the sink; this job only looks, and wrote nothing",
+                retryable=True,
+            )
+        if landed is None:
+            frame = self._load()
+            self._step("load")
+            landed = sink.append(frame, self._batch)
+            self._step("write")
+        return self._verified(landed)
+
+    def failed(self, error: Exception) -> TryReport:
+        """Return the report of a batch that this try did not commit."""
+        failure = explain(error)
+        message = failure.message
+        if not isinstance(error, RefusalError):
+            print(redacted(traceback.format_exc()), file=sys.stderr)
+            batch = self._batch
+            message = (
+                f"stream {batch.stream!r}, batch {batch.batch_id} (versions {batch.first_version} to "
+                f"{batch.last_version}) into {self._spec.sink.get('uri')}: {message}"
+            )
+        return replace(
+            self._blank,
+            error_class=failure.error_class,
+            error_message=shortened(message),
+            retryable=failure.retryable,
+        )
+
+    def report(self, report: TryReport) -> None:
+        """Write the report, and one line for people."""
+        took = time.monotonic() - self._began
+        seconds = {step: round(value, 3) for step, value in {**self._seconds, "total": took}.items()}
+        report = replace(report, seconds=seconds)
+        self._put(report_name(report.epoch, report.batch_id, report.try_id), report.to_json())
+        rows = "unknown" if report.rows_written is None else f"{report.rows_written:,}"
+        line = f"FDS batch {report.batch_id} {report.outcome}: "
+        if report.outcome != "failed":
+            line += f"{rows} rows, sink version {report.sink_version}, {took:.1f} s"
+        if report.error_message:
+            line += ("" if report.outcome == "failed" else "; ") + f"{report.error_class}: {report.error_message}"
+        print(line, flush=True)
+
+    def _load(self) -> Any:
+        try:
+            return self._spark.read.format("delta").load(self._batch.manifest)
+        except Exception as e:
+            if has_condition(e, "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE"):
+                raise RefusalError(
+                    "ManifestMissing",
+                    f"the manifest of batch {self._batch.batch_id} is not at {self._batch.manifest}: Spark does not "
+                    "reach the staging folder under this name, or it was cleaned up before the batch was committed",
+                ) from e
+            raise
+
+    def _verified(self, landed: Landed) -> TryReport:
+        commit, batch = landed.commit, self._batch
+        wrote = commit.metric("numOutputRows")
+        report = replace(
+            self._blank,
+            outcome="written" if landed.by_this_try else "verified",
+            sink_version=commit.version,
+            rows_written=wrote,
+            files_written=commit.metric("numFiles"),
+            bytes_written=commit.metric("numOutputBytes"),
+        )
+        problem = self._difference(wrote, (commit.metadata or {}).get("settings") or {})
+        if problem is None:
+            return report
+        return replace(
+            report,
+            outcome="mismatch",
+            retryable=False,
+            error_class="RowsDiffer",
+            error_message=f"batch {batch.batch_id} is in the sink as version {commit.version}, but {problem}; "
+            f"find out why before it is accepted (versions {batch.first_version} to {batch.last_version})",
+        )
+
+    def _difference(self, wrote: Optional[int], settings: Dict[str, str]) -> Optional[str]:
+        """Return how the commit differs from the plan, ``None`` if it does not."""
+        lenient = [key for key in settings if "ignore" in key and settings[key] != "false"]
+        if lenient:
+            return f"it was written under {', '.join(f'{key}={settings[key]}' for key in lenient)}"
+        planned = self._batch.num_rows
+        if planned is None or not sink_from_dict(self._spec.sink).writes_rows_as_they_are or wrote == planned:
+            return None
+        wrote_words = "does not say how many rows it wrote" if wrote is None else f"wrote {wrote:,} rows"
+        return f"that commit {wrote_words}, planned by the source's log were {planned:,}"
+
+    def _step(self, name: str) -> None:
+        self._seconds[name] = time.monotonic() - self._began - sum(self._seconds.values())
+
+    def _put(self, name: str, data: bytes) -> None:
+        write_bytes(f"{self._spec.reports.rstrip('/')}/{name}", data, self._spark)
+
+
+def _session() -> Any:
+    # said by pyspark itself at import, whenever pandas 3 is installed; no pandas is used here
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName("fds").getOrCreate()
+
+
+def _leave(spark: Any, code: int) -> int:
+    if spark is None:
+        return code
+    is_local = spark.sparkContext.master.startswith("local")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if is_local:
+        # everything is written and reported; an orderly stop of the session takes up to a second more
+        os._exit(code)
+    spark.stop()
+    return code
+
+
+__all__: List[str] = ["EXIT_DONE", "EXIT_FAILED", "EXIT_FAILED_RETRYABLE", "EXIT_MISMATCH", "main", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""Starting Spark from Airflow's side: everything it takes, and a run of the job as a child of this process.
+
+Standard library only; does not import pyspark.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.spark.bundle import driver_zip, job_file
+from airflow_provider_fds.spark.install import (
+    SparkSetupError,
+    bundled_spark_home,
+    default_cache_dir,
+    delta_jars,
+    delta_package,
+    java_problem,
+    spark_problem,
+)
+from airflow_provider_fds.spark.settings import conf_problems
+from airflow_provider_fds.spark.submit import (
+    HADOOP_AWS_PACKAGE,
+    SubmitArguments,
+    is_local_master,
+    lean_conf,
+    merged_conf,
+    needs_s3a,
+    submit_arguments,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+__all__ = [
+    "HADOOP_AWS_PACKAGE",
+    "SparkSetupError",
+    "SubmitArguments",
+    "bundled_spark_home",
+    "conf_problems",
+    "default_cache_dir",
+    "delta_jars",
+    "delta_package",
+    "driver_zip",
+    "is_local_master",
+    "java_problem",
+    "job_file",
+    "lean_conf",
+    "merged_conf",
+    "needs_s3a",
+    "run_locally",
+    "spark_problem",
+    "submit_arguments",
+]
+
+_LOG = logging.getLogger(__name__)
+
+_TAIL_LINES: Final = 60
+_GRACE_SECONDS: Final = 10
+
+#: Exit codes with which the job itself says how it went (``job.py``).
+_SAID_BY_THE_JOB: Final = frozenset({0, 10, 11, 12})
+
+#: Said at every start on a healthy machine.
+_NOISE: Final = re.compile(
+    r"WARNING: Using incubator modules|PySpark does not yet fully support pandas|"
+    r"WARN Utils: (?:Your hostname|Set SPARK_LOCAL_IP)|^\s*warnings\.warn\(|^\s*$"
+)
+_LEVEL: Final = re.compile(r"^\d\d:\d\d:\d\d (?P<level>WARN|ERROR|FATAL) ")
+
+
+def run_locally(
+    spec_uri: str,
+    master: str = "local[2]",
+    conf: Mapping[str, Any] | None = None,
+    cache_dir: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> int:
+    """Run the job in client mode with the bundled Spark, wait for it, and return its exit code.
+
+    Lines of the application (``FDS …``) and errors go to ``on_line`` (default: this module's logger) as they come;
+    everything else is held back, and its last lines follow if the job ended without a word of its own. Whatever ends
+    the wait, Ctrl-C included, ends spark-submit, its JVM and its Python workers first.
+
+    Args:
+        spec_uri: URI of the job spec.
+        master: Spark master; with anything but a local one the cluster must reach this machine.
+        conf: The user's Spark settings.
+        cache_dir: For JARs and zip; default :func:`~airflow_provider_fds.spark.install.default_cache_dir`.
+        on_line: Gets each line, without its line end.
+
+    Raises:
+        SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced.
+    """
+    if problem := java_problem():
+        raise SparkSetupError(problem)
+    arguments = submit_arguments(spec_uri, master=master, conf=conf, cache_dir=cache_dir)
+    tell = on_line if on_line is not None else _log
+    held_back: deque[str] = deque(maxlen=_TAIL_LINES)
+    process = subprocess.Popen(  # noqa: S603
+        arguments.command(),
+        env={**os.environ, **arguments.env_vars},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        for raw in process.stdout:
+            line = raw.rstrip("\n")
+            if _NOISE.search(line):
+                continue
+            if line.startswith("FDS ") or _LEVEL.match(line):
+                tell(line)
+            else:
+                held_back.append(line)
+        code = process.wait()
+    finally:
+        _end(process)
+    if code not in _SAID_BY_THE_JOB:
+        for line in held_back:
+            tell(line)
+    return code
+
+
+def _log(line: str) -> None:
+    level = _LEVEL.match(line)
+    _LOG.log(logging.INFO if level is None else getattr(logging, level["level"].replace("WARN", "WARNING")), "%s", line)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End what is left of the process group, politely first."""
+    if process.stdout is not None:
+        process.stdout.close()
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+        except (ProcessLookupError, PermissionError):
+            break
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()

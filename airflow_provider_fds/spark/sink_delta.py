@@ -1,0 +1,297 @@
+"""The append sink: each batch lands in a Delta table once, or the batch fails before or after with the reason.
+
+What makes it once: all batches of a stream share one transaction application id, and Delta neither commits a
+transaction version twice nor one below the newest. What that leaves open is looked up in the table's history: a skip
+is invisible, and a restored, replaced or recreated table keeps or loses transactions that its rows do not show.
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
+from airflow_provider_fds.spark.failures import RefusalError, is_conflict
+from airflow_provider_fds.spark.history import History, SinkCommit, SinkTable, read_history, read_table
+from airflow_provider_fds.spark.reports import first_data_file, hadoop_path, scheme
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaTableSink
+
+_PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_source_timestamp"}
+
+#: A transaction that Delta forgets while its writer is still on the way lands twice.
+_SHORTEST_RETENTION_SECONDS = 86_400
+_RETENTION = "delta.setTransactionRetentionDuration"
+_UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000}
+_SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The sink's commit of a batch, and whether this try made it."""
+
+    commit: SinkCommit
+    by_this_try: bool
+
+
+class DeltaAppendSink:
+    """One sink through one job: remembers between batches where the table was left.
+
+    Use: :meth:`find` a batch; if it is not there, :meth:`append` it. Both return the commit that holds it.
+    """
+
+    def __init__(self, spark: Any, sink: DeltaTableSink, job: JobSpec, settings: Dict[str, str]) -> None:
+        self._spark = spark
+        self._sink = sink
+        self._job = job
+        self._settings = settings
+        self._path = hadoop_path(sink.uri, spark)
+        self._known_version = job.sink_version
+        self._table: Optional[SinkTable] = None
+        self._history: Optional[History] = None
+
+    @property
+    def table_id(self) -> Optional[str]:
+        """``metaData.id`` of the sink, ``None`` as long as it is not there."""
+        return self._table.table_id if self._table is not None else None
+
+    def find(self, batch: BatchSpec) -> Optional[Landed]:
+        """Look into the sink before a write: return the batch's commit if an earlier try made it, else ``None``.
+
+        Raises:
+            RefusalError: the sink is not what was recorded, or it is not this batch's turn.
+        """
+        self._check_place(batch)
+        if self._table is None:
+            self._table = read_table(self._spark, self._path)
+            self._check_table()
+        if self._table is None:
+            return None
+        # right after an append its own look is still the newest there is
+        history = self._history or read_history(self._spark, self._path, self._known_version)
+        self._history = None
+        self._check_since(history)
+        commit = history.find(batch)
+        if commit is None:
+            self._check_turn(history, batch)
+            return None
+        self._keep(history, commit)
+        return self._landed(commit)
+
+    def append(self, frame: Any, batch: BatchSpec) -> Landed:
+        """Write the batch, and return its commit: of this try, or of another one that was faster.
+
+        Raises:
+            RefusalError: columns do not fit, or the sink has no commit of the batch afterwards.
+        """
+        rows = frame.drop(*_PROVENANCE) if not self._sink.provenance else self._with_provenance(frame)
+        self._check_columns(rows)
+        created = self._table is None
+        writer = rows.write.format("delta").mode("errorifexists" if created else "append")
+        if created and self._sink.partition_by:
+            writer = writer.partitionBy(*self._sink.partition_by)
+        if self._sink.merge_schema:
+            writer = writer.option("mergeSchema", "true")
+        writer = (
+            writer.option("txnAppId", batch.txn_app_id)
+            .option("txnVersion", str(batch.txn_version))
+            .option("userMetadata", commit_metadata(batch, self._job.try_id, self._settings))
+        )
+        try:
+            writer.save(self._path)
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            landed = self._look_again(batch)
+            if landed is None:
+                raise
+            return landed
+        landed = self._look_again(batch)
+        if landed is None:
+            raise RefusalError(
+                "OutOfTurn",
+                f"{self._words(batch)}: Delta skipped the write, because the sink {self._path} has transaction "
+                f"{batch.txn_version} of {batch.txn_app_id} or a later one already, and no commit of this batch is in "
+                "its history: another batch was written out of turn, or the sink was restored. Nothing was written; "
+                "compare the sink with the stream's history before going on",
+            )
+        return landed
+
+    def _look_again(self, batch: BatchSpec) -> Optional[Landed]:
+        if self._table is None:
+            self._table = read_table(self._spark, self._path)
+            if self._table is None:
+                return None
+        history = read_history(self._spark, self._path, self._known_version)
+        commit = history.find(batch)
+        if commit is None:
+            return None
+        self._check_since(history)
+        self._keep(history, commit)
+        return self._landed(commit)
+
+    def _landed(self, commit: SinkCommit) -> Landed:
+        return Landed(commit, by_this_try=(commit.metadata or {}).get("try") == self._job.try_id)
+
+    def _keep(self, history: History, commit: SinkCommit) -> None:
+        self._known_version = commit.version
+        self._history = history
+
+    def _words(self, batch: BatchSpec) -> str:
+        return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
+
+    # What the sink has to be -------------------------------------------------------------------------------------
+
+    def _check_place(self, batch: BatchSpec) -> None:
+        name = scheme(self._path)
+        if self._sink.is_on_s3 and not self._sink.allow_single_driver_s3 and not self._has_multi_driver_store(name):
+            raise RefusalError(
+                "SingleDriverLogStore",
+                f"the sink {self._path} is on S3 with Delta's default log store, which loses commits when two drivers "
+                f"write at once. Set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
+                "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
+                "DeltaTableSink(…, allow_single_driver_s3=True)",
+            )
+        sink = _comparable(self._path)
+        manifest = _comparable(batch.manifest)
+        stream_folder = re.sub(r"/manifests/\d+/[^/]+$", "", manifest)
+        if _overlap(sink, stream_folder):
+            raise RefusalError(
+                "SinkInStaging",
+                f"the sink {self._path} and the stream's staging {stream_folder} lie inside each other; housekeeping "
+                "or VACUUM of the one would remove the other: choose another folder for the sink",
+            )
+        data_file = first_data_file(batch.manifest.replace("%", "%25"), self._spark)
+        if data_file is not None and _comparable(hadoop_path(data_file)).startswith(sink + "/"):
+            raise RefusalError(
+                "SinkIsSource",
+                f"the sink {self._path} is the source itself (it holds {data_file}): the stream would read what it "
+                "writes; choose another sink",
+            )
+
+    def _has_multi_driver_store(self, name: str) -> bool:
+        conf = self._spark.conf
+        keys = (f"spark.delta.logStore.{name}.impl", "spark.delta.logStore.class")
+        stores = [store for store in (conf.get(key, None) for key in keys) if store]
+        return bool(stores) and not any(_SINGLE_DRIVER_STORE in store for store in stores)
+
+    def _check_table(self) -> None:
+        wanted = self._job.sink_table_id
+        if self._table is None:
+            if wanted is not None:
+                raise RefusalError(
+                    "SinkMissing",
+                    f"the sink {self._path} is gone: the stream has written to it (table id {wanted}, version "
+                    f"{self._job.sink_version}), and now there is no Delta table. Put it back, or rewind the stream to "
+                    "load it anew",
+                )
+            return
+        if wanted is not None and self._table.table_id != wanted:
+            raise RefusalError(
+                "SinkReplaced",
+                f"the sink {self._path} is another table: its id is {self._table.table_id}, the stream has written to "
+                f"{wanted}. It was dropped and created again, or replaced; put the old one back, or rewind the stream "
+                "to load the new one",
+            )
+        kept = self._table.properties.get(_RETENTION)
+        seconds = _interval_seconds(kept) if kept else None
+        if kept and (seconds is None or seconds < _SHORTEST_RETENTION_SECONDS):
+            raise RefusalError(
+                "TransactionRetention",
+                f"the sink {self._path} has {_RETENTION} = {kept!r}; Delta would forget which batches it has and write "
+                "one twice. Set it to 'interval 1 day' at least, or unset it: "
+                f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')",
+            )
+
+    def _check_since(self, history: History) -> None:
+        """Nothing may have happened to the table, since the stream last wrote, that transactions do not survive."""
+        known = self._known_version
+        if known is not None and history.newest_version < known:
+            raise RefusalError(
+                "SinkReplaced",
+                f"the sink {self._path} is at version {history.newest_version}, but the stream's last commit in it is "
+                f"version {known}: the table was put back from a copy, or created again. Rewind the stream to load "
+                "what is missing",
+            )
+        uuid = self._job.batches[0].uuid
+        since = history.oldest_of(uuid) if known is None else known
+        broke = history.breaking_after(since) if since is not None else None
+        if broke is not None:
+            raise RefusalError(
+                "SinkReplaced",
+                f"the sink {self._path} had a {broke.operation} at version {broke.version}, after the stream wrote to "
+                f"it at version {since}: rows that were loaded may be gone, and Delta would skip them if they came "
+                "again. Rewind the stream to load them anew",
+            )
+
+    def _check_turn(self, history: History, batch: BatchSpec) -> None:
+        newest = history.newest_transaction(batch.uuid)
+        expected = batch.prev_txn_version
+        # the log may have been cleaned up beyond the stream's last commit; Delta's own transactions stand guard then
+        is_cut = newest is None and history.oldest_version > (self._known_version or 0)
+        if newest != expected and not is_cut:
+            found = "no transaction" if newest is None else f"transaction {newest}"
+            raise RefusalError(
+                "OutOfTurn",
+                f"{self._words(batch)} is out of turn: the sink {self._path} has {found} of {batch.txn_app_id} as the "
+                f"newest, expected {'none' if expected is None else expected} before {batch.txn_version}. Another try "
+                "has gone on with later batches or a new epoch, or the sink lost commits; nothing was written",
+            )
+
+    def _check_columns(self, rows: Any) -> None:
+        missing = [c for c in self._sink.partition_by if c.lower() not in {f.lower() for f in rows.columns}]
+        if self._table is None:
+            if missing:
+                raise RefusalError(
+                    "SinkSchema",
+                    f"the sink {self._path} is to be partitioned by {', '.join(missing)}, but a batch has only "
+                    f"{', '.join(rows.columns)}: correct partition_by",
+                )
+            return
+        if self._sink.merge_schema:
+            return
+        sink = self._spark.read.format("delta").load(self._path)
+        there = {column.lower() for column in sink.columns}
+        extra: List[str] = [column for column in rows.columns if column.lower() not in there]
+        if extra:
+            raise RefusalError(
+                "SinkSchema",
+                f"the sink {self._path} has no column {', '.join(extra)}, the batch has; its columns are "
+                f"{', '.join(sink.columns)}. Add them (ALTER TABLE … ADD COLUMNS), or let additive changes pass: "
+                "DeltaTableSink(…, merge_schema=True)",
+            )
+
+    def _with_provenance(self, frame: Any) -> Any:
+        taken = [name for name in frame.columns if name.lower() in _PROVENANCE.values()]
+        if taken:
+            raise RefusalError(
+                "SinkSchema",
+                f"the source has a column {', '.join(taken)} already, and the sink {self._path} is to get one with "
+                "provenance=True: read the source without it, or turn provenance off",
+            )
+        for name, new_name in _PROVENANCE.items():
+            frame = frame.withColumnRenamed(name, new_name)
+        return frame
+
+
+def _comparable(path: str) -> str:
+    """Return a decoded path in one form per place: one S3 scheme, one slash after ``file:``, none at the end."""
+    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
+    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
+
+
+def _interval_seconds(text: str) -> Optional[int]:
+    """Return the length of a Delta interval (``interval 2 weeks``), ``None`` if it is not understood."""
+    words = re.sub(r"^\s*interval\s+", "", text.strip().lower())
+    if not re.fullmatch(r"(\s*\d+\s+[a-z]+)+\s*", words):
+        return None
+    parts = re.findall(r"(\d+)\s+([a-z]+?)s?(?=\s|$)", words)
+    # milliseconds and less count as nothing
+    return sum(int(number) * _UNIT_SECONDS.get(unit, 0) for number, unit in parts)

@@ -1,0 +1,32 @@
+"""A stream: its value for DAG files, and its sessions for runs.
+
+Importing the room costs the source options only; sessions load when they are used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from airflow_provider_fds.stream.value import DeltaStream
+
+_LAZY = {
+    "Collected": "result",
+    "RunResult": "result",
+    "RunWork": "result",
+    "Sighting": "poll",
+    "StreamSession": "session",
+    "StreamStatus": "result",
+    "Surroundings": "connect",
+    "TableWatch": "poll",
+    "position_of": "poll",
+}
+
+__all__ = ["DeltaStream", *sorted(_LAZY)]  # noqa: PLE0604  # the names are strings, built from one table
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of the room when it is first used."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

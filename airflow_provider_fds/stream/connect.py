@@ -1,0 +1,157 @@
+"""A stream connected to the world: its table, its staging, its ledger, its checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow_provider_fds.batch.location import check_table_uri, spark_uri
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.open import canonical_uri, open_storage
+from airflow_provider_fds.delta.paths import PATH_SAFE
+from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.ledger.log import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.checkpoint.store import CheckpointStore
+    from airflow_provider_fds.delta.snapshot import FrozenSnapshot
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.ledger.commands import Command
+    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.stream.value import DeltaStream
+
+logger = logging.getLogger(__name__)
+
+
+def _nobody_runs(_owner: Owner) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a stream needs of the world around it: credentials, staging, checkpoint, and who is asking.
+
+    Attributes:
+        table_options: Options of the table's storage (``delta/open.py``), credentials among them.
+        staging_uri: URI or path of the staging folder.
+        staging_options: Options of the staging's storage.
+        checkpoints: Where the committed offset is kept, ``None``: nowhere but in the ledger.
+        deployment: Name of this Airflow installation.
+        actor: Who writes the entries.
+        owner: The run that works the batches.
+        owner_is_running: Says whether another owner still runs. Asked before its batches are taken over.
+        sink_options: Options of the sink's storage, ``None``: the table's.
+    """
+
+    staging_uri: str
+    deployment: str
+    actor: Actor
+    owner: Owner
+    table_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    staging_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    sink_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    checkpoints: CheckpointStore | None = None
+    owner_is_running: Callable[[Owner], bool] = _nobody_runs
+
+
+class ConnectedStream:
+    """The parts of a stream, opened, and the state of its ledger as last read.
+
+    Attributes:
+        stream: The stream.
+        around: What it was given of the world.
+        table: Storage of the source table.
+        staging: Storage of the staging folder.
+        log: The table's transaction log.
+        ledger: The stream's ledger.
+        folder: Keys of the stream in staging.
+    """
+
+    def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
+        self.stream = stream
+        self.around = around
+        check_table_uri(canonical_uri(stream.table))
+        self.table: Storage = open_storage(stream.table, around.table_options)
+        self.staging: Storage = open_storage(around.staging_uri, around.staging_options)
+        _refuse_nested(self.table.uri, self.staging.uri)
+        self.log = DeltaLog(self.table)
+        self.ledger = Ledger(self.staging, stream.name, deployment=around.deployment)
+        self.folder = StreamFolder(stream.name)
+
+    @property
+    def state(self) -> StreamState:
+        """The state as last read or written; :meth:`load` reads on."""
+        return self.ledger.state
+
+    def load(self) -> StreamState:
+        """Read checkpoint and ledger, check that they belong together and to this stream.
+
+        Raises:
+            CheckpointError: Checkpoint and ledger disagree.
+            LedgerError: The ledger belongs to another table or deployment, or cannot be read.
+        """
+        checkpoints = self.around.checkpoints
+        state = self.ledger.find() if checkpoints is None else self.ledger.load(checkpoints.read())
+        if state.phase != "empty" and state.table != self.table.uri:
+            raise LedgerError(
+                f"stream {self.stream.name!r} reads {state.table} since it was created, and is now told to read "
+                f"{self.table.uri}. A position belongs to one table: give the stream that reads the other table "
+                "another name, or write the table's URI as it was",
+                table=self.table.uri,
+            )
+        return state
+
+    def load_to_work(self) -> StreamState:
+        """Like :meth:`load`; also write the checkpoint again if a run died before it could."""
+        checkpoints = self.around.checkpoints
+        state = self.load()
+        if checkpoints is not None and state.phase != "empty":
+            known = checkpoints.read()
+            if known is None or known.n < self.ledger.n:
+                self.show_checkpoint()
+        return state
+
+    def execute(self, command: Command) -> StreamState:
+        """Put one command through the ledger, then show the new position in the checkpoint."""
+        self.ledger.execute(command, self.around.actor)
+        self.show_checkpoint()
+        return self.state
+
+    def show_checkpoint(self) -> None:
+        """Write the checkpoint of the ledger as last read; nothing where there is no home for it."""
+        if self.around.checkpoints is not None and self.state.phase != "empty":
+            self.around.checkpoints.write(self.ledger.checkpoint())
+
+    def frozen_snapshot(self) -> FrozenSnapshot | None:
+        """Return the initial snapshot the epoch started with, ``None`` if it started with a commit."""
+        ref = self.state.snapshot
+        if ref is None:
+            return None
+        from airflow_provider_fds.delta.snapshot import FrozenSnapshot
+
+        return FrozenSnapshot(ref.version, ref.digest, self.folder.below(ref.key), ref.num_files, ref.num_bytes)
+
+    def staging_location(self, key: str) -> str:
+        """Return the URI of a key in staging, as Spark reaches it."""
+        return spark_uri(f"{self.staging.uri}/{quote(key, safe=PATH_SAFE)}")
+
+    def open_sink(self, uri: str) -> Storage:
+        """Return the storage of a sink table."""
+        options = self.around.sink_options
+        return open_storage(uri, self.around.table_options if options is None else options)
+
+
+def _refuse_nested(table: str, staging: str) -> None:
+    inner, outer = f"{staging}/", f"{table}/"
+    if inner.startswith(outer) or outer.startswith(inner):
+        raise ConfigurationError(
+            f"staging {staging} and table {table} lie inside each other: VACUUM on the table would remove the ledger, "
+            "or the stream its own files. Put staging into a folder of its own.",
+            table=table,
+        )

@@ -1,0 +1,247 @@
+"""The first steps of a stream: created, opened at its start, bound to its sink; and the looks that write nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.errors import (
+    ConfigurationError,
+    FdsError,
+    LedgerError,
+    LostPositionError,
+    SinkError,
+    TableNotFoundError,
+)
+from airflow_provider_fds.ledger.commands import Bind, Create, Open
+from airflow_provider_fds.ledger.entries import SinkBinding, SnapshotRef
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+from airflow_provider_fds.stream.result import RunResult, StreamStatus
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+#: Commits of an existing sink that are searched for a stream of the same name before a stream is created.
+_SINK_COMMITS_SEARCHED = 100
+
+
+def ensure_open(connected: ConnectedStream, sink: DeltaTableSink | None, *, start: Offset | None = None) -> StreamState:
+    """Create the stream and open its epoch at the resolved start, as far as that has not been done.
+
+    Args:
+        connected: The stream.
+        sink: The sink it is meant for, searched for traces of an earlier stream of the same name.
+        start: Where a new stream starts, instead of its start options; an open one must be there already.
+    """
+    state = connected.load_to_work()
+    if state.phase == "empty":
+        connected.log.latest()  # no stream for a table that is not there
+        if sink is not None:
+            _refuse_lost_ledger(connected, sink)
+        state = connected.execute(
+            Create(
+                uuid=str(uuid4()),
+                name=connected.stream.name,
+                table=connected.table.uri,
+                deployment=connected.around.deployment,
+            )
+        )
+    if state.phase == "requested":
+        return _open(connected, state, start)
+    if start is not None and state.epoch_start != start.to_json():
+        raise ConfigurationError(
+            f"stream {state.name!r} has started at {state.epoch_start} and stands at {state.position}; a start can "
+            f"only be given to a new stream, got {start.to_json()}. Leave the start out, or choose another name"
+        )
+    return state
+
+
+def ensure_bound(connected: ConnectedStream, sink: DeltaTableSink | None, *, own_job: bool) -> StreamState:
+    """Bind the stream to its sink, or make sure that it is the one it is bound to.
+
+    Raises:
+        SinkError: The stream is bound to another sink, or the sink is the source or lies in staging.
+    """
+    state = connected.state
+    if own_job:
+        binding = SinkBinding(kind="own_job")
+    elif sink is None:
+        return state
+    else:
+        _refuse_own_folders(connected, sink)
+        binding = SinkBinding(
+            kind=sink.kind, target=connected.open_sink(sink.uri).uri, app_ids=(txn_app_id(state.uuid),)
+        )
+    if state.sink == binding:
+        return state
+    return connected.execute(Bind(epoch=state.epoch, sink=binding, table_id=_table_id(connected, binding)))
+
+
+def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
+    """Return ``metaData.id`` of a sink that is there already, ``None`` if the first batch has to create it."""
+    if sink.is_own_job:
+        return None
+    log = DeltaLog(connected.open_sink(sink.target))
+    try:
+        return log.state_at(log.latest()).metadata.id
+    except TableNotFoundError:
+        return None
+
+
+def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
+    """Return what a run has committed; reads old entries only if the state forgot the run."""
+    record = connected.ledger.find_run(owner)
+    if record is None or not record.batches:
+        return None
+    return RunResult(
+        stream=connected.stream.name,
+        epoch=record.epoch,
+        batches=record.batches,
+        first_batch_id=record.first_batch_id or 0,
+        last_batch_id=record.last_batch_id or 0,
+        start=record.start or "",
+        end=record.end or "",
+        first_version=record.first_version or 0,
+        last_version=record.last_version or 0,
+        rows=record.rows,
+        files=record.num_files,
+        bytes=record.num_bytes,
+        sink_version=record.sink_version,
+    )
+
+
+def status_of(connected: ConnectedStream) -> StreamStatus:
+    """Return where the stream stands; an unreadable table is part of the answer."""
+    state = connected.load()
+    newest: int | None = None
+    problem: str | None = None
+    try:
+        newest = connected.log.latest()
+    except FdsError as error:
+        problem = str(error)
+    lag: int | None = None
+    if newest is not None and state.position is not None:
+        position = Offset.from_json(state.position)
+        lag = max(0, newest + 1 - position.version)
+        if position.is_initial_snapshot:
+            lag += 1
+    extra: dict[str, Any] = {}
+    if state.quarantined is not None:
+        extra["quarantined"] = state.quarantined.why
+    if state.held is not None:
+        extra["held"] = state.held.why
+    if state.retired is not None:
+        extra["retired"] = state.retired.why
+    return StreamStatus(
+        name=connected.stream.name,
+        table=connected.table.uri,
+        phase=state.phase,
+        uuid=state.uuid or None,
+        deployment=state.deployment or None,
+        epoch=state.epoch,
+        position=state.position,
+        newest_version=newest,
+        lag_versions=lag,
+        last_batch_id=state.last_batch_id,
+        planned_batches=len(state.planned),
+        owner=state.owner.words() if state.owner is not None else None,
+        sink=None if state.sink is None else {"kind": state.sink.kind, "target": state.sink.target},
+        sink_version=state.sink_version,
+        blocked=None if state.blocked is None else state.blocked.reason,
+        entries=connected.ledger.n + 1,
+        problem=problem,
+        extra=extra,
+    )
+
+
+def _open(connected: ConnectedStream, state: StreamState, given: Offset | None) -> StreamState:
+    if state.epoch > 1:
+        raise LedgerError(
+            f"stream {state.name!r}: epoch {state.epoch} was requested ({state.request and state.request.why}) and "
+            "waits to be opened, which this version of FDS cannot do: install the version that requested it"
+        )
+    log = connected.log
+    start: Offset | SnapshotStart | None
+    if given is None:
+        start = resolve_start(log, connected.stream.options)
+    else:
+        given.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+        start = given
+    if start is None:
+        return state
+    offset = start.offset if isinstance(start, SnapshotStart) else start
+    if not offset.is_initial_snapshot:
+        if given is not None:
+            log.verify_position(offset.version)
+        return connected.execute(
+            Open(
+                epoch=state.epoch,
+                start=offset.to_json(),
+                table_id=offset.table_id,
+                last_commit_sha256=_digest_before(log, offset),
+            )
+        )
+    from airflow_provider_fds.delta.snapshot import freeze_snapshot
+
+    frozen = freeze_snapshot(log, offset.version, connected.staging, connected.folder.snapshots)
+    snapshot = SnapshotRef(
+        version=frozen.version,
+        digest=frozen.digest,
+        key=frozen.key.removeprefix(f"{connected.stream.name}/"),
+        num_files=frozen.num_files,
+        num_bytes=frozen.num_bytes,
+    )
+    return connected.execute(
+        Open(epoch=state.epoch, start=offset.to_json(), table_id=offset.table_id, snapshot=snapshot)
+    )
+
+
+def _digest_before(log: DeltaLog, start: Offset) -> str | None:
+    """Return the digest of the last commit before the start, ``None`` if there is none any more."""
+    last = start.version if start.next_index > 0 else start.version - 1
+    if last < 0 or not log.probe(last):
+        return None
+    try:
+        return log.commit(last).sha256
+    except LostPositionError:
+        return None
+
+
+def _refuse_own_folders(connected: ConnectedStream, sink: DeltaTableSink) -> None:
+    target = connected.open_sink(sink.uri).uri
+    for what, uri in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
+        if f"{target}/".startswith(f"{uri}/") or f"{uri}/".startswith(f"{target}/"):
+            raise SinkError(
+                f"stream {connected.stream.name!r}: the sink {target} and {what} {uri} lie inside each other. Write "
+                "into a folder of its own",
+                table=target,
+            )
+
+
+def _refuse_lost_ledger(connected: ConnectedStream, sink: DeltaTableSink) -> None:
+    """Refuse to create a stream whose earlier self has written to the sink: the ledger was lost, not never there."""
+    log = DeltaLog(connected.open_sink(sink.uri))
+    try:
+        newest = log.latest()
+    except TableNotFoundError:
+        return
+    first = max(log.earliest(), newest - _SINK_COMMITS_SEARCHED + 1)
+    for commit in log.commits(first, newest):
+        found = read_commit_metadata(commit.info.userMetadata if commit.info is not None else None)
+        if found is not None and found.get("stream") == connected.stream.name:
+            raise LedgerError(
+                f"stream {connected.stream.name!r} has no ledger in {connected.staging.uri}, but version "
+                f"{commit.version} of the sink {log.table_uri} was written by a stream of this name (uuid "
+                f"{found.get('uuid')}, end {found.get('end')}). The ledger was lost, or staging points elsewhere: "
+                "started anew, the stream would load the same rows again. Point [fds] staging to the folder with the "
+                f"ledger, or restore it; for a new beginning, give the stream another name and, where it starts with "
+                "rows that the sink has, another sink",
+                table=log.table_uri,
+                version=commit.version,
+            )

@@ -1,0 +1,114 @@
+"""The commit of a batch that a user's own job has loaded (LEDGER.md, "A user's own job")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
+from airflow_provider_fds.ledger.commands import Commit
+from airflow_provider_fds.stream.verifying import check_range_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+_NEEDED = ("uuid", "epoch", "batch_id", "digest")
+
+
+def commit_own_job(
+    connected: ConnectedStream, batch: Mapping[str, str], *, verify: DeltaTableSink | None = None
+) -> Owner:
+    """Move the offset over a batch that the user's job says it has loaded.
+
+    Args:
+        connected: The stream.
+        batch: What the plan gave out: ``uuid``, ``epoch``, ``batch_id``, ``digest``; all texts.
+        verify: A Delta table that must hold exactly the transaction of this batch.
+
+    Returns:
+        The owner of the batch: the run, as its plan task is named.
+
+    Raises:
+        ConfigurationError: Something is missing in ``batch``.
+        LedgerError: The batch is not the one that is next, or not this run's.
+        VerificationError: The sink has another transaction, or the source's log changed under the plan.
+    """
+    missing = [key for key in _NEEDED if not batch.get(key)]
+    if missing:
+        raise ConfigurationError(
+            f"the batch to commit lacks {', '.join(missing)}: it must be the output of DeltaPlanOperator "
+            "(`batch=plan.output`)"
+        )
+    state = connected.load_to_work()
+    epoch, batch_id = int(batch["epoch"]), int(batch["batch_id"])
+    if state.uuid != batch["uuid"]:
+        raise LedgerError(
+            f"stream {connected.stream.name!r} has uuid {state.uuid or 'none, it does not exist'}, the batch belongs "
+            f"to {batch['uuid']}: the stream was made anew, or staging is another one. Plan again"
+        )
+    if state.epoch == epoch and batch_id < state.first_uncommitted:
+        return _owner_of(connected, state)  # an earlier try of this task has committed it
+    planned = next((b for b in state.planned if b.batch_id == batch_id), None) if state.epoch == epoch else None
+    if planned is None or planned.digest != batch["digest"]:
+        raise LedgerError(
+            f"stream {connected.stream.name!r}: batch {batch_id} of epoch {epoch} is not planned any more (the stream "
+            f"is in epoch {state.epoch}, its next batch is {state.first_uncommitted}). Plan again"
+        )
+    if (changed := check_range_unchanged(connected.log, planned)) is not None:
+        raise VerificationError(
+            f"stream {connected.stream.name!r}, batch {batch_id}: {changed}. The offset stays where it is",
+            table=connected.log.table_uri,
+            version=planned.last_version,
+        )
+    if verify is not None:
+        _verify_transaction(connected, verify, txn_app_id(state.uuid), txn_version(epoch, batch_id))
+    owner = _owner_of(connected, state)
+    connected.execute(
+        Commit(
+            epoch=epoch,
+            batch_id=batch_id,
+            owner=owner,
+            try_id=batch.get("try_id", "own-job"),
+            outcome="own_job",
+            digest=planned.digest,
+        )
+    )
+    return owner
+
+
+def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:
+    """Return this run's own record as an owner: its plan task planned what another task of it commits."""
+    asking = connected.around.owner
+    run = state.run
+    if run is not None and run.owner.is_three_task:
+        owner = run.owner
+        if (owner.deployment, owner.dag_id, owner.run_id, owner.map_index) == (
+            asking.deployment,
+            asking.dag_id,
+            asking.run_id,
+            asking.map_index,
+        ):
+            return owner
+    return asking
+
+
+def _verify_transaction(connected: ConnectedStream, sink: DeltaTableSink, app_id: str, wanted: int) -> None:
+    from airflow_provider_fds.delta.snapshot import transactions
+
+    log = DeltaLog(connected.open_sink(sink.uri))
+    newest = log.latest()
+    found = transactions(log, newest, [app_id]).get(app_id)
+    if found != wanted:
+        raise VerificationError(
+            f"the sink {log.table_uri} has transaction {found} of application {app_id} at version {newest}, expected "
+            f"exactly {wanted}: the job did not write the batch, or wrote it without .option('txnAppId', …) and "
+            ".option('txnVersion', …) from the plan. The offset stays where it is",
+            table=log.table_uri,
+            version=newest,
+        )

@@ -1,0 +1,123 @@
+"""From the position to planned batches: plan, write the manifests, then describe them for the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.plan import BatchPlanner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.snapshot import FrozenSnapshot
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.errors import FdsError
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.source.options import SourceOptions
+    from airflow_provider_fds.source.plan import SourceBatch
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What planning found from a position on, not yet in the ledger.
+
+    Attributes:
+        batches: Batches whose manifests are written, in order.
+        empty: A stretch without data that comes first; then there are no batches.
+        is_more: Whether versions up to the target are left.
+        error: The bad version that planning stopped before.
+    """
+
+    batches: tuple[PlannedBatch, ...]
+    empty: SourceBatch | None
+    is_more: bool
+    error: FdsError | None
+
+
+def source_batches(
+    log: DeltaLog,
+    position: Offset,
+    options: SourceOptions,
+    target: int,
+    *,
+    snapshot: FrozenSnapshot | None = None,
+    staging: Storage | None = None,
+) -> BatchPlanner:
+    """Return the planner of everything between ``position`` (exclusive) and version ``target`` (inclusive)."""
+    return BatchPlanner(log, position, None, options, target, snapshot=snapshot, snapshot_storage=staging)
+
+
+def draft(connected: ConnectedStream, state: StreamState, target: int, max_batches: int) -> Draft:
+    """Plan up to ``max_batches`` batches and write their manifests. Writes nothing to the ledger.
+
+    Args:
+        connected: The stream.
+        state: State of the ledger, open, with nothing planned.
+        target: Newest version to read, inclusive.
+        max_batches: Batches at most.
+    """
+    assert state.position is not None  # noqa: S101  # an open epoch has a position
+    planner = source_batches(
+        connected.log,
+        Offset.from_json(state.position),
+        connected.stream.options,
+        target,
+        snapshot=connected.frozen_snapshot(),
+        staging=connected.staging,
+    )
+    batches: list[PlannedBatch] = []
+    empty: SourceBatch | None = None
+    previous = state.next_prev_txn_version
+    for batch, manifest in _with_manifests(connected, planner):
+        if manifest is None:
+            empty = None if batches else batch
+            break
+        batch_id = state.next_batch_id + len(batches)
+        key = manifest_folder(state.epoch, batch_id, manifest.digest)
+        write_manifest(manifest, connected.staging, connected.folder.below(key))
+        batches.append(_describe(batch, batch_id, key, manifest.digest, previous))
+        previous = txn_version(state.epoch, batch_id)
+        if len(batches) == max_batches:
+            break
+    error = planner.outcome.error if planner.outcome is not None else None
+    end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
+    is_more = error is None and end is not None and end.version <= target
+    return Draft(tuple(batches), empty, is_more, error)
+
+
+def _with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterator[tuple[SourceBatch, Manifest | None]]:
+    for batch in planner:
+        yield batch, build_manifest(batch, table_uri=connected.log.table_uri) if batch.files else None
+
+
+def _describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous: int | None) -> PlannedBatch:
+    return PlannedBatch(
+        batch_id=batch_id,
+        start=batch.start.to_json(),
+        end=batch.end.to_json(),
+        first_version=batch.first_version,
+        last_version=batch.last_version,
+        manifest=key,
+        digest=digest,
+        num_files=batch.num_files,
+        num_bytes=batch.num_bytes,
+        num_rows=batch.num_rows,
+        prev_txn_version=previous,
+        skipped=skipped_of(batch),
+        log_digest=batch.log_digest,
+        last_commit_sha256=batch.last_commit_sha256,
+    )
+
+
+def skipped_of(batch: SourceBatch) -> tuple[Skipped, ...]:
+    """Return the batch's skipped commits as the ledger records them."""
+    return tuple(Skipped(version=s.version, operation=s.operation, reason=s.reason) for s in batch.skipped)

@@ -1,0 +1,151 @@
+"""Waiting for news: is there anything in the table that a stream has not committed? Writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
+from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.log import Commit
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.stream.value import DeltaStream
+
+#: A position older than this wakes the stream although there is no data, so that it moves before the log is cleaned.
+OLD_POSITION_SECONDS: Final = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Something that a run should look at.
+
+    Attributes:
+        newest_version: Newest version of the table.
+        has_data: Whether there are rows for the stream.
+        reason: ``data``; ``position is old``: commits without data, and the position has to move before the log is
+            cleaned up behind it; or ``stopped: …``: a commit the stream may not pass, for the run to report.
+    """
+
+    newest_version: int
+    has_data: bool
+    reason: str
+
+
+def position_of(checkpoint: Checkpoint | None) -> Offset | None:
+    """Return the committed offset of a checkpoint, ``None`` if there is none."""
+    if checkpoint is None or checkpoint.offset is None:
+        return None
+    return Offset.from_json(checkpoint.offset)
+
+
+class TableWatch:
+    """Watches a table from a position on.
+
+    A look costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked
+    (:meth:`check`, :meth:`recheck`), and one GET per commit that was not looked at before.
+
+    Args:
+        stream: The stream.
+        storage: Storage of its table.
+        position: Committed offset; ``None`` if the stream was never opened: then the table itself is news, as soon as
+            a commit reaches the stream's start.
+    """
+
+    def __init__(self, stream: DeltaStream, storage: Storage, position: Offset | None) -> None:
+        self._options = stream.options
+        self._log = DeltaLog(storage)
+        self._position = position
+        self._next: int | None = None if position is None else position.version
+        self._excluded = (
+            compile_exclusion(stream.options.exclude_regex).search if stream.options.exclude_regex else None
+        )
+
+    @property
+    def next_version(self) -> int | None:
+        """The version the next poll asks for; ``None`` before the first look of a stream that has no position."""
+        return self._next
+
+    def check(self) -> Sighting | None:
+        """Look once, with one LIST, and say whether a run has something to do.
+
+        Raises:
+            TableNotFoundError: There is no table.
+            LostPositionError: The position cannot be read on from.
+        """
+        if self._position is None or self._position.is_initial_snapshot:
+            return self._start_seen(self._log.latest())
+        assert self._next is not None  # noqa: S101  # a position has a version
+        newest = self._log.verify_position(self._next)
+        for version in range(self._next, newest + 1):
+            if (seen := self._seen(self._log.commit(version), newest)) is not None:
+                return seen
+        return None
+
+    async def poll(self) -> Sighting | None:
+        """Look with exactly one HEAD if there is no new version; else read the new commits.
+
+        Raises:
+            LostPositionError: The log has a hole behind the new version.
+        """
+        if self._next is None:
+            return await self.recheck()
+        if not await self._log.probe_async(self._next):
+            return None
+        if self._position is None:
+            return await self.recheck()
+        return await self._read_on(await self._log.latest_async(self._next - 1))
+
+    async def recheck(self) -> Sighting | None:
+        """Look with one LIST, which also notices a table that is gone, cleaned up or rewound.
+
+        Raises:
+            TableNotFoundError: There is no table.
+            LostPositionError: The position cannot be read on from.
+        """
+        if self._next is None or self._position is None or self._position.is_initial_snapshot:
+            return await asyncio.to_thread(lambda: self._start_seen(self._log.latest()))
+        return await self._read_on(await self._log.latest_async(self._next - 1))
+
+    async def _read_on(self, newest: int) -> Sighting | None:
+        assert self._next is not None  # noqa: S101  # callers have seen to it
+        for version in range(self._next, newest + 1):
+            if (seen := self._seen(await self._log.commit_async(version), newest)) is not None:
+                return seen
+        return None
+
+    def _start_seen(self, newest: int) -> Sighting | None:
+        """Judge a stream that stands before its first batch; blocking."""
+        start = self._options.starting_timestamp
+        if self._position is None and start is not None:
+            if CommitTimestamps(self._log).at_or_after(parse_timestamp(start)) is None:
+                self._next = newest + 1
+                return None
+        return Sighting(newest, has_data=True, reason="data")
+
+    def _seen(self, commit: Commit, newest: int) -> Sighting | None:
+        content = CommitContent.of(commit.version, commit.actions, table=self._log.table_uri)
+        verdict = classify(content, self._options, table=self._log.table_uri)
+        if isinstance(verdict, Stop):
+            return Sighting(newest, has_data=False, reason=f"stopped: {verdict.error}")
+        if isinstance(verdict, Emit) and self._has_files(commit, content):
+            return Sighting(newest, has_data=True, reason="data")
+        if time.time() - commit.modified_ms / 1000 > OLD_POSITION_SECONDS:
+            return Sighting(newest, has_data=False, reason="position is old")
+        self._next = commit.version + 1
+        return None
+
+    def _has_files(self, commit: Commit, content: CommitContent) -> bool:
+        if not content.adds or self._excluded is None:
+            return content.adds > 0
+        return any(
+            action.add is not None and action.add.changes_data and not self._excluded(action.add.path)
+            for action in commit.actions
+        )

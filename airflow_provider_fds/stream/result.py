@@ -1,0 +1,109 @@
+"""What a stream answers: the work of a run, its result, and the status, as values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.errors import BatchFailedError, FdsError
+    from airflow_provider_fds.ledger.entries import PlannedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one run has committed: a gapless stretch of one epoch.
+
+    ``start`` is exclusive, ``end`` inclusive (Delta streaming offset JSON); ``first_version`` and ``last_version``
+    are inclusive. ``rows`` is ``None`` where a batch was committed by a job that did not report its rows.
+    """
+
+    stream: str
+    epoch: int
+    batches: int
+    first_batch_id: int
+    last_batch_id: int
+    start: str
+    end: str
+    first_version: int
+    last_version: int
+    rows: int | None
+    files: int
+    bytes: int
+    sink_version: int | None
+
+    def to_dict(self) -> dict[str, int | str | None]:
+        """Return the result as flat JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RunWork:
+    """What a run has to do now.
+
+    Attributes:
+        status: ``work``: there are batches. ``up_to_date``: nothing new. ``waiting``: the start of the stream lies
+            in the future. ``done``: this run has committed all it saw; ``result`` says what.
+        batches: The batches to work off, in order.
+        epoch: Epoch of the batches.
+        try_id: Name of this try, unique within the stream.
+        target: Newest version the run saw when it planned first; it works up to there and no further.
+        is_more: Whether the target lies beyond these batches, or is still to be found (batches that were taken over).
+        warning: The bad version behind the batches: they are delivered, then the stream stops.
+        result: For ``done``.
+    """
+
+    status: Literal["work", "up_to_date", "waiting", "done"]
+    epoch: int = 0
+    batches: tuple[PlannedBatch, ...] = ()
+    try_id: str = ""
+    target: int | None = None
+    is_more: bool = False
+    warning: FdsError | None = None
+    result: RunResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What came of a try: the batches it has committed, the reports, and the first failure."""
+
+    committed: tuple[PlannedBatch, ...] = ()
+    reports: tuple[TryReport, ...] = ()
+    failure: BatchFailedError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """Where a stream stands. Read without writing anything.
+
+    Attributes:
+        position: Committed offset (Delta streaming offset JSON), ``None`` before the stream was opened.
+        newest_version: Newest version of the table, ``None`` if the table could not be read (``problem`` says why).
+        lag_versions: Versions of the table that are not yet committed, ``None`` if unknown.
+        planned_batches: Batches that are planned and not committed.
+        owner: The run that owns them, in words.
+    """
+
+    name: str
+    table: str
+    phase: str
+    uuid: str | None = None
+    deployment: str | None = None
+    epoch: int = 0
+    position: str | None = None
+    newest_version: int | None = None
+    lag_versions: int | None = None
+    last_batch_id: int | None = None
+    planned_batches: int = 0
+    owner: str | None = None
+    sink: dict[str, str] | None = None
+    sink_version: int | None = None
+    blocked: str | None = None
+    entries: int = 0
+    problem: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the status as JSON values."""
+        return asdict(self)

@@ -1,0 +1,345 @@
+"""One run's dealings with a stream: begin, hand the work to Spark, collect what came of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from airflow_provider_fds.batch.location import spark_uri
+from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+from airflow_provider_fds.errors import (
+    BatchFailedError,
+    BatchRejectedError,
+    FdsError,
+    StreamBusyError,
+    VerificationError,
+)
+from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
+from airflow_provider_fds.stream.own_job import commit_own_job
+from airflow_provider_fds.stream.planning import draft, skipped_of
+from airflow_provider_fds.stream.poll import TableWatch
+from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus
+from airflow_provider_fds.stream.verifying import check_position, check_range_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.ledger.entries import PlannedBatch
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.value import DeltaStream
+
+logger = logging.getLogger(__name__)
+
+
+class StreamSession:
+    """A run at work on a stream.
+
+    The order is :meth:`begin`, then :meth:`job` and Spark, then :meth:`collect`, again until ``begin`` says there is
+    nothing left. Whatever dies in between, the next session goes on with exactly the same batches.
+
+    Args:
+        stream: The stream.
+        around: Credentials, staging, checkpoint, and who is asking.
+
+    Raises:
+        ConfigurationError: A URI that cannot be opened; staging and table inside each other.
+    """
+
+    def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
+        self.stream = stream
+        self.around = around
+        self.connected = ConnectedStream(stream, around)
+
+    def ensure_open(self, sink: DeltaTableSink | None = None) -> StreamState:
+        """Create the stream and resolve its start, if that has not been done.
+
+        Returns:
+            The state; its ``position`` is ``None`` while the start lies in the future.
+
+        Raises:
+            TableNotFoundError: There is no Delta table at the URI.
+            LedgerError: The sink knows a stream of this name whose ledger is gone.
+        """
+        return opening.ensure_open(self.connected, sink)
+
+    def begin(
+        self,
+        sink: DeltaTableSink | None,
+        *,
+        max_batches: int = 200,
+        own_job: bool = False,
+        retry: bool = False,
+        take_over: bool = True,
+        start: Offset | None = None,
+    ) -> RunWork:
+        """Find out what this run has to do, and write it down.
+
+        Args:
+            sink: Where the batches go; ``None`` with ``own_job``, or to plan without a sink.
+            max_batches: Batches to plan at most.
+            own_job: Whether the user's own job writes the batches.
+            retry: Whether this run may have worked before (a later try, a cleared task): if it has committed all it
+                saw then, it gets its result again and nothing new is planned.
+            take_over: Whether to make planned batches of another owner this run's own; else they are only shown.
+            start: Where a new stream starts (exclusive), instead of its start options.
+
+        Raises:
+            StreamBusyError: Planned batches belong to a run that still runs.
+            LostPositionError: The position no longer exists in the table.
+            StoppedError: The next version in line is one the stream may not pass.
+        """
+        state = opening.ensure_open(self.connected, sink, start=start)
+        if state.position is None:
+            return RunWork("waiting", state.epoch)
+        state = opening.ensure_bound(self.connected, sink, own_job=own_job)
+        if state.planned:
+            return self._work(self._take_over(state) if take_over else state, warning=None)
+        if (done := self._done(state, retry=retry)) is not None:
+            return done
+        return self._plan(state, max_batches)
+
+    def job(self, work: RunWork, sink: DeltaTableSink, *, stop_after_ms: int | None = None) -> str:
+        """Write the job of ``work`` into staging and return its URI, as Spark reads it.
+
+        Args:
+            work: From :meth:`begin`, with status ``work``.
+            sink: The sink the stream is bound to.
+            stop_after_ms: No batch is started after this time (milliseconds since the epoch).
+        """
+        state = self.connected.state
+        described = sink.to_dict()
+        described["uri"] = spark_uri(self.connected.open_sink(sink.uri).uri)
+        spec = JobSpec(
+            batches=self.batch_specs(work),
+            sink=described,
+            sink_table_id=state.sink_table_id,
+            sink_version=state.sink_version,
+            reports=self.connected.staging_location(self.connected.folder.tries),
+            try_id=work.try_id,
+            stop_after_ms=stop_after_ms,
+        )
+        key = f"{self.connected.folder.tries}/{work.try_id}.job.json"
+        self.connected.staging.put(key, spec.to_json())
+        return self.connected.staging_location(key)
+
+    def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:
+        """Return the batches of ``work`` as the Spark side needs them, chained by ``after``."""
+        wanted = {batch.batch_id for batch in work.batches}
+        specs = self.connected.state.specs(self.connected.staging_location(self.stream.name))
+        return tuple(spec for spec in specs if spec.batch_id in wanted)
+
+    def collect(self, work: RunWork) -> Collected:
+        """Read what the try reported and commit, in order, the batches that are in the sink and verified.
+
+        Raises:
+            VerificationError: A batch is in the sink with other rows than planned, or the source's log changed
+                under the plan. The batch is blocked; the ones before it are committed.
+        """
+        try:
+            return self._collect(work)
+        finally:
+            # a hint that lets the next run start with few requests
+            self.connected.ledger.save_fold()
+
+    def _collect(self, work: RunWork) -> Collected:
+        committed: list[PlannedBatch] = []
+        reports: list[TryReport] = []
+        for batch in work.batches:
+            report = self._report(work, batch)
+            if report is not None:
+                reports.append(report)
+            if report is not None and report.outcome == "mismatch":
+                self._block(work, batch, report, "the sink has other rows than the log counts")
+            elif report is None or not report.is_done:
+                return Collected(tuple(committed), tuple(reports), _failure(self.stream.table, batch, report))
+            if (changed := check_range_unchanged(self.connected.log, batch)) is not None:
+                self._block(work, batch, report, changed)
+            self.connected.execute(
+                Commit(
+                    epoch=work.epoch,
+                    batch_id=batch.batch_id,
+                    owner=self.around.owner,
+                    try_id=work.try_id,
+                    outcome="written" if report.outcome == "written" else "verified",
+                    digest=batch.digest,
+                    sink_version=report.sink_version,
+                    sink_table_id=report.sink_table_id,
+                    rows=report.rows_written,
+                )
+            )
+            committed.append(batch)
+        return Collected(tuple(committed), tuple(reports))
+
+    def commit_own(self, batch: Mapping[str, str], *, verify: DeltaTableSink | None = None) -> RunResult:
+        """Commit a batch that a user's own job has loaded; see :func:`~.own_job.commit_own_job`."""
+        owner = commit_own_job(self.connected, batch, verify=verify)
+        result = opening.run_result(self.connected, owner)
+        if result is None:
+            raise FdsError(f"stream {self.stream.name!r}: the batch was committed, but not by this run")
+        return result
+
+    def result(self) -> RunResult | None:
+        """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards as far as needed."""
+        return opening.run_result(self.connected, self.around.owner)
+
+    def watch(self) -> TableWatch:
+        """Return a watch of the table at the committed position."""
+        position = self.connected.state.position
+        return TableWatch(
+            self.stream, self.connected.table, Offset.from_json(position) if position is not None else None
+        )
+
+    def status(self) -> StreamStatus:
+        """Return where the stream stands. Writes nothing."""
+        return opening.status_of(self.connected)
+
+    def _plan(self, state: StreamState, max_batches: int) -> RunWork:
+        position = Offset.from_json(_position(state))
+        newest = check_position(self.connected.log, state)
+        record = state.run_of(self.around.owner)
+        target = newest if record is None or record.target is None else min(newest, record.target)
+        if position.version > target:
+            return RunWork("up_to_date", state.epoch, target=target)
+        found = draft(self.connected, state, target, max_batches)
+        if found.empty is not None:
+            batch = found.empty
+            self.connected.execute(
+                Advance(
+                    epoch=state.epoch,
+                    owner=self.around.owner,
+                    start=batch.start.to_json(),
+                    end=batch.end.to_json(),
+                    first_version=batch.first_version,
+                    last_version=batch.last_version,
+                    skipped=skipped_of(batch),
+                    log_digest=batch.log_digest,
+                    last_commit_sha256=batch.last_commit_sha256,
+                )
+            )
+        if not found.batches:
+            if found.error is not None:
+                raise found.error
+            return RunWork("up_to_date", state.epoch, target=target)
+        state = self.connected.execute(
+            Plan(
+                epoch=state.epoch,
+                owner=self.around.owner,
+                target=target,
+                batches=found.batches,
+                options_digest=self.stream.options.digest(),
+                meaning_digest=self.stream.options.meaning_digest(),
+            )
+        )
+        return replace(self._work(state, warning=found.error), is_more=found.is_more)
+
+    def _done(self, state: StreamState, *, retry: bool) -> RunWork | None:
+        """Return the result of a run that has nothing left to do, ``None`` if it has to look at the table."""
+        record = state.run_of(self.around.owner)
+        if record is None or record.target is None:
+            if not retry:
+                return None
+        elif Offset.from_json(_position(state)).version <= record.target:
+            return None
+        result = self.result()
+        target = None if record is None else record.target
+        return None if result is None else RunWork("done", state.epoch, target=target, result=result)
+
+    def _take_over(self, state: StreamState) -> StreamState:
+        """Make the planned batches this run's own, if their owner does not run any more."""
+        owner = state.owner
+        if owner is None or owner == self.around.owner:
+            return state
+        if self.around.owner_is_running(owner):
+            raise StreamBusyError(
+                f"stream {self.stream.name!r}: its next {len(state.planned)} batches belong to {owner.words()}, which "
+                "still runs. They are loaded by one run at a time; this run waits for its turn. If that run is in "
+                "truth gone, let Airflow mark it failed",
+                owner=owner.words(),
+            )
+        logger.warning(
+            "stream %s: taking over %d planned batches of %s, which does not run any more",
+            self.stream.name,
+            len(state.planned),
+            owner.words(),
+        )
+        return self.connected.execute(
+            Claim(epoch=state.epoch, owner=self.around.owner, previous=owner, why="the owner does not run any more")
+        )
+
+    def _work(self, state: StreamState, *, warning: FdsError | None) -> RunWork:
+        run = state.run
+        target = None if run is None else run.target
+        end = Offset.from_json(state.planned[-1].end)
+        return RunWork(
+            "work",
+            state.epoch,
+            state.planned,
+            try_id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}",
+            target=target,
+            is_more=target is None or end.version <= target,
+            warning=warning,
+        )
+
+    def _report(self, work: RunWork, batch: PlannedBatch) -> TryReport | None:
+        name = report_name(work.epoch, batch.batch_id, work.try_id)
+        try:
+            data, _ = self.connected.staging.get(f"{self.connected.folder.tries}/{name}")
+        except FileNotFoundError:
+            return None
+        return TryReport.from_json(data)
+
+    def _block(self, work: RunWork, batch: PlannedBatch, report: TryReport, reason: str) -> None:
+        """Block the batch and raise; return if a person has accepted exactly this before."""
+        state = self.connected.execute(
+            Block(
+                epoch=work.epoch,
+                batch_id=batch.batch_id,
+                owner=self.around.owner,
+                try_id=work.try_id,
+                reason=reason,
+                rows_planned=batch.num_rows,
+                rows_written=report.rows_written,
+                sink_version=report.sink_version,
+                sink_table_id=report.sink_table_id,
+            )
+        )
+        if state.blocked is None:
+            return
+        raise VerificationError(
+            f"stream {self.stream.name!r}, batch {batch.batch_id} (versions {batch.first_version} to "
+            f"{batch.last_version} of {self.connected.log.table_uri}): {reason}. Planned {batch.num_rows} rows, the "
+            f"sink's version {report.sink_version} has {report.rows_written}. Nothing more is loaded until a person "
+            f"has looked: compare the sink with the source, then run `fds accept {self.stream.name} --batch "
+            f"{batch.batch_id} --why …`",
+            table=self.connected.log.table_uri,
+            version=batch.last_version,
+        )
+
+
+def _position(state: StreamState) -> str:
+    assert state.position is not None  # noqa: S101  # callers have checked that the epoch is open
+    return state.position
+
+
+def _failure(table: str, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
+    what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
+    if report is None:
+        return BatchFailedError(
+            f"{what} was not finished: Spark ended without a report for it. Nothing of it is committed here; a retry "
+            "looks into the sink first and works on the same rows",
+            table=table,
+        )
+    kind = BatchFailedError if report.retryable else BatchRejectedError
+    return kind(
+        f"{what} failed with {report.error_class}: {report.error_message}",
+        error_class=report.error_class,
+        table=table,
+    )

@@ -1,0 +1,238 @@
+"""``DeltaStream``: a named reading position of one table, as a value that a DAG file may hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: What a stream's name may be made of: it is a folder in staging, part of an Airflow Variable's key and of URLs.
+NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+_TEMPLATE_MARKERS: Final = ("{{", "{%")
+
+
+class DeltaStream:
+    """A named reading position of one Delta table: where to start, in what steps, by which rules.
+
+    A stream is a value: it does no I/O, holds no credentials and compares by content. Its position lives in the
+    ledger in staging and, visible to people, in the checkpoint. One name is one position: use another name for
+    another consumer of the same table.
+
+    Args:
+        name: Name of the position, ``[A-Za-z0-9._-]``, at most 100 characters.
+        table: URI (``s3://…``, ``file:///…``) or path of the source table.
+        storage_conn_id: Airflow connection for the table's and the staging's storage; ``None`` means the
+            environment's own credentials.
+        read: ``"offset"``: from the last committed offset to the newest version.
+        checkpoint: Where the committed offset is kept: ``"variable"`` (an Airflow Variable) or ``"file:<path>"``.
+        staging: URI of the folder for ledger and manifests; ``None`` means ``[fds] staging``.
+        options: Source options by name, Delta's own camelCase spelling allowed.
+        **source_options: Source options in snake case, see ``docs/options.md``.
+
+    Raises:
+        ConfigurationError: With all problems at once.
+
+    Example:
+        >>> stream = DeltaStream("orders_to_bronze", table="s3://lake/orders", starting_timestamp="2026-01-01")
+        >>> stream.name, stream.options.max_files_per_batch
+        ('orders_to_bronze', 1000)
+    """
+
+    __slots__ = ("checkpoint", "name", "options", "read", "staging", "storage_conn_id", "table")
+
+    name: str
+    table: str
+    storage_conn_id: str | None
+    read: Literal["offset"]
+    checkpoint: str
+    staging: str | None
+    options: SourceOptions
+
+    def __init__(
+        self,
+        name: str,
+        table: str,
+        *,
+        storage_conn_id: str | None = None,
+        read: str = "offset",
+        checkpoint: str = "variable",
+        staging: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **source_options: Any,
+    ) -> None:
+        problems = _name_problems(name)
+        problems += _text_problems("table", table)
+        if staging is not None:
+            problems += _text_problems("staging", staging)
+        if storage_conn_id is not None:
+            problems += _text_problems("storage_conn_id", storage_conn_id)
+        problems += _read_problems(read)
+        problems += _checkpoint_problems(checkpoint)
+        values: dict[str, Any] = {}
+        for key, value in {**(options or {}), **source_options}.items():
+            if _is_template(value):
+                problems.append(
+                    f"option {key!r} is a template or another task's output ({value!r}). A stream's position outlives "
+                    "a run, so its options must be the same in every run: write the value itself."
+                )
+            else:
+                values[key] = value
+        doubled = sorted(set(options or {}) & set(source_options))
+        problems += [f"option {key!r} is given twice, in options and as an argument." for key in doubled]
+        parsed: SourceOptions | None = None
+        try:
+            parsed = SourceOptions.parse(values)
+        except ConfigurationError as error:
+            problems += error.problems
+        if problems or parsed is None:
+            raise ConfigurationError(
+                *problems, subject=f"stream {name!r}", table=table if isinstance(table, str) else None
+            )
+        for key, value in (
+            ("name", name),
+            ("table", table),
+            ("storage_conn_id", storage_conn_id),
+            ("read", read),
+            ("checkpoint", checkpoint),
+            ("staging", staging),
+            ("options", parsed),
+        ):
+            object.__setattr__(self, key, value)
+
+    def __setattr__(self, key: str, value: object) -> None:
+        raise AttributeError(f"DeltaStream is immutable: {key} cannot be set to {value!r}; make another stream")
+
+    def __delattr__(self, key: str) -> None:
+        raise AttributeError(f"DeltaStream is immutable: {key} cannot be removed")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (DeltaStream.from_dict, (self.to_dict(),))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeltaStream) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_dict(), sort_keys=True))
+
+    def __repr__(self) -> str:
+        return f"DeltaStream({self.name!r}, table={self.table!r})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the stream as JSON-able values; :meth:`from_dict` takes them back. Holds no secret."""
+        return {
+            "name": self.name,
+            "table": self.table,
+            "storage_conn_id": self.storage_conn_id,
+            "read": self.read,
+            "checkpoint": self.checkpoint,
+            "staging": self.staging,
+            "options": self.options.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> DeltaStream:
+        """Build a stream from :meth:`to_dict`, or from the arguments of the constructor as a mapping.
+
+        Raises:
+            ConfigurationError: If name or table is missing, or anything in it cannot work.
+        """
+        fields = dict(value)
+        missing = [key for key in ("name", "table") if key not in fields]
+        if missing:
+            raise ConfigurationError(
+                f"a stream needs 'name' and 'table'; {', '.join(missing)} is missing in {fields!r}."
+            )
+        return cls(fields.pop("name"), fields.pop("table"), **fields)
+
+    @classmethod
+    def coerce(cls, value: object) -> DeltaStream:
+        """Return ``value`` if it is a stream, build one if it is a mapping (as it comes out of an XCom).
+
+        Raises:
+            ConfigurationError: For anything else.
+        """
+        if isinstance(value, DeltaStream):
+            return value
+        if isinstance(value, dict):
+            return cls.from_dict(value)
+        raise ConfigurationError(
+            f"stream must be a DeltaStream or a dict of its arguments, got {type(value).__name__}: {value!r}."
+        )
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows of the stream in a serialised DAG."""
+        return self.to_dict()
+
+    def rendered(self, render: Callable[[str], str]) -> DeltaStream:
+        """Return a copy whose ``table`` and ``staging`` went through ``render`` (Airflow's templates).
+
+        Raises:
+            ConfigurationError: If what comes out cannot work.
+        """
+        fields = self.to_dict()
+        fields["table"] = render(self.table)
+        if self.staging is not None:
+            fields["staging"] = render(self.staging)
+        return self if fields == self.to_dict() else DeltaStream.from_dict(fields)
+
+
+def _is_template(value: object) -> bool:
+    """Whether Airflow would have to replace the value at run time: a Jinja text, or another task's output."""
+    if isinstance(value, str):
+        return any(marker in value for marker in _TEMPLATE_MARKERS)
+    # XComArg and its relatives, recognised without importing Airflow
+    return hasattr(value, "iter_references")
+
+
+def _name_problems(name: object) -> list[str]:
+    if _is_template(name):
+        return [
+            (
+                f"name {name!r} is a template or another task's output. The name finds the position again in the next "
+                "run, so it must be the same in every run: write it out, one DeltaStream per table."
+            )
+        ]
+    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name) or set(name) == {"."}:
+        return [f"name {name!r} must be 1 to 100 characters of letters, digits, '.', '_' and '-'."]
+    return []
+
+
+def _text_problems(argument: str, value: object) -> list[str]:
+    if isinstance(value, str) and value.strip():
+        return []
+    if _is_template(value):
+        return [
+            (
+                f"{argument} is another task's output ({value!r}). Airflow does not look inside a stream, so the task "
+                "would run before its input: give the text itself, or a Jinja template."
+            )
+        ]
+    return [f"{argument} must be a text that is not empty, got {value!r}."]
+
+
+def _read_problems(read: object) -> list[str]:
+    if read == "offset":
+        return []
+    if read == "data_interval":
+        return ["read='data_interval' is not available yet; read='offset' is."]
+    return [f"read must be 'offset', got {read!r}."]
+
+
+def _checkpoint_problems(checkpoint: object) -> list[str]:
+    if checkpoint == "variable":
+        return []
+    if isinstance(checkpoint, str) and checkpoint.startswith("file:") and checkpoint.removeprefix("file:"):
+        return []
+    if checkpoint == "xcom":
+        return ["checkpoint='xcom' is not available yet; use 'variable' or 'file:<path>'."]
+    near = get_close_matches(str(checkpoint), ["variable", "file:<path>"], n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return [f"checkpoint must be 'variable' or 'file:<path>', got {checkpoint!r}.{hint}"]

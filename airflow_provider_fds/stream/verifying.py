@@ -1,0 +1,64 @@
+"""Whether the source's log is still the one that was planned from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import LostPositionError, TableReplacedError
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.planned import range_digest
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.entries import PlannedBatch
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+def check_position(log: DeltaLog, state: StreamState) -> int:
+    """Return the newest version after making sure that the stream can go on from its position.
+
+    The commit before the position must still be the one that was read; where log cleanup has removed it, only the
+    versions from the position on are checked.
+
+    Raises:
+        LostPositionError: The next version was cleaned up, a version is missing, the table is older than the
+            position, or another table lies at the URI.
+    """
+    if state.position is None:
+        raise AssertionError("the position of an epoch that is not open was asked for")
+    position = Offset.from_json(state.position)
+    if position.is_initial_snapshot:
+        return log.latest()
+    newest = log.verify_position(position.version)
+    last = position.version if position.next_index > 0 else position.version - 1
+    if state.last_commit_sha256 and last >= 0 and log.probe(last):
+        found = log.commit(last).sha256
+        if found != state.last_commit_sha256:
+            raise TableReplacedError(
+                f"{log.table_uri}: version {last} is not the commit that this stream has read: its content has "
+                f"SHA-256 {found}, the ledger has {state.last_commit_sha256}. The table was replaced, by a copy or by "
+                "writing its history again, and what else changed is not known. Restore the table as it was, or start "
+                "a new stream for the new one",
+                table=log.table_uri,
+                version=last,
+            )
+    return newest
+
+
+def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
+    """Say in words how the commit files of the batch's range differ from those it was planned from, if they do."""
+    first = batch.first_version
+    if Offset.from_json(batch.start).is_initial_snapshot:
+        # the snapshot is frozen in staging; only the commits after it are read again
+        first += 1
+    if first > batch.last_version:
+        return None
+    try:
+        found = range_digest(
+            (first + i, meta.size_bytes) for i, meta in enumerate(log.list_commits(first, batch.last_version))
+        )
+        if found == batch.log_digest and log.commit(batch.last_version).sha256 == batch.last_commit_sha256:
+            return None
+    except LostPositionError as error:
+        return f"the source's log changed while the batch was loaded: {error}"
+    return "the commit files of the source are not those that the batch was planned from"

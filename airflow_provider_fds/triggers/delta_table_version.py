@@ -1,0 +1,174 @@
+"""``DeltaTableVersionTrigger``: wait for new data in a Delta table, one request a poll."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.hooks.position import read_position
+from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.poll import TableWatch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from airflow_provider_fds.stream.poll import Sighting
+
+#: Looks at storage that all triggers of a process have under way at once.
+_LOOKS_AT_ONCE: Final = 64
+#: A refused look is repeated after the poll interval, doubled each time, at most this many seconds.
+_LONGEST_BACKOFF_SECONDS: Final = 300.0
+#: Polls are spread by this part of the interval, so that a thousand triggers do not ask in the same instant.
+_JITTER: Final = 0.1
+
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+class DeltaTableVersionTrigger(BaseTrigger):
+    """Fires once, when a table has a version with data that a stream has not committed.
+
+    An unchanged table costs one HEAD request a poll. A new commit is read only to see whether it has data for the
+    stream. At the start and every ``recheck_every``-th poll the position is read again (another run may have
+    committed), and the log is listed, which finds a table that is gone, cleaned up or replaced. Nothing is written,
+    anywhere.
+
+    **Events.** ``{"status": "success", "version": int, "reason": str}``: there is data, or the position has become
+    old, or the next version is one the stream may not pass; ``version`` is the newest one seen. It is a hint, not a
+    promise: the event may be delivered twice or late, and somebody else may have committed meanwhile, so whoever gets
+    it looks again. ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the
+    position is lost, the configuration cannot work, or storage refused ``max_refusals`` times in a row.
+
+    The arguments are plain values: they are stored in Airflow's database. Credentials are not among them; the
+    connection is looked up where the trigger runs.
+
+    Args:
+        stream: The stream, as :meth:`DeltaStream.to_dict`.
+        staging: URI of the staging folder; ``None``: as configured where the trigger runs.
+        deployment: Name of the Airflow installation; ``None``: as configured where the trigger runs.
+        poll_interval: Seconds between two looks.
+        recheck_every: Each so-many-th look lists the log and reads the position again.
+        max_refusals: Refusals of storage or Airflow in a row after which the trigger gives up.
+        obsolete: Arguments that an older or newer version of FDS has stored; ignored.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: Mapping[str, Any],
+        staging: str | None = None,
+        deployment: str | None = None,
+        poll_interval: float = 60.0,
+        recheck_every: int = 20,
+        max_refusals: int = 10,
+        **obsolete: Any,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.stream = dict(stream)
+        self.staging = staging
+        self.deployment = deployment
+        self.poll_interval = float(poll_interval)
+        self.recheck_every = max(1, int(recheck_every))
+        self.max_refusals = max(1, int(max_refusals))
+        if obsolete:
+            self.log.info("Arguments %s of this trigger come from another version of FDS.", sorted(obsolete))
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return class path and arguments: all that another triggerer needs to go on."""
+        return (
+            "airflow_provider_fds.triggers.delta_table_version.DeltaTableVersionTrigger",
+            {
+                "stream": self.stream,
+                "staging": self.staging,
+                "deployment": self.deployment,
+                "poll_interval": self.poll_interval,
+                "recheck_every": self.recheck_every,
+                "max_refusals": self.max_refusals,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something to say, say it, and end."""
+        watch: TableWatch | None = None
+        looks = refusals = 0
+        while True:
+            try:
+                async with _slot():
+                    if watch is None or looks % self.recheck_every == 0:
+                        watch = await sync_to_async(self._watch, thread_sensitive=False)()
+                        sighting = await watch.recheck()
+                    else:
+                        sighting = await watch.poll()
+            except FdsError as error:
+                refusals += 1
+                if not error.retryable or refusals >= self.max_refusals:
+                    yield self._error_event(error, refusals)
+                    return
+                self._log_refusal(error, refusals)
+            except Exception as error:  # noqa: BLE001  # Airflow's API server may be restarting
+                refusals += 1
+                if refusals >= self.max_refusals:
+                    yield self._error_event(error, refusals)
+                    return
+                self._log_refusal(error, refusals)
+            else:
+                looks += 1
+                refusals = 0
+                if sighting is not None:
+                    yield self._success_event(sighting)
+                    return
+            await asyncio.sleep(self._pause_seconds(refusals))
+
+    def _watch(self) -> TableWatch:
+        """Look up connection and position. Blocking: for a thread."""
+        stream = DeltaStream.from_dict(self.stream)
+        surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
+        storage = open_storage(stream.table, surroundings.table_options)
+        return TableWatch(stream, storage, read_position(stream, surroundings))
+
+    def _pause_seconds(self, refusals: int) -> float:
+        spread = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311  # no secret
+        if not refusals:
+            return self.poll_interval * spread
+        longest = max(self.poll_interval, _LONGEST_BACKOFF_SECONDS)
+        return min(self.poll_interval * 2.0 ** (refusals - 1), longest) * spread
+
+    def _log_refusal(self, error: Exception, refusals: int) -> None:
+        self.log.warning(
+            "Look %d of at most %d at table %s was refused: %s: %s",
+            refusals,
+            self.max_refusals,
+            self.stream.get("table"),
+            type(error).__name__,
+            error,
+        )
+
+    def _success_event(self, sighting: Sighting) -> TriggerEvent:
+        payload = {"status": "success", "version": sighting.newest_version, "reason": sighting.reason}
+        return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+
+    def _error_event(self, error: Exception, refusals: int) -> TriggerEvent:
+        is_retryable = getattr(error, "retryable", True)
+        text = str(error)
+        if is_retryable:
+            text = (
+                f"{refusals} looks in a row at table {self.stream.get('table')} were refused, the last with: {text}. "
+                f"Check the connection {self.stream.get('storage_conn_id')!r} and the store, then clear the task."
+            )
+        payload = {"status": "error", "error": type(error).__name__, "message": text, "retryable": is_retryable}
+        return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+
+
+def _slot() -> asyncio.Semaphore:
+    """Return the semaphore of this process, or rather of its event loop, to which one belongs."""
+    loop = asyncio.get_running_loop()
+    if loop not in _slots:
+        _slots[loop] = asyncio.Semaphore(_LOOKS_AT_ONCE)
+    return _slots[loop]

@@ -1,0 +1,33 @@
+"""Several tables by dynamic task mapping: one stream and one sink each, side by side."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+from airflow.sdk import DAG
+
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+
+LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
+TABLES = ("orders", "customers")
+
+with DAG(
+    "many_tables", schedule="@hourly", start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False, max_active_runs=1
+):
+    DeltaIngestOperator.partial(
+        task_id="ingest",
+        conn_id="spark_default",
+        retries=2,
+        # Spark applications at once
+        max_active_tis_per_dagrun=2,
+        map_index_template="{{ task.stream.name }}",
+    ).expand_kwargs(
+        [
+            {
+                "stream": DeltaStream(f"many_{table}", table=f"{LAKE}/{table}"),
+                "sink": DeltaTableSink(f"{LAKE}/many/{table}"),
+            }
+            for table in TABLES
+        ]
+    )

@@ -1,0 +1,233 @@
+"""``make demo``: a real Airflow loads a Delta table that keeps growing, and every row lands exactly once.
+
+A writer of its own appends 365 days of flights to a table, one commit a day, while the DAG of ``demo_dags/`` loads
+what is new through Spark, again and again. At the end both tables are read and compared; the exit code is 0 only if no
+row was lost or doubled. Everything lies in ``.demo/``, made anew each time. ``SERVE=1`` keeps Airflow up at the end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from airflow_stack import AirflowStack, StackError, end_leftovers, readable_log
+from demo_progress import DemoProgress
+from demo_verdict import judge
+from demo_writer import DAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DAG_ID: Final = "flights_to_bronze"
+#: Days that the table has before Airflow looks at it first: the stream begins with a snapshot of them.
+DAYS_AT_START: Final = 31
+#: Over how many seconds the rest is committed.
+FEED_SECONDS: Final = 100
+#: How long after the last commit the sink may take to have everything.
+DRAIN_SECONDS: Final = 150
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """Somebody wants the demo to end: Ctrl-C, SIGTERM, or the terminal was closed."""
+
+
+class DemoError(Exception):
+    """The demo did not reach its end; the message is for people."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the demo keeps its things."""
+
+    home: Path
+
+    @property
+    def airflow(self) -> Path:
+        """AIRFLOW_HOME."""
+        return self.home / "airflow"
+
+    @property
+    def source(self) -> Path:
+        """The table that grows."""
+        return self.home / "lake" / "flights"
+
+    @property
+    def sink(self) -> Path:
+        """The table that FDS writes."""
+        return self.home / "lake" / "bronze_flights"
+
+    @property
+    def staging(self) -> Path:
+        """Ledger and manifests."""
+        return self.home / "staging"
+
+
+def main() -> int:
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
+    places = Places(ROOT / ".demo")
+    try:
+        with _alone(places.home):
+            return _run(places)
+    except Interrupted as why:
+        print(f"\nstopped ({why}); nothing is left running")
+        return 130
+    except (DemoError, StackError) as error:
+        print(f"\nDEMO FAILED: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(places: Places) -> int:
+    _say(f"a new demo in {places.home}")
+    end_leftovers(places.airflow)
+    for folder in (places.airflow, places.source.parent, places.staging):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    _say(f"writing the first {DAYS_AT_START} days of flights, one commit a day")
+    with _writer(places, 1, DAYS_AT_START, 0) as writer:
+        if writer.wait(timeout=120) != 0:
+            raise DemoError("the writer failed, see above")
+    stack = AirflowStack(places.airflow, ROOT / "scripts" / "demo_dags", env=_environment(places))
+    _say("starting Airflow: API server, scheduler, dag-processor, triggerer")
+    with stack, _deaf_at_end():
+        _say(f"Airflow is up: {stack.url}/dags/{DAG_ID}")
+        stack.wait(lambda: _is_parsed(stack), 60, f"the DAG {DAG_ID} was not found")
+        _say(f"writing the other {DAYS - DAYS_AT_START} days over {FEED_SECONDS} s while the DAG runs")
+        with _writer(places, DAYS_AT_START + 1, DAYS, FEED_SECONDS) as writer:
+            _follow(stack, places, writer)
+        verdict = judge(places.source, places.sink, places.staging / DAG_ID / "ledger", "flight_id")
+        print("\n" + "\n".join(verdict.lines))
+        print(
+            f"{_finished_runs(stack)} runs of the DAG, {_elapsed():.0f} s; the UI: {stack.url}/dags/{DAG_ID}",
+            flush=True,
+        )
+        if os.environ.get("SERVE", "0") not in ("", "0"):
+            print("Airflow stays up until Ctrl-C, because of SERVE=1")
+            sys.stdout.flush()
+            with suppress(Interrupted):
+                while True:
+                    signal.pause()
+    return 1 if verdict.problems else 0
+
+
+def _follow(stack: AirflowStack, places: Places, writer: subprocess.Popen[bytes]) -> None:
+    """Print the progress until the writer is done and the stream has all it wrote."""
+    progress = DemoProgress(places.source, places.sink, places.staging / DAG_ID / "ledger")
+    deadline = time.monotonic() + FEED_SECONDS + DRAIN_SECONDS
+    said = ""
+    while True:
+        is_written = writer.poll() is not None
+        if is_written and writer.returncode != 0:
+            raise DemoError(f"the writer ended with {writer.returncode}, see above")
+        now = progress.look()
+        if now.words != said:
+            said = now.words
+            _say(said)
+        if is_written and now.versions_behind == 0:
+            return
+        _stop_at_failure(stack)
+        if time.monotonic() > deadline:
+            raise DemoError(f"the sink did not catch up in time: {said}; the logs are in {stack.home / 'logs'}")
+        time.sleep(2)
+
+
+def _stop_at_failure(stack: AirflowStack) -> None:
+    stack.is_healthy()
+    for run in stack.client.runs(DAG_ID):
+        if run["state"] == "failed":
+            for task_id, task in stack.client.tasks(DAG_ID, run["dag_run_id"]).items():
+                if task["state"] == "failed":
+                    log = stack.task_log(DAG_ID, run["dag_run_id"], task_id, task["try_number"])
+                    raise DemoError(f"task {task_id} of {run['dag_run_id']} failed:\n{readable_log(log)}\n\n({log})")
+
+
+def _is_parsed(stack: AirflowStack) -> bool:
+    if errors := stack.client.import_errors():
+        raise DemoError(f"the DAG file cannot be read:\n{errors[0]}")
+    return stack.client.has_dag(DAG_ID)
+
+
+def _finished_runs(stack: AirflowStack) -> int:
+    return sum(run["state"] == "success" for run in stack.client.runs(DAG_ID))
+
+
+def _environment(places: Places) -> dict[str, str]:
+    return {
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+        "AIRFLOW__FDS__STAGING": str(places.staging),
+        "FDS_DEMO_SOURCE": str(places.source),
+        "FDS_DEMO_SINK": str(places.sink),
+    }
+
+
+@contextmanager
+def _writer(places: Places, first: int, last: int, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, str(ROOT / "scripts" / "demo_writer.py"), str(places.source)]
+    command += ["--first", str(first), "--last", str(last), "--seconds", str(seconds)]
+    # a session of its own: Ctrl-C reaches this process alone, which then ends the writer
+    writer = subprocess.Popen(command, start_new_session=True)
+    try:
+        yield writer
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Hold the folder's lock: two demos in one folder would write the same tables."""
+    home.mkdir(exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError("another demo runs in this folder; end it with Ctrl-C in its terminal") from None
+        yield
+
+
+@contextmanager
+def _deaf_at_end() -> Iterator[None]:
+    """Ignore signals once the block is left: an impatient Ctrl-C must not leave a process behind."""
+    try:
+        yield
+    finally:
+        _ignore_signals()
+        _say("stopping Airflow")
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    _ignore_signals()
+    raise Interrupted(signal.Signals(number).name)
+
+
+def _ignore_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+_BEGIN: Final = time.monotonic()
+
+
+def _elapsed() -> float:
+    return time.monotonic() - _BEGIN
+
+
+def _say(text: str) -> None:
+    print(f"{_elapsed():4.0f} s  {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""The demo's DAG: the README's, with the paths that demo.py gives."""
+
+import os
+
+from airflow.sdk import DAG
+
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
+
+flights = DeltaStream("flights_to_bronze", table=os.environ["FDS_DEMO_SOURCE"])
+
+with DAG("flights_to_bronze", schedule="@continuous", max_active_runs=1):
+    wait = DeltaTableVersionSensor(task_id="wait", stream=flights, deferrable=True, poll_interval=1)
+    ingest = DeltaIngestOperator(
+        task_id="ingest",
+        stream=flights,
+        sink=DeltaTableSink(os.environ["FDS_DEMO_SINK"]),
+        conn_id="spark_default",
+    )
+    wait >> ingest

@@ -1,0 +1,201 @@
+"""An Airflow of its own for these tests: home, database and DAG folder in a temporary place.
+
+Airflow reads ``AIRFLOW_HOME`` when it is imported first, so it is set when this file is. Everything else is in the
+``airflow.cfg`` there, so that nothing but the home leaks into processes that other tests start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(tempfile.mkdtemp(prefix="fds-airflow-"))
+DAGS = HOME / "dags"
+
+os.environ["AIRFLOW_HOME"] = str(HOME)
+DAGS.mkdir()
+(HOME / "airflow.cfg").write_text(
+    textwrap.dedent(
+        f"""
+        [core]
+        dags_folder = {DAGS}
+        load_examples = False
+        executor = LocalExecutor
+        fernet_key = c2l4dHktZm91ciBieXRlcyBvZiBub3RoaW5nIHMhISE=
+        simple_auth_manager_all_admins = True
+        [api]
+        base_url = http://fds.test
+        [api_auth]
+        jwt_secret = {"t" * 64}
+        [database]
+        sql_alchemy_conn = sqlite:///{HOME}/airflow.db
+        [logging]
+        logging_level = INFO
+        base_log_folder = {HOME}/logs
+        """
+    )
+)
+
+#: What Airflow and its libraries say of each other is not ours to mend; what FDS does stays an error.
+_WARNINGS = (
+    "ignore::DeprecationWarning",
+    "ignore::PendingDeprecationWarning",
+    "ignore::UserWarning",
+    "ignore::FutureWarning",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    r"error:::airflow_provider_fds(\..*)?",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(*_WARNINGS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def airflow_home() -> Iterator[Path]:
+    """The home, removed in the end."""
+    yield HOME
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_database(airflow_home: Path) -> Path:
+    """The metadata database, made once."""
+    command = [sys.executable, "-m", "airflow", "db", "migrate"]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ}, cwd=airflow_home)
+    return airflow_home / "airflow.db"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A folder with Delta tables, written by delta-rs."""
+    return Lake(tmp_path / "lake")
+
+
+class Lake:
+    """Delta tables with columns ``id`` (int64) and ``name`` (string)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def uri(self) -> str:
+        """The folder's URI."""
+        return self.root.as_uri()
+
+    def append(self, table: str, *ids: int) -> int:
+        """Append one row per id and return the version."""
+        import deltalake
+        import pyarrow as pa
+
+        rows = pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]})
+        deltalake.write_deltalake(self.root / table, rows, mode="append")
+        return deltalake.DeltaTable(self.root / table).version()
+
+    def delete(self, table: str, predicate: str) -> None:
+        """Delete rows."""
+        import deltalake
+
+        deltalake.DeltaTable(self.root / table).delete(predicate)
+
+    def ids(self, table: str) -> list[int]:
+        """Return all ids of the table, sorted."""
+        import deltalake
+
+        return sorted(deltalake.DeltaTable(self.root / table).to_pyarrow_table().column("id").to_pylist())
+
+    def exists(self, table: str) -> bool:
+        """Whether the table is there."""
+        return (self.root / table / "_delta_log").is_dir()
+
+
+@pytest.fixture
+def installation(airflow_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
+    """An Airflow without DAGs and Variables, with staging of its own and a local Spark."""
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING", (tmp_path / "staging").as_uri())
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    yield Installation()
+    for file in DAGS.iterdir():
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    from airflow.models.variable import Variable
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    with create_session() as session:
+        session.execute(delete(Variable))
+
+
+class Installation:
+    """Runs DAGs as ``dag.test()`` does: real database, real task processes, inline triggers."""
+
+    def add(self, text: str) -> Any:
+        """Put a DAG file into the DAG folder and return its one DAG."""
+        return self._load(textwrap.dedent(text), f"dag_{uuid4().hex}.py")
+
+    def add_example(self, name: str) -> Any:
+        """Put the example ``dags/<name>.py`` into the DAG folder and return its DAG."""
+        if not (DAGS / "jobs").exists():
+            shutil.copytree(ROOT / "dags" / "jobs", DAGS / "jobs")
+            shutil.copy(ROOT / "dags" / ".airflowignore", DAGS)
+        return self._load((ROOT / "dags" / f"{name}.py").read_text(), f"{name}.py")
+
+    def _load(self, text: str, file_name: str) -> Any:
+        from airflow.dag_processing.dagbag import DagBag
+
+        path = DAGS / file_name
+        path.write_text(text)
+        bag = DagBag(str(path))
+        assert not bag.import_errors, bag.import_errors
+        (dag,) = bag.dags.values()
+        return dag
+
+    def run(self, dag: Any, **kwargs: Any) -> Run:
+        """Run the DAG once, to its end."""
+        return Run(dag.test(**kwargs))
+
+
+class Run:
+    """What has become of a DAG run."""
+
+    def __init__(self, dag_run: Any) -> None:
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        self.run_id: str = dag_run.run_id
+        self.dag_id: str = dag_run.dag_id
+        with create_session() as session:
+            of_run = (TaskInstance.dag_id == dag_run.dag_id, TaskInstance.run_id == dag_run.run_id)
+            instances = session.scalars(select(TaskInstance).where(*of_run)).all()
+            self.states = {(ti.task_id, ti.map_index): str(ti.state) for ti in instances}
+            self.map_labels = {ti.map_index: ti.rendered_map_index for ti in instances}
+            of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id)
+            values = session.scalars(select(XComModel).where(*of_run)).all()
+            self.xcoms = {
+                (xcom.task_id, xcom.map_index, xcom.key): XComModel.deserialize_value(xcom) for xcom in values
+            }
+
+    def state(self, task_id: str, map_index: int = -1) -> str:
+        """Return the state of a task instance."""
+        return self.states[task_id, map_index]
+
+    def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """Return an XCom, ``None`` if it was not pushed."""
+        return self.xcoms.get((task_id, map_index, key))

@@ -1,0 +1,192 @@
+"""Real Spark and real Delta tables: one session for all interop tests of a process."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
+from airflow_provider_fds.batch.publish import manifest_folder
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.options import SourceOptions
+from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.spark.install import delta_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_fds.source.plan import SourceBatch
+
+HERE = Path(__file__).parent
+PROVENANCE = ("_commit_version", "_commit_timestamp")
+
+#: What pyspark and py4j do that ``filterwarnings = error`` would turn into failures of our tests.
+PYSPARK_WARNINGS = (
+    # py4j closes the sockets of its threads when they are collected, not when they end
+    "ignore:unclosed <socket:ResourceWarning",
+    # the same, seen from a destructor
+    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
+    # pyspark.testing says so whenever pandas 3 is installed; no pandas is used here
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            for warning in PYSPARK_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of the process: two cores, Delta, no UI, UTC."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.driver.memory": "2g",
+        # compiles quickly instead of well: tests run each plan once
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        # Spark 4.2.0 hangs on a Python UDF over a Parquet or Delta scan without it
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("fds-interop")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    gateway = SparkContext._gateway
+    session.stop()
+    # The JVM ends when its standard input does; without this it lives until the interpreter exits.
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=60)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def rows(frame: DataFrame) -> Counter[str]:
+    """The rows of a frame as a multiset, without the columns a manifest adds."""
+    return Counter(repr(row) for row in frame.drop(*PROVENANCE).collect())
+
+
+class Lab:
+    """Delta tables on local disk, their batches as FDS plans them, and Spark's own readers as oracles."""
+
+    rows = staticmethod(rows)
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.staging = LocalStorage(str(folder / "staging é %41"))
+        self._count = 0
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def create(self, name: str, definition: str) -> str:
+        """Create a table, ``definition`` being what follows its name in DDL; return its path."""
+        path = self.path(name)
+        self.sql(f"CREATE TABLE {{}} {definition}", path)
+        return path
+
+    def sql(self, statement: str, path: str) -> DataFrame:
+        """Run a statement in which ``{}`` stands for the table."""
+        return self.spark.sql(statement.replace("{}", f"delta.`{path}`"))
+
+    def log(self, path: str) -> DeltaLog:
+        return DeltaLog(LocalStorage(path))
+
+    def batches(
+        self, path: str, first_version: int = 0, target: int | None = None, **options: Any
+    ) -> list[SourceBatch]:
+        """Plan everything from ``first_version`` to ``target`` (both inclusive); changed files are read whole."""
+        log = self.log(path)
+        target = log.latest() if target is None else target
+        state = log.state_at(first_version)
+        start = Offset.after(first_version - 1, state.metadata.id)
+        planner = BatchPlanner(log, start, state, SourceOptions.parse({"ignore_changes": True, **options}), target)
+        batches = [batch for batch in planner if batch.files]
+        assert planner.outcome is not None
+        if planner.outcome.error is not None:
+            raise planner.outcome.error
+        return batches
+
+    def publish(self, batch: SourceBatch, path: str, *, stats: bool = True) -> str:
+        """Write the manifest of a batch of the table at ``path``; return its URI."""
+        manifest = build_manifest(batch, table_uri=self.log(path).table_uri, stats=stats)
+        self._count += 1
+        return write_manifest(manifest, self.staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
+
+    def read(self, batch: SourceBatch, path: str, *, stats: bool = True) -> DataFrame:
+        """Read a batch as a user would: load its manifest."""
+        return self.spark.read.format("delta").load(self.publish(batch, path, stats=stats))
+
+    def read_all(self, path: str, first_version: int = 0, **options: Any) -> Counter[str]:
+        """The rows of all batches from ``first_version`` on."""
+        total: Counter[str] = Counter()
+        for batch in self.batches(path, first_version, **options):
+            total += rows(self.read(batch, path))
+        return total
+
+    def read_one(self, path: str, first_version: int = 0, **options: Any) -> DataFrame:
+        """Read what has to be a single batch."""
+        (batch,) = self.batches(path, first_version, **options)
+        return self.read(batch, path)
+
+    def streamed(self, path: str, first_version: int = 0) -> Counter[str]:
+        """The oracle: the rows that Structured Streaming delivers from ``first_version`` on."""
+        self._count += 1
+        seen: Counter[str] = Counter()
+        stream = self.spark.readStream.format("delta").option("ignoreChanges", "true")
+        query = (
+            stream.option("startingVersion", first_version)
+            .load(path)
+            .writeStream.foreachBatch(lambda frame, _: seen.update(rows(frame)))
+            .option("checkpointLocation", self.path(f"checkpoint{self._count}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return seen
+
+    def table(self, path: str) -> Counter[str]:
+        """The other oracle: the rows of the table as it is now."""
+        return rows(self.spark.read.format("delta").load(path))
+
+    @contextmanager
+    def session_zone(self, zone: str) -> Iterator[None]:
+        """Read in another session time zone."""
+        self.spark.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            yield
+        finally:
+            self.spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.fixture(scope="module")
+def lab(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A folder of tables of one test file. Its name is the worst that a file system takes."""
+    return Lab(spark, tmp_path_factory.mktemp("lake é %20 #1 ", numbered=True))

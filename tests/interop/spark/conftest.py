@@ -1,0 +1,147 @@
+"""A source with a few commits, batches of it as FDS plans them, and jobs that load them into a sink."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
+from airflow_provider_fds.batch.publish import manifest_folder
+from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, TryReport, report_name, started_name, txn_version
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.options import SourceOptions
+from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.spark.job import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS_PER_COMMIT = 10
+
+
+@pytest.fixture(scope="session")
+def source_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three commits of ten rows: id, name, p; tests that change it take a copy."""
+    path = tmp_path_factory.mktemp("source é %20 ") / "orders"
+    for commit in range(3):
+        first = commit * ROWS_PER_COMMIT
+        frame = spark.range(first, first + ROWS_PER_COMMIT, 1, 1).selectExpr(
+            "id", "concat('name ', id) AS name", "id % 2 AS p"
+        )
+        frame.write.format("delta").mode("append").save(str(path))
+    return path
+
+
+class Stream:
+    """One stream in a folder of its own: plans batches, runs jobs in the session, reads the reports."""
+
+    def __init__(self, folder: Path, source: Path) -> None:
+        self.folder = folder
+        self.source = source
+        self.uuid = str(uuid4())
+        self.staging = LocalStorage(str(folder / "staging"))
+        self.sink_path = folder / "sink é %20"
+        self.reports = folder / "staging" / "orders" / "tries"
+        self._tries = 0
+
+    @property
+    def sink(self) -> DeltaTableSink:
+        return DeltaTableSink(str(self.sink_path))
+
+    def plan(self, epoch: int = 1, first_id: int = 0, **changes: Any) -> list[BatchSpec]:
+        """One batch per commit of the source, consecutive, the first one without predecessor in the sink."""
+        log = DeltaLog(LocalStorage(str(self.source)))
+        state = log.state_at(0)
+        start = Offset.after(-1, state.metadata.id)
+        options = SourceOptions.parse({"max_versions_per_batch": 1})
+        batches: list[BatchSpec] = []
+        for planned in BatchPlanner(log, start, state, options, log.latest()):
+            if not planned.files:
+                continue
+            manifest = build_manifest(planned, table_uri=log.table_uri)
+            number = first_id + len(batches)
+            folder = f"orders/{manifest_folder(epoch, number, manifest.digest)}"
+            batch = BatchSpec(
+                stream="orders",
+                uuid=self.uuid,
+                epoch=epoch,
+                batch_id=number,
+                start=planned.start.to_json(),
+                end=planned.end.to_json(),
+                after=planned.start.to_json(),
+                first_version=planned.first_version,
+                last_version=planned.last_version,
+                manifest=write_manifest(manifest, self.staging, folder),
+                manifest_digest=manifest.digest,
+                num_files=planned.num_files,
+                num_bytes=planned.num_bytes,
+                num_rows=planned.num_rows,
+                prev_txn_version=txn_version(epoch, number - 1) if batches else None,
+            )
+            batches.append(replace(batch, **changes))
+        return batches
+
+    def job(self, *batches: BatchSpec, sink: DeltaTableSink | None = None, **fields: Any) -> JobSpec:
+        """A spec for a new try."""
+        self._tries += 1
+        return JobSpec(
+            batches=batches,
+            sink=(sink or self.sink).to_dict(),
+            **{
+                "sink_table_id": None,
+                "sink_version": None,
+                "reports": self.reports.as_uri(),
+                "try_id": f"try-{self._tries}",
+                **fields,
+            },
+        )
+
+    def after(self, report: TryReport) -> dict[str, Any]:
+        """What the ledger knows of the sink once the batch of ``report`` is committed."""
+        return {"sink_table_id": report.sink_table_id, "sink_version": report.sink_version}
+
+    def work(self, spark: SparkSession, spec: JobSpec) -> tuple[int, list[TryReport]]:
+        """Run a job in this session; return its exit code and the reports it left."""
+        code = run(spark, spec)
+        return code, self.read_reports(spec)
+
+    def read_reports(self, spec: JobSpec) -> list[TryReport]:
+        paths = [self.reports / report_name(b.epoch, b.batch_id, spec.try_id) for b in spec.batches]
+        return [TryReport.from_json(path.read_bytes()) for path in paths if path.exists()]
+
+    def was_started(self, spec: JobSpec, batch: BatchSpec) -> bool:
+        return (self.reports / started_name(batch.epoch, batch.batch_id, spec.try_id)).exists()
+
+    def save(self, spec: JobSpec) -> str:
+        """Write the spec where a process finds it; return its URI."""
+        path = self.folder / f"{spec.try_id}.spec.json"
+        path.write_bytes(spec.to_json())
+        return path.as_uri()
+
+    def sink_commits(self) -> list[dict[str, Any]]:
+        """The actions of each commit of the sink."""
+        logs = sorted((self.sink_path / "_delta_log").glob("*.json"))
+        return [{k: v for line in log.read_text().splitlines() for k, v in json.loads(line).items()} for log in logs]
+
+
+@pytest.fixture
+def stream(tmp_path: Path, source_template: Path) -> Stream:
+    """A stream of the shared source."""
+    return Stream(tmp_path, source_template)
+
+
+@pytest.fixture
+def stream_of_a_copy(tmp_path: Path, source_template: Path) -> Stream:
+    """A stream of a source of its own, that may be damaged."""
+    source = tmp_path / "source"
+    shutil.copytree(source_template, source)
+    return Stream(tmp_path, source)

@@ -1,0 +1,148 @@
+"""What the job does with its batches: order, failures, verification, reports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_fds.batch.spec import TryReport, report_name
+from airflow_provider_fds.spark.job import main
+
+
+@pytest.fixture
+def session(spark):
+    """The session, with its settings put back afterwards."""
+    keys = (
+        "spark.sql.files.ignoreCorruptFiles",
+        "spark.sql.files.ignoreMissingFiles",
+        "spark.databricks.delta.write.txnAppId",
+    )
+    yield spark
+    for key in keys:
+        spark.conf.unset(key)
+
+
+def data_files(stream):
+    return sorted(stream.source.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_the_job_stops_at_the_first_batch_that_fails_and_keeps_what_was_done(spark, stream_of_a_copy):
+    stream = stream_of_a_copy
+    batches = stream.plan()
+    data_files(stream)[1].unlink()
+    spec = stream.job(*batches)
+    code, reports = stream.work(spark, spec)
+
+    assert (code, [r.outcome for r in reports]) == (11, ["written", "failed"])
+    assert reports[1].error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
+    assert reports[1].retryable is False
+    assert "data files of the batch are gone" in reports[1].error_message
+    assert data_files(stream)[0].name not in reports[1].error_message
+    assert "batch 1 (versions 1 to 1)" in reports[1].error_message
+    assert not stream.was_started(spec, batches[2])
+    assert len(stream.sink_commits()) == 1
+
+
+def test_a_lost_file_fails_the_batch_whatever_the_session_says(session, stream_of_a_copy):
+    stream = stream_of_a_copy
+    batch = stream.plan()[0]
+    data_files(stream)[0].unlink()
+    session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    code, (report,) = stream.work(session, stream.job(batch))
+    assert (code, report.outcome) == (11, "failed")
+    assert report.settings["spark.sql.files.ignoreMissingFiles"] == "false"
+
+
+def test_a_truncated_file_fails_the_batch_whatever_the_session_says(session, stream_of_a_copy):
+    stream = stream_of_a_copy
+    batch = stream.plan()[0]
+    file = data_files(stream)[0]
+    (stream.source / f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_bytes(file.read_bytes()[:-100])
+    session.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    code, (report,) = stream.work(session, stream.job(batch))
+    assert (code, report.outcome, report.retryable) == (11, "failed", False)
+    assert report.error_class.startswith("FAILED_READ_FILE")
+    assert "damaged" in report.error_message
+    assert not stream.sink_path.joinpath("_delta_log").exists()
+
+
+def test_a_transaction_set_for_the_whole_session_is_refused(session, stream):
+    session.conf.set("spark.databricks.delta.write.txnAppId", "mine")
+    code, (report,) = stream.work(session, stream.job(stream.plan()[0]))
+    assert (code, report.outcome) == (11, "failed")
+    assert "txnAppId" in report.error_message
+
+
+def test_a_row_count_that_is_not_the_plans_blocks_and_a_retry_does_not_forget_it(spark, stream):
+    first, second, _ = stream.plan()
+    first = replace(first, num_rows=11)
+    code, reports = stream.work(spark, stream.job(first, second))
+    assert (code, [r.outcome for r in reports]) == (12, ["mismatch"])
+    assert reports[0].sink_version == 0
+    assert reports[0].sink_table_id
+    assert "wrote 10 rows" in reports[0].error_message
+    assert "11" in reports[0].error_message
+
+    code, reports = stream.work(spark, stream.job(first, second))
+    assert (code, [r.outcome for r in reports]) == (12, ["mismatch"])
+    assert len(stream.sink_commits()) == 1
+
+
+def test_without_statistics_nothing_is_counted(spark, stream):
+    code, (report,) = stream.work(spark, stream.job(replace(stream.plan()[0], num_rows=None)))
+    assert (code, report.outcome, report.rows_planned, report.rows_written) == (0, "written", None, 10)
+
+
+def test_a_manifest_that_is_gone_is_named(spark, stream):
+    missing = str(stream.folder / "staging/orders/manifests/1/0-gone")
+    code, (report,) = stream.work(spark, stream.job(replace(stream.plan()[0], manifest=missing)))
+    assert (code, report.error_class) == (11, "ManifestMissing")
+    assert missing in report.error_message
+
+
+def test_no_batch_is_started_after_the_time_is_up(spark, stream, capsys):
+    spec = stream.job(*stream.plan(), stop_after_ms=1)
+    code, reports = stream.work(spark, spec)
+    assert (code, [r.batch_id for r in reports]) == (0, [0])
+    assert "stops before batch 1" in capsys.readouterr().out
+
+
+def test_one_line_is_printed_for_people(spark, stream, capsys):
+    stream.work(spark, stream.job(stream.plan()[0]))
+    line = capsys.readouterr().out.strip()
+    assert line.startswith("FDS batch 0 written: 10 rows, sink version 0, ")
+    assert line.endswith(" s")
+
+
+def test_a_report_of_the_same_try_is_replaced(spark, stream):
+    spec = stream.job(stream.plan()[0])
+    path = stream.reports / report_name(1, 0, spec.try_id)
+    path.parent.mkdir(parents=True)
+    path.write_text("left by a crash")
+    stream.work(spark, spec)
+    assert TryReport.from_json(path.read_bytes()).outcome == "written"
+    assert sorted(p.name for p in path.parent.iterdir()) == [f"{spec.try_id}.json", f"{spec.try_id}.started.json"]
+
+
+def test_reports_are_written_and_read_through_hadoop_as_well(spark, tmp_path):
+    from airflow_provider_fds.spark.reports import read_bytes, write_bytes
+
+    # the local file system under a scheme that Python's own files do not serve
+    spark._jsc.hadoopConfiguration().set("fs.fdstest.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    spark.conf.set("fs.fdstest.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    uri = f"viewfs:{tmp_path}/a%20b/1.json"
+    spark.conf.set("fs.viewfs.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    for data in (b"one", "zwei ü".encode()):
+        write_bytes(uri, data, spark)
+        assert read_bytes(uri, spark) == data
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"format": 99}'])
+def test_a_spec_that_cannot_be_read_ends_the_job_with_a_clear_word(tmp_path, capsys, content):
+    path = tmp_path / "spec.json"
+    if content is not None:
+        pytest.skip("needs a session of its own")
+    assert main([path.as_uri()]) == 11
+    assert str(path.as_uri()) in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""Partition values of every type and every odd text, in a table whose path is odd as well."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+ODD = [
+    "a b",
+    "100%",
+    "k=v",
+    "naïve 🚀",
+    "line\nbreak",
+    "/:#?",
+    "%20",
+    'it\'s "q" \\ `b`',
+    "[x]{y}*",
+    None,
+]
+
+
+@pytest.fixture(scope="module")
+def strings(lab):
+    path = lab.create("odd strings", "(id LONG, p STRING, n INT) USING delta PARTITIONED BY (p, n)")
+    data = [(i, text, i % 2 or None) for i, text in enumerate(ODD)]
+    frame = lab.spark.createDataFrame(data, "id LONG, p STRING, n INT")
+    frame.write.format("delta").mode("append").save(path)
+    return path
+
+
+TYPED = (
+    "(id LONG, d DATE, ts TIMESTAMP, tn TIMESTAMP_NTZ, dec DECIMAL(20,5), b BOOLEAN, x DOUBLE, f FLOAT, y BYTE, "
+    "bin BINARY) USING delta PARTITIONED BY (d, ts, tn, dec, b, x, f, y, bin)"
+)
+TYPED_ROWS = """INSERT INTO {} VALUES
+  (1, DATE'0001-01-01', TIMESTAMP'1969-12-31 23:59:59.123456', TIMESTAMP_NTZ'2026-03-29 02:30:00', -0.00001, true,
+   double('NaN'), float('-Infinity'), -128, X'41'),
+  (2, DATE'2026-02-28', TIMESTAMP'2026-01-01 00:00:00', TIMESTAMP_NTZ'1900-01-01 00:00:00.1', 123456789012345.12345,
+   false, 1E300, -0.0, 127, X'C3A9'),
+  (3, null, null, null, null, null, null, null, null, null)"""
+
+
+@pytest.fixture(scope="module")
+def typed(lab):
+    path = lab.create("typed", TYPED)
+    lab.sql(TYPED_ROWS, path)
+    return path
+
+
+def test_odd_partition_texts_are_read_as_structured_streaming_reads_them(lab, strings):
+    frame = lab.read_one(strings)
+
+    assert {row.p for row in frame.collect()} == set(ODD)
+    assert lab.rows(frame) == lab.streamed(strings)
+
+
+def test_an_odd_partition_text_can_be_filtered(lab, strings):
+    frame = lab.read_one(strings)
+
+    for text in ("%20", "/:#?", "line\nbreak"):
+        assert [row.id for row in frame.where(frame.p == text).collect()] == [ODD.index(text)]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_typed_partition_values_are_read_as_structured_streaming_reads_them(lab, typed, zone):
+    with lab.session_zone(zone):
+        assert lab.rows(lab.read_one(typed)) == lab.streamed(typed)
+
+
+def test_version_and_time_of_each_row_are_those_of_its_commit_in_every_time_zone(lab, typed):
+    history = {r.version: r.timestamp for r in lab.sql("DESCRIBE HISTORY {}", typed).collect()}
+    expected = [(1, int(history[1].astimezone(UTC).timestamp() * 1_000_000))] * 3
+    frame = lab.read_one(typed).selectExpr("_commit_version", "unix_micros(_commit_timestamp)")
+
+    for zone in ("UTC", "America/New_York", "Asia/Tokyo"):
+        with lab.session_zone(zone):
+            assert [tuple(row) for row in frame.collect()] == expected
+
+    assert datetime.fromtimestamp(expected[0][1] / 1_000_000, UTC).year >= 2026

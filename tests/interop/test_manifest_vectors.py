@@ -1,0 +1,106 @@
+"""Deletion vectors, and files that come back: whatever a file looks like by now, its rows arrive as of the commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_fds.delta.log import TableState
+
+
+@pytest.fixture(scope="module")
+def vectors(lab):
+    """100 rows in one file, of which several commits each delete some: the later ones below random prefixes."""
+    path = lab.create(
+        "vectors",
+        "(id LONG, p STRING) USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    )
+    frame = lab.spark.range(100).selectExpr("id", "'x y' AS p").coalesce(1)
+    frame.write.format("delta").mode("append").save(path)
+    lab.sql("DELETE FROM {} WHERE id % 10 = 1", path)
+    lab.sql(
+        "ALTER TABLE {} SET TBLPROPERTIES ('delta.randomizeFilePrefixes' = 'true', 'delta.randomPrefixLength' = '2')",
+        path,
+    )
+    lab.sql("DELETE FROM {} WHERE id % 10 = 2", path)
+    lab.sql("UPDATE {} SET p = 'q' WHERE id = 50", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def clone(lab, vectors):
+    """A shallow clone: its log lists the files and vectors of the origin by absolute path."""
+    path = lab.path("clone")
+    lab.spark.sql(f"CREATE TABLE delta.`{path}` SHALLOW CLONE delta.`{vectors}`")
+    lab.sql("INSERT INTO {} VALUES (1000, 'x y')", path)
+    lab.sql("DELETE FROM {} WHERE id = 60", path)
+    return path
+
+
+def vectors_of(batch):
+    return [file.add.deletionVector for file in batch.files if file.add.deletionVector is not None]
+
+
+def test_several_vectors_of_one_file_are_each_applied(lab, vectors):
+    (batch,) = lab.batches(vectors)
+    prefixes = {len(vector.pathOrInlineDv) - 20 for vector in vectors_of(batch)}
+    assert prefixes == {0, 2}
+
+    frame = lab.read(batch, vectors)
+
+    assert lab.rows(frame) == lab.streamed(vectors)
+    assert frame.count() == batch.num_rows == 100 + 90 + 80 + 79 + 1
+
+
+def test_vectors_are_applied_after_the_source_dropped_the_feature(lab, vectors):
+    (batch,) = lab.batches(vectors)
+    protocol = replace_features(batch.state)
+
+    frame = lab.read(replace(batch, state=protocol), vectors)
+
+    assert len(frame.collect()) == 350
+
+
+def test_a_table_without_the_feature_by_now_has_no_deleted_row_back(lab):
+    path = lab.create("dropped", "(id LONG) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    lab.spark.range(10).coalesce(1).write.format("delta").mode("append").save(path)
+    lab.sql("DELETE FROM {} WHERE id < 3", path)
+    lab.sql("ALTER TABLE {} DROP FEATURE deletionVectors", path)
+
+    batches = lab.batches(path)
+
+    assert "deletionVectors" not in (batches[-1].state.protocol.readerFeatures or ())
+    assert any(vectors_of(batch) for batch in batches)
+    assert sum(len(lab.read(batch, path).collect()) for batch in batches) == 10 + 7
+
+
+def test_a_shallow_clone_is_read_through_its_absolute_paths(lab, clone):
+    frame = lab.read_one(clone)
+
+    assert lab.rows(lab.read_one(clone, target=0)) == lab.rows(
+        lab.spark.read.format("delta").option("versionAsOf", 0).load(clone)
+    )
+    assert lab.rows(frame) == lab.streamed(clone)
+
+
+def test_a_file_that_comes_back_is_in_a_batch_of_its_own(lab):
+    path = lab.create("restored", "(id LONG) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
+    lab.spark.range(10).coalesce(1).write.format("delta").mode("append").save(path)
+    lab.sql("DELETE FROM {} WHERE id < 100", path)
+    lab.sql("RESTORE TABLE {} TO VERSION AS OF 1", path)
+    lab.sql("DELETE FROM {} WHERE id < 3", path)
+    lab.sql("RESTORE TABLE {} TO VERSION AS OF 1", path)
+
+    batches = lab.batches(path)
+    total = lab.read_all(path)
+
+    assert [batch.num_files for batch in batches] == [1, 2, 1]
+    assert total.total() == 37
+    assert total == lab.streamed(path)
+
+
+def replace_features(state: TableState) -> TableState:
+    """The state as it would be had the table no reader features."""
+    protocol = type(state.protocol)(minReaderVersion=1, minWriterVersion=2)
+    return TableState(version=state.version, protocol=protocol, metadata=state.metadata)

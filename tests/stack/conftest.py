@@ -1,0 +1,108 @@
+"""The four real processes of Airflow, once for all tests of this folder, and tables for it to load."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+# the demo has the same needs; its pieces are scripts, not a package
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from airflow_stack import AirflowStack, readable_log
+from demo_verdict import Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string())])
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A DAG of ``dags/streams.py`` with its tables, seen from the outside."""
+
+    stack: AirflowStack
+    name: str
+    lake: Path
+
+    @property
+    def source(self) -> Path:
+        return self.lake / self.name
+
+    @property
+    def ledger(self) -> Path:
+        return self.lake / "staging" / self.name / "ledger"
+
+    def create(self) -> None:
+        """Make the source: version 0, without rows."""
+        DeltaTable.create(self.source, schema=SCHEMA)
+
+    def append(self, *ids: int) -> int:
+        """Commit rows to the source and return the version."""
+        write_deltalake(self.source, pa.table({"id": ids, "word": [str(i) for i in ids]}, SCHEMA), mode="append")
+        return DeltaTable(self.source).version()
+
+    def start(self) -> str:
+        """Start a run of the DAG and return its id."""
+
+        def is_known() -> bool:
+            assert not (errors := self.stack.client.import_errors()), errors[0]
+            return self.stack.client.has_dag(self.name)
+
+        self.stack.wait(is_known, 90, f"DAG {self.name} was not found")
+        return self.stack.client.trigger(self.name)
+
+    def task(self, run: str, task_id: str) -> dict[str, Any]:
+        return self.stack.client.tasks(self.name, run)[task_id]
+
+    def wait_for_state(self, run: str, task_id: str, state: str, seconds: float = 90) -> None:
+        """Wait for a state of a task; if the task failed instead, say why."""
+
+        def is_reached() -> bool:
+            now = self.task(run, task_id)["state"]
+            assert now in (state, None) or now not in ("failed", "upstream_failed", "skipped"), self.log(run, task_id)
+            return now == state
+
+        self.stack.wait(is_reached, seconds, f"{self.name}.{task_id} of {run} was not {state}")
+
+    def log(self, run: str, task_id: str) -> str:
+        number = max(self.task(run, task_id)["try_number"], 1)
+        return readable_log(self.stack.task_log(self.name, run, task_id, number), 80)
+
+    def committed_version(self) -> int:
+        """The newest version that the Variable, which people see, says is committed."""
+        values = [v for key, v in self.stack.client.variables().items() if key.endswith(self.name)]
+        assert len(values) == 1, f"one Variable for stream {self.name}: {self.stack.client.variables()}"
+        offset = json.loads(values[0])["offset"]
+        return (json.loads(offset) if isinstance(offset, str) else offset)["reservoirVersion"] - 1
+
+    def verdict(self) -> Verdict:
+        return judge(self.source, self.lake / f"{self.name}_sink", self.ledger, "id")
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("a lake")
+
+
+@pytest.fixture(scope="session")
+def stack(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
+    env = {
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}',
+        "AIRFLOW__FDS__STAGING": str(lake / "staging"),
+        "FDS_TEST_LAKE": str(lake),
+    }
+    with AirflowStack(tmp_path_factory.mktemp("airflow"), Path(__file__).with_name("dags"), env=env) as stack:
+        yield stack
+
+
+@pytest.fixture
+def pipeline(request: pytest.FixtureRequest, stack: AirflowStack, lake: Path) -> Pipeline:
+    return Pipeline(stack, request.param, lake)

@@ -1,0 +1,144 @@
+"""The values that cross the border to the driver: they come back as they went, or not at all."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import airflow_provider_fds.batch.spec as spec_module
+from airflow_provider_fds.batch.spec import (
+    BatchSpec,
+    JobSpec,
+    TryReport,
+    commit_metadata,
+    fence_version,
+    read_commit_metadata,
+    report_name,
+    started_name,
+    txn_version,
+)
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "batch"
+
+BATCH = BatchSpec(
+    stream="orders_to_bronze",
+    uuid="0b1c6c0e-6d4e-4d57-9a38-2f1c1f1f8a01",
+    epoch=2,
+    batch_id=3,
+    start='{"sourceVersion":1,"reservoirId":"t","reservoirVersion":7,"index":-1,"isStartingVersion":false}',
+    end='{"sourceVersion":1,"reservoirId":"t","reservoirVersion":9,"index":4,"isStartingVersion":false}',
+    after='{"sourceVersion":1,"reservoirId":"t","reservoirVersion":6,"index":-1,"isStartingVersion":false}',
+    first_version=7,
+    last_version=9,
+    manifest="s3a://staging/orders_to_bronze/manifests/2/3-0123456789abcdef0123456789abcdef",
+    manifest_digest="0123456789abcdef0123456789abcdef",
+    num_files=5,
+    num_bytes=12345,
+    num_rows=None,
+    prev_txn_version=8589934594,
+)
+JOB = JobSpec(
+    batches=(BATCH, replace(BATCH, batch_id=4, num_rows=17, prev_txn_version=8589934596)),
+    sink={"kind": "delta_append", "uri": "s3://lake/bronze/é"},
+    sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
+    sink_version=41,
+    reports="s3a://staging/orders_to_bronze/tries",
+    try_id="t1",
+    stop_after_ms=1767268800123,
+)
+REPORT = TryReport(
+    uuid=BATCH.uuid,
+    epoch=2,
+    batch_id=3,
+    manifest_digest=BATCH.manifest_digest,
+    try_id="t1",
+    outcome="written",
+    sink_version=42,
+    sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
+    rows_planned=17,
+    rows_written=17,
+    files_written=1,
+    bytes_written=999,
+    seconds={"load": 0.25, "write": 1.5},
+    settings={"spark.sql.files.ignoreCorruptFiles": "false"},
+)
+
+
+def test_a_job_spec_comes_back_as_it_went():
+    assert JobSpec.from_json(JOB.to_json()) == JOB
+
+
+def test_a_try_report_comes_back_as_it_went():
+    assert TryReport.from_json(REPORT.to_json().decode()) == REPORT
+
+
+def test_the_job_spec_is_the_golden_file():
+    assert JOB.to_json() + b"\n" == (GOLDEN / "job_spec.json").read_bytes()
+
+
+def test_the_try_report_is_the_golden_file():
+    assert REPORT.to_json() + b"\n" == (GOLDEN / "try_report.json").read_bytes()
+
+
+def test_the_commit_metadata_is_the_golden_file():
+    text = commit_metadata(BATCH, "t1", {"spark.sql.files.ignoreCorruptFiles": "false"})
+
+    assert text + "\n" == (GOLDEN / "commit_metadata.json").read_text()
+
+
+def test_golden_files_are_read_back():
+    assert JobSpec.from_json((GOLDEN / "job_spec.json").read_text()) == JOB
+    assert TryReport.from_json((GOLDEN / "try_report.json").read_bytes()) == REPORT
+    read = read_commit_metadata((GOLDEN / "commit_metadata.json").read_text().rstrip())
+    assert read is not None
+    assert (read["epoch"], read["batch_id"], read["digest"]) == (2, 3, BATCH.manifest_digest)
+
+
+@pytest.mark.parametrize(("cls", "value", "what"), [(JobSpec, JOB, "job spec"), (TryReport, REPORT, "try report")])
+@pytest.mark.parametrize("number", [0, 2, None])
+def test_another_format_is_refused_with_both_numbers(cls, value, what, number):
+    raw = json.loads(value.to_json())
+    raw["format"] = number
+
+    with pytest.raises(ValueError, match=rf"the {what} has format {number}, this version of FDS reads 1"):
+        cls.from_json(json.dumps(raw))
+
+
+@pytest.mark.parametrize("text", [None, "", "by hand", "{torn", '{"fds":2}', '{"other":1}', "{}"])
+def test_metadata_of_a_commit_that_is_not_ours_is_no_error(text):
+    assert read_commit_metadata(text) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_done"), [("written", True), ("verified", True), ("mismatch", False), ("failed", False)]
+)
+def test_a_batch_is_done_when_the_sink_has_it_and_the_count_agrees(outcome, is_done):
+    assert replace(REPORT, outcome=outcome).is_done is is_done
+
+
+def test_transaction_versions_rise_with_batches_and_epochs_and_the_fence_lies_between():
+    assert txn_version(1, 0) == 2**32 + 1
+    assert txn_version(1, 0) < txn_version(1, 1) < txn_version(1, 2**32 - 2) < fence_version(2) < txn_version(2, 0)
+    assert (BATCH.txn_app_id, BATCH.txn_version) == (f"fds:{BATCH.uuid}", 2 * 2**32 + 4)
+
+
+def test_report_names_are_folders_of_epoch_and_batch():
+    assert report_name(2, 3, "t1") == "2/3/t1.json"
+    assert started_name(2, 3, "t1") == "2/3/t1.started.json"
+
+
+def test_the_driver_needs_nothing_but_the_standard_library():
+    tree = ast.parse(Path(spec_module.__file__).read_text(), feature_version=(3, 9))
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
+
+    assert imported <= sys.stdlib_module_names

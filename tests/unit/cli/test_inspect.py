@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_fds import __version__
+from airflow_provider_fds.cli.main import main
+
+
+def fds(capsys: Any, *arguments: object) -> tuple[int, str]:
+    code = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+@pytest.fixture
+def planned(log_builder, tmp_path, capsys):
+    log_builder.create()
+    log_builder.append(2)
+    staging = tmp_path / "s"
+    code, text = fds(
+        capsys, "plan", log_builder.root, "--staging", staging, "--stream", "x", "--option", "starting_version=0"
+    )
+    assert code == 0, text
+    return staging
+
+
+def test_status_says_what_is_planned_and_how_far_behind_the_stream_is(planned, capsys):
+    code, text = fds(capsys, "status", "x", "--staging", planned, "--output", "json")
+    found = json.loads(text)
+
+    assert code == 0
+    assert (found["planned_batches"], found["lag_versions"], found["epoch"], found["phase"]) == (1, 2, 1, "open")
+    assert "planned_batches" in fds(capsys, "status", "x", "--staging", planned)[1]
+
+
+def test_show_prints_the_whole_state(planned, capsys):
+    code, text = fds(capsys, "show", "x", "--staging", planned)
+
+    assert code == 0
+    assert json.loads(text)["planned"][0]["num_files"] == 2
+
+
+def test_history_prints_every_entry(planned, capsys):
+    code, text = fds(capsys, "history", "x", "--staging", planned)
+    assert code == 0
+    assert [line.split()[2] for line in text.splitlines()] == ["created", "opened", "planned"]
+    entries = fds(capsys, "history", "x", "--staging", planned, "--output", "json")[1]
+    assert [json.loads(line)["n"] for line in entries.splitlines()] == [0, 1, 2]
+
+
+def test_latest_prints_the_newest_version(log_builder, capsys):
+    log_builder.create()
+    log_builder.append(1)
+
+    assert fds(capsys, "latest", log_builder.root) == (0, "1\n")
+
+
+def test_a_stream_that_is_not_there_is_named(planned, capsys):
+    for command in ("status", "show", "history"):
+        code, text = fds(capsys, command, "y", "--staging", planned)
+        assert code == 2
+        assert "no stream 'y'" in text
+
+
+def test_a_stream_can_be_given_to_another_installation(planned, capsys):
+    code, text = fds(capsys, "transfer", "x", "--staging", planned, "--deployment", "new", "--why", "moved")
+
+    assert code == 0
+    assert "belonged to deployment 'cli', now to 'new'" in text
+
+
+def test_accepting_what_is_not_blocked_is_refused(planned, capsys):
+    code, text = fds(capsys, "accept", "x", "--staging", planned, "--batch", "0", "--why", "looked")
+
+    assert code == 2
+    assert "no batch is" in text
+
+
+def test_version_and_help(capsys):
+    assert fds(capsys, "--version") == (0, f"fds {__version__}\n")
+    assert "exit codes" in fds(capsys, "--help")[1]
+    assert fds(capsys)[0] == 2

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from airflow_provider_fds.cli import arguments
+from airflow_provider_fds.ledger.entries import Owner
+
+
+def test_this_process_runs():
+    assert arguments.owner_is_running(arguments.process_owner("cli"))
+
+
+def test_a_process_that_has_ended_does_not_run():
+    code = "from airflow_provider_fds.cli.arguments import process_owner as o; print(o('cli').run_id)"
+    run_id = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert not arguments.owner_is_running(Owner(kind="cli", deployment="cli", run_id=run_id))
+
+
+def test_a_process_that_took_the_id_of_another_is_not_taken_for_it():
+    mine = arguments.process_owner("cli").run_id
+    assert mine is not None
+    earlier = mine.rsplit(":", 1)[0] + ":1"
+
+    assert not arguments.owner_is_running(Owner(kind="cli", deployment="cli", run_id=earlier))
+
+
+def test_what_cannot_be_looked_up_from_here_counts_as_running():
+    assert arguments.owner_is_running(Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"))
+    assert arguments.owner_is_running(Owner(kind="airflow", deployment="prod", dag_id="d", run_id="r", task_id="t"))
+
+
+def test_what_was_only_planned_belongs_to_whoever_runs_it():
+    assert not arguments.owner_is_running(arguments.plan_owner("cli"))

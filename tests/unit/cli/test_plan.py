@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_fds.cli.main import main
+
+
+def fds(capsys: Any, *arguments: object) -> tuple[int, list[dict[str, Any]], str]:
+    code = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    rows = [json.loads(line) for line in captured.out.splitlines() if line.startswith("{")]
+    return code, rows, captured.out + captured.err
+
+
+@pytest.fixture
+def table(log_builder):
+    log_builder.create()
+    for files in (2, 3, 1):
+        log_builder.append(files)
+    return log_builder
+
+
+def test_a_dry_run_prints_the_batches_and_writes_nothing(table, capsys, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    code, rows, _ = fds(
+        capsys, "plan", table.root, "--dry-run", "--option", "starting_version=0",
+        "--option", "max_files_per_batch=2", "--output", "json",
+    )  # fmt: skip
+
+    assert code == 0
+    assert [row["num_files"] for row in rows[:-1]] == [2, 2, 2]
+    assert rows[-1] == {"status": "up_to_date", "error": None}
+    assert set(rows[0]) == {
+        "batch_id", "start", "end", "first_version", "last_version", "num_files", "num_bytes", "num_rows", "manifest",
+        "skipped",
+    }  # fmt: skip
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_of_a_snapshot_needs_no_staging_either(table, capsys, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    code, rows, _ = fds(capsys, "plan", table.root, "--dry-run", "--output", "json")
+
+    assert code == 0
+    assert rows[0]["num_files"] == 6
+    assert rows[0]["start"]["isStartingVersion"] is True
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_planning_twice_prints_the_same_uncommitted_batches(table, capsys, tmp_path):
+    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--stream", "x", "--option", "starting_version=0",
+                 "--output", "json")  # fmt: skip
+    first = fds(capsys, *arguments)
+    table.append(1)
+    second = fds(capsys, *arguments)
+
+    assert first[0] == second[0] == 0
+    assert first[1][:-1] == second[1][:-1]
+    manifest = first[1][0]["manifest"].removeprefix("file://")
+    assert (tmp_path / manifest / "_delta_log" / "00000000000000000000.json").exists()
+
+
+def test_max_batches_stops_with_more(table, capsys, tmp_path):
+    code, rows, _ = fds(
+        capsys, "plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--option",
+        "max_versions_per_batch=1", "--max-batches", "1", "--output", "json",
+    )  # fmt: skip
+
+    assert code == 0
+    assert len(rows) == 2
+    assert rows[-1]["status"] == "more"
+
+
+def test_a_plan_starts_at_a_given_offset(table, capsys, tmp_path):
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": table.table_id,
+        "reservoirVersion": 2,
+        "index": 0,
+        "isStartingVersion": False,
+    }
+    for extra in (("--dry-run",), ("--staging", tmp_path / "s")):
+        code, rows, text = fds(capsys, "plan", table.root, *extra, "--from", json.dumps(offset), "--output", "json")
+        assert code == 0, text
+        assert rows[0]["start"] == offset
+        assert rows[0]["num_files"] == 3
+
+
+def test_a_bad_version_stops_with_code_3_after_the_good_prefix(table, capsys):
+    table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
+    code, rows, _ = fds(capsys, "plan", table.root, "--dry-run", "--option", "starting_version=0", "--output", "json")
+
+    assert code == 3
+    assert rows[0]["last_version"] == 3
+    error = rows[-1]["error"]
+    assert rows[-1]["status"] == "stopped"
+    assert (error["type"], error["version"], error["table"]) == ("ViolationError", 4, table.uri)
+
+
+def test_a_lost_position_is_code_4(table, capsys):
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": table.table_id,
+        "reservoirVersion": 1,
+        "index": -1,
+        "isStartingVersion": False,
+    }
+    for version in (0, 1):
+        (table.log / f"{version:020d}.json").unlink()
+    code, rows, text = fds(capsys, "plan", table.root, "--dry-run", "--from", json.dumps(offset), "--output", "json")
+
+    assert code == 4, text
+    assert rows[-1]["error"]["type"] == "LogTruncatedError"
+
+
+def test_a_torn_commit_is_code_5(table, capsys):
+    (table.log / f"{2:020d}.json").write_text('{"add":')
+    code, rows, text = fds(
+        capsys, "plan", table.root, "--dry-run", "--option", "starting_version=0", "--output", "json"
+    )
+
+    assert code == 5, text
+    assert rows[-1]["error"]["version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--option", "starting_version=99"), "newest version of the table is 3"),
+        (("--option", "starting_version=1", "--option", "starting_timestamp=2026-01-01"), "exclude each other"),
+        (("--option", "starting_timestamp=last tuesday"), "last tuesday"),
+        (("--option", "maxFilesPerTriger=3"), "maxFilesPerTrigger"),
+        (("--option", "nonsense"), "KEY=VALUE"),
+        (("--from", "here"), "not an offset"),
+        (("--max-batches", "0"), "1 or more"),
+    ],
+)
+def test_bad_arguments_are_code_2_and_say_what_is_wrong(table, capsys, arguments, expected):
+    code, _, text = fds(capsys, "plan", table.root, "--dry-run", *arguments)
+
+    assert code == 2
+    assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda root: root / "nothing", "nothing"),
+        (lambda root: (root / "plain").mkdir() or root / "plain", "_delta_log"),
+        (lambda _: "s4://bucket/x", "did you mean s3://"),
+        (lambda root: (root / "empty" / "_delta_log").mkdir(parents=True) or root / "empty", "empty"),
+    ],
+)
+def test_what_is_no_table_is_code_2_and_named(tmp_path, capsys, make, expected):
+    table = make(tmp_path)
+    code, _, text = fds(capsys, "plan", table, "--dry-run")
+
+    assert code == 2
+    assert str(table).rsplit("/", maxsplit=1)[-1] in text
+    assert expected in text.lower() or expected in text
+
+
+def test_planning_needs_staging_or_a_dry_run(table, capsys, tmp_path):
+    assert "--staging DIR" in fds(capsys, "plan", table.root)[2]
+    assert "leave one of the two out" in fds(capsys, "plan", table.root, "--dry-run", "--staging", tmp_path)[2]
+
+
+def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    code, _, text = fds(capsys, "plan", table.root, "--staging", tmp_path / "file", "--option", "starting_version=0")
+
+    assert code == 5
+    assert "cannot be written to" in text

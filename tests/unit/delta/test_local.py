@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import pytest
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.errors import AccessDeniedError, StorageError, TornFileError
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return LocalStorage(str(tmp_path / "root"))
+
+
+def test_what_is_not_there_is_none_or_empty_or_file_not_found(storage):
+    assert storage.head("a/b") is None
+    assert list(storage.list_after("a")) == []
+    storage.delete("a/b")
+    for read in (storage.get, storage.open, lambda key: next(storage.stream(key))):
+        with pytest.raises(FileNotFoundError):
+            read("a/b")
+
+
+def test_a_file_where_a_folder_is_expected_counts_as_not_there(storage):
+    storage.put("a", b"x")
+    assert storage.head("a/b") is None
+    assert list(storage.list_after("a")) == []
+    with pytest.raises(FileNotFoundError):
+        storage.get("a/b")
+
+
+def test_a_folder_is_not_an_object(storage):
+    storage.put("a/b", b"x")
+    assert storage.head("a") is None
+
+
+def test_the_first_write_wins_and_later_ones_are_told(storage):
+    assert storage.put_if_absent("ledger/0.json", b"first")
+    assert not storage.put_if_absent("ledger/0.json", b"second")
+    assert storage.get("ledger/0.json")[0] == b"first"
+
+
+def test_of_many_writers_at_once_exactly_one_wins(storage):
+    barrier = threading.Barrier(8)
+    won = []
+
+    def write(i):
+        barrier.wait()
+        if storage.put_if_absent("n", str(i).encode()):
+            won.append(str(i).encode())
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [storage.get("n")[0]] == won
+
+
+def test_writing_leaves_no_temporary_files_behind(storage, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"abc")
+    storage.put_if_absent("f/a", b"1")
+    storage.put_if_absent("f/a", b"2")
+    storage.put("f/b", b"3")
+    storage.put("f/b", b"4")
+    storage.put_file("f/c", str(source))
+    assert sorted(os.listdir(storage.root / "f")) == ["a", "b", "c"]
+    assert storage.get("f/b")[0] == b"4"
+    assert storage.get("f/c")[0] == b"abc"
+
+
+def test_temporary_files_of_a_dead_writer_are_never_listed(storage):
+    storage.put("f/a", b"1")
+    (storage.root / "f/.b.123.tmp").write_bytes(b"half")
+    assert [item.key for item in storage.list_after("f")] == ["f/a"]
+
+
+def test_a_listing_is_sorted_by_bytes_starts_after_the_name_and_has_files_only(storage):
+    for name in ("b", "a", "B", "é", "z", "sub/x", "\U0001f600", "\uffee"):
+        storage.put(f"f/{name}", b"12")
+    names = [item.key[2:] for item in storage.list_after("f")]
+    assert names == sorted(["b", "a", "B", "é", "z", "\U0001f600", "\uffee"], key=str.encode)
+    assert [item.key for item in storage.list_after("f", "a")][:2] == ["f/b", "f/z"]
+    assert {item.size_bytes for item in storage.list_after("f")} == {2}
+
+
+def test_the_root_is_listed_with_an_empty_folder(storage):
+    storage.put("x", b"")
+    assert [item.key for item in storage.list_after("")] == ["x"]
+
+
+def test_the_time_of_a_file_is_whole_milliseconds_rounded_down(storage):
+    storage.put("x", b"1")
+    os.utime(storage.root / "x", ns=(0, 1_704_067_200_123_999_999))
+    assert storage.head("x") == ("x", 1, 1_704_067_200_123)
+    assert storage.get("x")[1] == storage.head("x")
+
+
+def test_a_file_can_be_streamed_and_read_with_seek(storage):
+    storage.put("x", bytes(range(100)))
+    assert [len(chunk) for chunk in storage.stream("x", 40)] == [40, 40, 20]
+    with storage.open("x") as file:
+        file.seek(90)
+        assert file.read() == bytes(range(90, 100))
+
+
+def test_a_file_that_grows_while_it_is_read_is_torn(storage, monkeypatch):
+    storage.put("x", b"12345")
+    real = os.read
+
+    def read_and_grow(descriptor, size):
+        with (storage.root / "x").open("ab") as file:
+            file.write(b"6")
+        return real(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read_and_grow)
+    with pytest.raises(TornFileError, match=r"file:///.*/x changed while it was read"):
+        storage.get("x")
+
+
+@pytest.mark.parametrize(("verb", "call"), [("reading", "get"), ("looking at", "head")])
+def test_a_refusal_by_the_file_system_is_access_denied_and_not_absence(storage, monkeypatch, verb, call):
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, {"get": "open", "head": "stat"}[call], refuse)
+    with pytest.raises(AccessDeniedError, match=rf"{verb} file:///.*/f/x: Permission denied; give the user"):
+        getattr(storage, call)("f/x")
+
+
+def test_a_file_system_without_hard_links_says_so(storage, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageError, match="no hard links.*use another file system"):
+        storage.put_if_absent("f/x", b"1")
+    assert os.listdir(storage.root / "f") == []
+
+
+def test_an_error_of_the_disk_names_the_file_and_the_cause(storage):
+    storage.put("f/x", b"1")
+    with pytest.raises(StorageError, match=r"reading file:///.*/root/f: Is a directory"):
+        storage.get("f")
+
+
+async def test_the_async_forms_answer_the_same(storage):
+    storage.put("f/x", b"1")
+    assert await storage.head_async("f/x") == storage.head("f/x")
+    assert await storage.head_async("f/y") is None
+    assert await storage.get_async("f/x") == storage.get("f/x")
+    assert [item async for item in storage.list_after_async("f")] == list(storage.list_after("f"))

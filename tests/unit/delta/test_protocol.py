@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.delta.actions import Metadata, Protocol
+from airflow_provider_fds.delta.protocol import READABLE_FEATURES, check_readable
+from airflow_provider_fds.errors import UnsupportedFeatureError
+
+
+def check(reader=(), writer=(), version=3, metadata=None):
+    protocol = Protocol(version, 7, tuple(reader), tuple(writer))
+    check_readable(protocol, table="s3://lake/t", version=4, metadata=metadata)
+
+
+@pytest.mark.parametrize("feature", sorted(READABLE_FEATURES))
+def test_every_feature_of_the_list_is_read(feature):
+    check([feature], [feature])
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_protocols_without_features_are_read(version):
+    check_readable(Protocol(version, 5), table="t", version=0)
+
+
+@pytest.mark.parametrize(
+    ("feature", "why"),
+    [
+        ("catalogManaged", "known to a catalog only"),
+        ("catalogOwned-preview", "known to a catalog only"),
+        ("redirectReaderWriter-preview", "the table has moved"),
+        ("adaptiveMetadata-preview", "need not list their files"),
+        ("geospatial", "types are not known"),
+        ("fooUnknown", "FDS does not know it"),
+    ],
+)
+def test_a_reader_feature_that_is_not_in_the_list_is_refused_by_name(feature, why):
+    with pytest.raises(UnsupportedFeatureError, match=rf"version 4 of s3://lake/t .*'{feature}': {why}.*DROP FEATURE") as e:
+        check(["deletionVectors", feature], ["deletionVectors", feature])
+    assert e.value.features == (feature,)
+    assert (e.value.table, e.value.version, e.value.retryable) == ("s3://lake/t", 4, False)
+
+
+def test_an_unknown_writer_feature_does_not_matter_to_a_reader():
+    check([], ["fooUnknown", "appendOnly", "inCommitTimestamp", "rowTracking"])
+
+
+@pytest.mark.parametrize("feature", ["coordinatedCommits-preview", "redirectWriterOnly-preview", "catalogManaged"])
+def test_writer_features_that_move_the_commits_elsewhere_are_refused(feature):
+    with pytest.raises(UnsupportedFeatureError, match=feature):
+        check([], [feature], version=1)
+
+
+def test_a_redirect_in_the_properties_is_refused():
+    metadata = Metadata("id", configuration={"delta.redirectReaderWriter-preview": '{"type":"PathBasedRedirect"}'})
+    with pytest.raises(UnsupportedFeatureError, match="the table has moved"):
+        check(metadata=metadata)
+
+
+@pytest.mark.parametrize("version", [4, 99])
+def test_a_higher_reader_version_is_refused(version):
+    with pytest.raises(UnsupportedFeatureError, match=rf"needs a reader of version {version}, FDS reads up to 3"):
+        check(version=version)
+
+
+def test_all_features_in_the_way_are_named_at_once():
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check(["a", "b", "columnMapping"], ["a", "b"])
+    assert caught.value.features == ("a", "b")

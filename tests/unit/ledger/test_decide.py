@@ -1,0 +1,431 @@
+"""``decide`` as tables: each command in each phase of a stream, and what each refusal says."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
+from airflow_provider_fds.ledger.commands import (
+    Accept,
+    Acknowledge,
+    Block,
+    Claim,
+    Hold,
+    Open,
+    Quarantine,
+    Request,
+    Resume,
+    Retire,
+    Transfer,
+)
+from airflow_provider_fds.ledger.decide import decide
+from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.refusals import EpochClosedError, StreamMovedError
+
+REWIND = Request(reason="rewind", why="wrong rows")
+
+PHASES = (
+    "empty",
+    "created",
+    "open",
+    "planned",
+    "other's",
+    "committed",
+    "held",
+    "quarantined",
+    "blocked",
+    "requested",
+    "retired",
+)
+
+
+def block(make, **changes):
+    return Block(
+        **{
+            "epoch": 1,
+            "batch_id": 0,
+            "owner": make.owner(),
+            "try_id": "t1",
+            "reason": "rows differ",
+            "rows_planned": 20,
+            "rows_written": 19,
+            "sink_version": 1,
+            "sink_table_id": make.sink_id,
+            **changes,
+        }
+    )
+
+
+def phase(make, name):
+    planned = make.plan(make.batch(0), make.batch(1))
+    return {
+        "empty": make.state,
+        "created": lambda: make.state(make.create()),
+        "open": make.opened,
+        "planned": lambda: make.opened(planned),
+        "other's": lambda: make.opened(make.plan(make.batch(0), make.batch(1), run="r0")),
+        "committed": lambda: make.opened(planned, make.commit(0), make.commit(1)),
+        "held": lambda: make.opened(planned, Hold(why="pause")),
+        "quarantined": lambda: make.opened(Quarantine(why="schema", version=7)),
+        "blocked": lambda: make.opened(planned, block(make)),
+        "requested": lambda: make.opened(planned, make.commit(0), REWIND),
+        "retired": lambda: make.opened(Retire(why="done")),
+    }[name]()
+
+
+# what comes of a command, by phase in the order of PHASES:
+#   a word = kind of the entry, "." = already so, nothing is written, an error class = refused with it
+L, B, M, E, S = LedgerError, StreamBusyError, StreamMovedError, EpochClosedError, SinkError
+TABLE = {
+    "create": ("created", ".", ".", ".", ".", ".", ".", ".", ".", ".", L),
+    "open": (L, "opened", ".", ".", ".", ".", ".", ".", ".", E, L),
+    "bind": (L, L, ".", ".", ".", ".", ".", ".", ".", E, L),
+    "bind another sink": (L, L, S, S, S, S, S, S, S, E, L),
+    "plan 0": (L, L, "planned", M, B, M, L, L, L, E, L),
+    "plan 2": (L, L, M, M, B, "planned", L, L, L, E, L),
+    "claim": (L, L, M, ".", "claimed", M, ".", M, ".", E, L),
+    "commit 0": (L, L, L, "committed", B, ".", "committed", L, L, ".", L),
+    "commit 1": (L, L, L, L, L, ".", L, L, L, E, L),
+    "advance 0": (L, L, "advanced", M, B, M, L, L, L, E, L),
+    "block": (L, L, L, "blocked", B, L, "blocked", L, ".", E, L),
+    "accept": (L, L, L, L, L, L, L, L, "accepted", E, L),
+    "rewind": (L, L, "requested", "requested", "requested", "requested", "requested", "requested", "requested", L, L),
+    "lost position": (
+        L,
+        L,
+        "requested",
+        "requested",
+        "requested",
+        "requested",
+        "requested",
+        "requested",
+        "requested",
+        ".",
+        L,
+    ),
+    "hold": (L, "held", "held", "held", "held", "held", ".", "held", "held", "held", L),
+    "resume": (L, ".", ".", ".", ".", ".", "resumed", "resumed", ".", ".", L),
+    "quarantine": (
+        L,
+        "quarantined",
+        "quarantined",
+        "quarantined",
+        "quarantined",
+        "quarantined",
+        "quarantined",
+        ".",
+        "quarantined",
+        "quarantined",
+        L,
+    ),
+    "acknowledge": (L, *["acknowledged"] * 9, L),
+    "transfer": (L, *["transferred"] * 9, L),
+    "retire": (L, *["retired"] * 9, "."),
+}
+
+
+def command(make, name):
+    return {
+        "create": lambda: make.create(uuid="u2"),
+        "open": make.open,
+        "bind": make.bind,
+        "bind another sink": lambda: make.bind(sink=SinkBinding(kind="delta_append", target="s3://lake/other")),
+        "plan 0": lambda: make.plan(make.batch(0)),
+        "plan 2": lambda: make.plan(make.batch(2)),
+        "claim": lambda: make.claim("r1", previous="r0"),
+        "commit 0": lambda: make.commit(0),
+        "commit 1": lambda: make.commit(1),
+        "advance 0": lambda: make.advance(0, 4),
+        "block": lambda: block(make),
+        "accept": lambda: Accept(epoch=1, batch_id=0, why="counted by hand"),
+        "rewind": lambda: REWIND,
+        "lost position": lambda: Request(reason="lost_position", why="version 3 is gone", epoch=1, is_automatic=True),
+        "hold": lambda: Hold(why="maintenance"),
+        "resume": lambda: Resume(why="done"),
+        "quarantine": lambda: Quarantine(why="schema", version=7),
+        "acknowledge": lambda: Acknowledge(version=7, why="read it"),
+        "transfer": lambda: Transfer(deployment="prod2", why="moved"),
+        "retire": lambda: Retire(why="no longer needed"),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("phase_name", PHASES)
+def test_what_comes_of_each_command_in_each_phase(make, name, phase_name):
+    expected = TABLE[name][PHASES.index(phase_name)]
+    state = phase(make, phase_name)
+    if isinstance(expected, str):
+        action = decide(state, command(make, name))
+        assert (action.kind if action else ".") == expected
+        return
+    with pytest.raises(expected) as refused:
+        decide(state, command(make, name))
+    assert type(refused.value) is expected
+    message = str(refused.value)
+    assert "stream 'orders'" in message
+    if phase_name != "empty":
+        assert make.table in message
+        assert refused.value.table == make.table
+
+
+@pytest.mark.parametrize(
+    ("phase_name", "name", "words"),
+    [
+        ("empty", "commit 0", ["no ledger", "fds recover orders"]),
+        ("created", "plan 0", ["epoch 1 was requested", "next run", "fds status orders"]),
+        ("requested", "plan 0", ["epoch 1", "rewind (wrong rows)", "epoch 2", "fds history orders"]),
+        ("requested", "rewind", ["rewind: wrong rows", "not opened"]),
+        ("held", "plan 0", ["held (pause)", "fds resume orders"]),
+        ("quarantined", "plan 0", ["before version 7 (schema)", "fds acknowledge orders --version 7"]),
+        ("blocked", "commit 0", ["rows differ", "20", "19", "fds accept orders --batch 0", "fds replan orders"]),
+        ("retired", "plan 0", ["retired", "done", "another name"]),
+        ("other's", "plan 0", ["batches 0 to 1", "run r0", "fds adopt orders"]),
+        ("open", "bind another sink", ["s3://lake/bronze", "s3://lake/other", "fds rebind orders"]),
+        ("planned", "commit 1", ["next in order is batch 0", "fds status orders"]),
+        ("open", "accept", ["no batch is blocked", "fds status orders"]),
+    ],
+)
+def test_a_refusal_says_what_was_found_and_the_command_to_run(make, phase_name, name, words):
+    with pytest.raises(LedgerError if name != "bind another sink" else SinkError) as refused:
+        decide(phase(make, phase_name), command(make, name))
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+def test_a_refusal_names_the_owner_of_the_batches(make):
+    with pytest.raises(StreamBusyError) as refused:
+        decide(phase(make, "other's"), make.plan(make.batch(2)))
+    assert refused.value.owner == "task ingest of DAG orders, run r0"
+    assert refused.value.retryable
+
+
+def test_a_stream_name_stays_with_its_table(make):
+    with pytest.raises(LedgerError, match=r"reads s3://lake/orders, not s3://lake/customers.*another name"):
+        decide(make.opened(), make.create(table="s3://lake/customers"))
+
+
+def test_another_installation_is_told_both_and_the_way_to_move_a_stream(make):
+    with pytest.raises(LedgerError, match=r"'prod', this one is 'test'.*fds transfer orders"):
+        decide(make.opened(), make.create(deployment="test"))
+
+
+# -- epochs and fences
+
+
+def test_a_later_epoch_opens_only_behind_its_fence(make):
+    state = make.opened(REWIND)
+    fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=9)
+    for wrong in (Fence(), Fence(status="done"), Fence(status="done", versions={"fds:u1": fence_version(1)})):
+        with pytest.raises(
+            LedgerError, match=rf"closed in delta_append s3://lake/bronze .* version {fence_version(2)}"
+        ):
+            decide(state, make.open(2, fence=wrong))
+    assert decide(state, make.open(2, fence=fence)).fence == fence
+    assert decide(state, make.open(2, fence=Fence(status="sink_missing"))).kind == "opened"
+
+
+def test_an_epoch_of_an_own_job_or_without_a_sink_needs_no_fence(make):
+    unbound = make.state(make.create(), make.open(), REWIND)
+    own_job = make.state(make.create(), make.open(), make.bind(sink=make.own_job), REWIND)
+    assert decide(unbound, make.open(2)).kind == "opened"
+    assert decide(own_job, make.open(2)).kind == "opened"
+
+
+def test_a_rebind_fences_the_sink_it_leaves(make):
+    state = make.opened(Request(reason="rebind", why="new bucket"))
+    with pytest.raises(LedgerError, match="s3://lake/bronze"):
+        decide(state, make.open(2))
+
+
+def test_the_start_must_be_of_the_table(make):
+    state = make.state(make.create())
+    with pytest.raises(LedgerError, match="table id"):
+        decide(state, Open(epoch=1, start=make.offset(0), table_id="another"))
+
+
+def test_an_epoch_that_was_never_requested_is_refused(make):
+    with pytest.raises(LedgerError, match="for epoch 5, but the stream is in epoch 1"):
+        decide(make.opened(), make.plan(make.batch(0, 5), epoch=5))
+
+
+def test_an_automatic_request_does_not_close_an_epoch_it_has_not_seen(make):
+    state = make.state(make.create(), make.open(), REWIND, make.open(2))
+    automatic = Request(reason="lost_position", why="gone", epoch=1, is_automatic=True)
+    assert decide(state, automatic) is None
+    with pytest.raises(EpochClosedError):
+        decide(state, Request(reason="rewind", why="mine", epoch=1))
+
+
+# -- plans
+
+
+@pytest.mark.parametrize(
+    ("batches", "error", "words"),
+    [
+        ([], LedgerError, "without a batch"),
+        ([(1, {})], StreamMovedError, "begins with batch 1, next in order is batch 0"),
+        ([(0, {"start": 1})], StreamMovedError, "starts at"),
+        ([(0, {}), (2, {})], LedgerError, "where batch 1 is next"),
+        ([(0, {}), (1, {"start": 2, "end": 3})], LedgerError, "before it ends at"),
+        ([(0, {"end": 0})], LedgerError, "not after its start"),
+        ([(0, {"prev_txn_version": 7})], LedgerError, "expects transaction 7 in the sink, the one before it is None"),
+        ([(0, {}), (1, {"prev_txn_version": 7})], LedgerError, f"before it is {txn_version(1, 0)}"),
+    ],
+)
+def test_a_plan_that_breaks_the_chain_is_refused(make, batches, error, words):
+    def made(batch_id, changes):
+        return make.batch(batch_id, **{k: make.offset(v) if k in ("start", "end") else v for k, v in changes.items()})
+
+    with pytest.raises(error, match=words):
+        decide(make.opened(), make.plan(*(made(*b) for b in batches)))
+
+
+def test_a_plan_for_another_table_is_refused(make):
+    other = make.batch(0).end.replace(make.table_id, "other")
+    with pytest.raises(LedgerError, match="table with id other, the stream reads"):
+        decide(make.opened(), make.plan(make.batch(0, end=other)))
+
+
+def test_a_run_keeps_the_target_of_its_first_plan(make):
+    state = make.opened(make.plan(make.batch(0), target=5), make.commit(0))
+    with pytest.raises(LedgerError, match="fixed version 5 as its target .* version 9"):
+        decide(state, make.plan(make.batch(1), target=9))
+    assert decide(state, make.plan(make.batch(1), target=5)).target == 5
+    assert decide(state, make.plan(make.batch(1), target=9, run="r2")).target == 9
+
+
+def test_options_that_change_what_an_index_means_wait_for_the_end_of_the_version(make):
+    inside = make.opened(make.plan(make.batch(0, end=make.offset(3, 4))), make.commit(0))
+    following = make.batch(1, start=make.offset(3, 4), end=make.offset(4))
+    with pytest.raises(LedgerError, match=r"inside version 3 \(after file 4\).*fds rewind orders --to 3"):
+        decide(inside, make.plan(following, meaning_digest="m2"))
+    assert decide(inside, make.plan(following)).kind == "planned"
+    between = make.opened(make.plan(make.batch(0)), make.commit(0))
+    assert decide(between, make.plan(make.batch(1), meaning_digest="m2")).kind == "planned"
+
+
+def test_no_option_changes_what_an_index_of_a_frozen_snapshot_means(make):
+    start = make.offset(3, snapshot=True)
+    snapshot = SnapshotRef(version=3, digest="s", key="snapshots/3-s.parquet", num_files=9, num_bytes=9)
+    inside = make.state(
+        make.create(),
+        make.open(start=start, snapshot=snapshot),
+        make.bind(),
+        make.plan(make.batch(0, start=start, end=make.offset(3, 4, snapshot=True))),
+        make.commit(0),
+    )
+    following = make.batch(1, start=make.offset(3, 4, snapshot=True), end=make.offset(4))
+    assert decide(inside, make.plan(following, meaning_digest="m2")).kind == "planned"
+
+
+# -- owners
+
+
+def test_a_claim_of_batches_that_a_third_run_has_claimed_is_refused(make):
+    state = make.opened(make.plan(make.batch(0), run="r0"), make.claim("r2", previous="r0"))
+    with pytest.raises(StreamBusyError, match="run r2"):
+        decide(state, make.claim("r1", previous="r0"))
+
+
+def test_held_and_blocked_batches_are_not_taken_over(make):
+    planned = make.plan(make.batch(0), run="r0")
+    held = make.opened(planned, Hold(why="pause"))
+    blocked = make.opened(planned, block(make, owner=make.owner("r0")))
+    for state in (held, blocked):
+        with pytest.raises(LedgerError, match=r"held|blocked"):
+            decide(state, make.claim("r1", previous="r0"))
+
+
+def test_the_zombie_of_an_owner_that_was_replaced_cannot_commit(make):
+    state = make.opened(make.plan(make.batch(0), run="r0"), make.claim("r1", previous="r0"))
+    with pytest.raises(StreamBusyError, match="run r1"):
+        decide(state, make.commit(0, run="r0"))
+    assert decide(state, make.commit(0, run="r1")).kind == "committed"
+
+
+def test_one_task_of_three_is_another_owner_than_a_single_one(make):
+    assert make.owner() != make.owner(is_three_task=True)
+    assert make.owner() != make.owner(map_index=3)
+
+
+# -- commits and their sink
+
+
+def test_a_commit_takes_end_and_source_digest_from_the_plan(make):
+    committed = decide(phase(make, "planned"), make.commit(0))
+    assert (committed.end, committed.last_commit_sha256) == (make.offset(1), "sha0")
+    assert not committed.was_accepted
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"digest": "other"}, LedgerError, "digest d1, the report names 'other'"),
+        (
+            {"outcome": "own_job"},
+            LedgerError,
+            "bound to delta_append s3://lake/bronze, the commit is of kind 'own_job'",
+        ),
+        ({"sink_version": None}, LedgerError, "does not say which version"),
+        ({"sink_table_id": None}, LedgerError, "does not say which version"),
+        ({"sink_table_id": "other"}, SinkError, "table id is other, recorded is 99999999"),
+        ({"sink_version": 1}, SinkError, "version 1, what was committed before it in version 1"),
+    ],
+)
+def test_a_commit_must_fit_plan_and_sink(make, changes, error, words):
+    state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0))
+    with pytest.raises(error, match=words):
+        decide(state, make.commit(1, **changes))
+
+
+def test_a_commit_of_an_own_job_needs_no_sink_version(make):
+    state = make.state(make.create(), make.open(), make.bind(sink=make.own_job), make.plan(make.batch(0)))
+    committed = decide(state, make.commit(0, outcome="own_job", sink_version=None, sink_table_id=None, rows=None))
+    assert committed.outcome == "own_job"
+    with pytest.raises(LedgerError, match="the user's own job"):
+        decide(state, make.commit(0))
+
+
+def test_a_plan_without_a_sink_cannot_be_committed(make):
+    state = make.state(make.create(), make.open(), make.plan(make.batch(0)))
+    with pytest.raises(LedgerError, match="bound to no sink"):
+        decide(state, make.commit(0))
+
+
+def test_a_batch_of_a_closed_epoch_that_was_committed_in_time_stays_committed(make):
+    state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0), REWIND)
+    assert decide(state, make.commit(0)) is None
+    with pytest.raises(EpochClosedError) as refused:
+        decide(state, make.commit(1))
+    assert (refused.value.epoch, refused.value.newest_epoch) == (1, 2)
+
+
+def test_a_bound_sink_that_was_replaced_is_refused(make):
+    state = make.opened(make.plan(make.batch(0)), make.commit(0))
+    with pytest.raises(SinkError, match="table id is other"):
+        decide(state, make.bind(table_id="other"))
+    assert decide(state, make.bind(table_id=make.sink_id)) is None
+
+
+# -- what a person accepts
+
+
+def test_an_accepted_mismatch_can_be_committed_and_is_not_blocked_again(make):
+    state = make.opened(make.plan(make.batch(0)), block(make), Accept(epoch=1, batch_id=0, why="counted"))
+    assert decide(state, block(make)) is None
+    assert decide(state, block(make, rows_written=3)).kind == "blocked"
+    assert decide(state, make.commit(0, rows=19)).was_accepted
+    assert decide(state, Accept(epoch=1, batch_id=0, why="again")) is None
+
+
+def test_a_stretch_that_is_advanced_already_is_left_as_it_is(make):
+    state = make.opened(make.advance(0, 4))
+    assert decide(state, make.advance(0, 4)) is None
+    with pytest.raises(StreamMovedError):
+        decide(state, make.advance(0, 9))
+
+
+def test_a_claim_is_a_value(make):
+    assert make.claim("r1", "r0") == Claim(
+        epoch=1, owner=make.owner("r1"), previous=make.owner("r0"), why="state is failed"
+    )

@@ -1,0 +1,326 @@
+"""Options: everything read, validated, and refused at once. Numbers: conformance cases."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.source import options as options_module
+from airflow_provider_fds.source.options import SourceOptions
+
+#: For each option that works: a value as a user writes it, and what it becomes.
+WORKING: dict[str, tuple[Any, Any]] = {
+    "starting_version": ("12", 12),
+    "starting_timestamp": ("2026-01-31", "2026-01-31"),
+    "max_files_per_batch": ("50", 50),
+    "max_bytes_per_batch": ("10g", 10 * 1024**3),
+    "max_versions_per_batch": (3, 3),
+    "whole_commits": ("true", True),
+    "ignore_deletes": (True, True),
+    "ignore_changes": ("TRUE", True),
+    "skip_change_commits": (True, True),
+    "skip_versions": ("3,5-7", ((3, 3), (5, 7))),
+    "skip_operations": ("delete, OPTIMIZE", ("DELETE", "OPTIMIZE")),
+    "exclude_regex": (r"/tmp-\d+/", r"/tmp-\d+/"),
+}
+
+#: For each option that comes later: a value that asks for it.
+NOT_YET: dict[str, Any] = {
+    "read_change_feed": True,
+    "version_as_of": 3,
+    "timestamp_as_of": "2026-01-31",
+    "ending_version": 9,
+    "ending_timestamp": "2026-01-31",
+    "partition_filter": "day = '2026-01-31'",
+    "on_violation": "quarantine",
+    "on_lost_position": "earliest",
+    "acknowledged_schema": 7,
+}
+
+DELTAS_OWN = {"max_files_per_batch": "maxFilesPerTrigger", "max_bytes_per_batch": "maxBytesPerTrigger"}
+
+
+def camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return DELTAS_OWN.get(name, first + "".join(word.capitalize() for word in rest))
+
+
+def problems(values: dict[Any, Any]) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        SourceOptions.parse(values)
+    return caught.value.problems
+
+
+FIELDS = [field.name for field in dataclasses.fields(SourceOptions)]
+
+
+def test_every_field_is_tested_here() -> None:
+    assert sorted(WORKING.keys() | NOT_YET.keys()) == sorted(FIELDS)
+    assert not WORKING.keys() & NOT_YET.keys()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_is_documented_and_validated(name: str) -> None:
+    assert f"        {name}: " in (SourceOptions.__doc__ or "")
+    (problem,) = problems({name: object()})
+    assert repr(name) in problem
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_every_option_is_read_in_both_spellings(name: str) -> None:
+    given, expected = WORKING[name]
+    for spelling in (name, camel(name), camel(name).lower(), camel(name).upper()):
+        assert getattr(SourceOptions.parse({spelling: given}), name) == expected
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_an_option_that_comes_later_is_refused_and_says_that_nothing_was_done(name: str) -> None:
+    for spelling in (name, camel(name)):
+        (problem,) = problems({spelling: NOT_YET[name]})
+        assert repr(spelling) in problem
+        assert "not available yet" in problem
+        assert "nothing was done" in problem
+
+
+def test_an_option_that_comes_later_may_be_given_its_default() -> None:
+    values = {"read_change_feed": "false", "on_violation": "fail", "onLostPosition": "fail", "ending_version": None}
+    assert SourceOptions.parse(values) == SourceOptions()
+
+
+def test_the_value_is_frozen_and_hashable() -> None:
+    options = SourceOptions.parse({})
+    assert hash(options) == hash(SourceOptions())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.whole_commits = True  # type: ignore[misc]
+
+
+def test_files_are_limited_to_1000_only_while_bytes_are_not_limited() -> None:
+    assert SourceOptions.parse({}).max_files_per_batch == 1000
+    assert SourceOptions.parse({"maxBytesPerTrigger": "1g"}).max_files_per_batch is None
+    assert SourceOptions.parse({"maxBytesPerTrigger": "1g", "maxFilesPerTrigger": 7}).max_files_per_batch == 7
+    assert SourceOptions.parse({"max_versions_per_batch": 1}).max_files_per_batch == 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("1b", 1), ("1", 1), (5, 5), ("2k", 2048), ("2KB", 2048), ("3m", 3 << 20), (" 10 GB ", 10 << 30), ("1t", 1 << 40)],
+)
+def test_sizes_are_read_with_sparks_units(given: object, expected: int) -> None:
+    assert SourceOptions.parse({"max_bytes_per_batch": given}).max_bytes_per_batch == expected
+
+
+@pytest.mark.parametrize("name", ["maxFilesPerTrigger", "max_versions_per_batch"])
+@pytest.mark.parametrize("value", [0, -1, "0", "-1", "string", "", 1.5, True, "10g", "١٢"])
+def test_34_limits_that_are_no_positive_number_are_refused(name: str, value: object) -> None:
+    (problem,) = problems({name: value})
+    assert repr(name) in problem
+    assert f"got {value!r}" in problem
+
+
+@pytest.mark.parametrize("value", [0, -1, "0b", "-1k", "string", "", "1.5g", "10x", True, str(2**63)])
+def test_34_sizes_that_are_none_are_refused(value: object) -> None:
+    (problem,) = problems({"maxBytesPerTrigger": value})
+    assert "'10g'" in problem
+    assert f"got {value!r}" in problem
+
+
+@pytest.mark.parametrize("value", ["x", "", " ", True, -1, 1.0, "-1", "1.0", [3], str(2**63)])
+def test_18_a_starting_version_that_is_none_is_refused(value: object) -> None:
+    (problem,) = problems({"startingVersion": value})
+    assert "'earliest' or 'latest'" in problem
+
+
+@pytest.mark.parametrize(("given", "expected"), [("LaTeSt", "latest"), (" earliest ", "earliest"), (0, 0), ("007", 7)])
+def test_a_starting_version_is_a_number_or_a_word(given: object, expected: object) -> None:
+    assert SourceOptions.parse({"starting_version": given}).starting_version == expected
+
+
+@pytest.mark.parametrize("value", [1, "yes", "", "t", None.__class__, 0, "1"])
+def test_booleans_are_true_and_false_only(value: object) -> None:
+    (problem,) = problems({"ignoreDeletes": value})
+    assert "true or false" in problem
+
+
+def test_22_a_starting_timestamp_is_checked_at_once() -> None:
+    (problem,) = problems({"startingTimestamp": "yesterday"})
+    assert "'startingTimestamp'" in problem
+    assert "yesterday" in problem
+
+
+def test_a_starting_timestamp_may_be_a_python_value() -> None:
+    when = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert SourceOptions.parse({"starting_timestamp": when}).starting_timestamp == "2026-01-31T12:00:00+00:00"
+    assert SourceOptions.parse({"starting_timestamp": date(2026, 1, 31)}).starting_timestamp == "2026-01-31"
+    assert len(problems({"starting_timestamp": 12})) == 1
+
+
+def test_25_version_and_timestamp_exclude_each_other() -> None:
+    (problem,) = problems({"startingVersion": 1, "starting_timestamp": "2026-01-31"})
+    assert "'startingVersion'" in problem
+    assert "'starting_timestamp'" in problem
+    assert "exclude each other" in problem
+
+
+def test_one_option_in_two_spellings_must_have_one_value() -> None:
+    assert SourceOptions.parse({"startingVersion": "3", "starting_version": 3}).starting_version == 3
+    (problem,) = problems({"startingVersion": "3", "starting_version": 4})
+    assert "'startingVersion' and 'starting_version' are the same option" in problem
+    assert "3 and 4" in problem
+
+
+def test_39_ignore_file_deletion_is_another_name_of_ignore_changes() -> None:
+    assert SourceOptions.parse({"ignoreFileDeletion": "true"}) == SourceOptions(ignore_changes=True)
+    assert SourceOptions.parse({"ignore_file_deletion": True}) == SourceOptions(ignore_changes=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (5, ((5, 5),)),
+        ("5", ((5, 5),)),
+        ([3, "5-7", 4], ((3, 7),)),
+        ("7 - 9, 1,2", ((1, 2), (7, 9))),
+        ([(1, 3), [10, 12]], ((1, 3), (10, 12))),
+        ([], ()),
+    ],
+)
+def test_versions_to_skip_are_numbers_and_inclusive_ranges(given: object, expected: object) -> None:
+    assert SourceOptions.parse({"skip_versions": given}).skip_versions == expected
+
+
+@pytest.mark.parametrize("value", ["", "3,", "7-5", "-1", "a", [None], [True], [1.5], ["1-2-3"], 1.5])
+def test_versions_to_skip_that_are_none_are_refused(value: object) -> None:
+    (problem,) = problems({"skip_versions": value})
+    assert "'3,5-7'" in problem
+
+
+def test_a_skipped_version_is_found_in_its_range() -> None:
+    options = SourceOptions.parse({"skip_versions": "3,5-7"})
+    assert [version for version in range(10) if options.skips_version(version)] == [3, 5, 6, 7]
+
+
+@pytest.mark.parametrize("value", ["", "DELETE,", [""], [3], 3])
+def test_operations_to_skip_that_are_none_are_refused(value: object) -> None:
+    (problem,) = problems({"skip_operations": value})
+    assert "'DELETE,UPDATE'" in problem
+
+
+def test_operations_to_skip_keep_the_spaces_within() -> None:
+    assert SourceOptions.parse({"skip_operations": ["streaming update"]}).skip_operations == ("STREAMING UPDATE",)
+
+
+@pytest.mark.parametrize(
+    ("given", "suggested"),
+    [
+        ("startingVersoin", "startingVersion"),
+        ("starting_versio", "starting_version"),
+        ("maxFilePerTrigger", "maxFilesPerTrigger"),
+        ("max_files", "max_files_per_batch"),
+        ("skipChangeCommit", "skipChangeCommits"),
+        ("maxFilesPerTriger", "maxFilesPerTrigger"),
+    ],
+)
+def test_an_unknown_option_gets_the_nearest_known_name(given: str, suggested: str) -> None:
+    (problem,) = problems({given: 1})
+    assert f"option {given!r} is not known" in problem
+    assert f"Did you mean {suggested!r}" in problem
+
+
+def test_an_option_like_no_other_gets_the_list() -> None:
+    (problem,) = problems({"zzz": 1})
+    assert all(name in problem for name in FIELDS)
+    (problem,) = problems({3: 1})
+    assert "by name" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("failOnDataLoss", "on_lost_position"),
+        ("fail_on_data_loss", "on_lost_position"),
+        ("schemaTrackingLocation", "ledger"),
+        ("schemaLocation", "ledger"),
+        ("streamingSourceTrackingId", "name"),
+        ("allowSourceColumnRename", "new stream"),
+        ("allowSourceColumnDrop", "new stream"),
+        ("allowSourceColumnTypeChange", "new stream"),
+        ("withEventTimeOrder", "modification times"),
+        ("mergeSchema", "DeltaTableSink"),
+        ("txnAppId", "own transaction"),
+        ("txnVersion", "own transaction"),
+        ("path", "argument"),
+    ],
+)
+def test_options_of_delta_without_meaning_here_are_refused_with_the_reason(name: str, instead: str) -> None:
+    (problem,) = problems({name: "true"})
+    assert f"option {name!r} has no meaning in FDS" in problem
+    assert instead in problem
+
+
+def test_all_problems_are_reported_together() -> None:
+    found = problems(
+        {
+            "maxFilesPerTrigger": 0,
+            "startingVersoin": 3,
+            "failOnDataLoss": False,
+            "readChangeFeed": True,
+            "startingVersion": 1,
+            "startingTimestamp": "2026-01-31",
+            "excludeRegex": "(",
+        }
+    )
+    assert len(found) == 6
+    with pytest.raises(ConfigurationError, match="6 problems in the source options"):
+        SourceOptions.parse({"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1})
+
+
+def test_none_means_not_given() -> None:
+    assert SourceOptions.parse(dict.fromkeys(FIELDS)) == SourceOptions()
+
+
+def test_36_a_bad_regular_expression_is_refused() -> None:
+    (problem,) = problems({"excludeRegex": "[unclosed"})
+    assert "'[unclosed'" in problem
+    assert "no regular expression" in problem
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_options_survive_their_dictionary(name: str) -> None:
+    options = SourceOptions.parse({name: WORKING[name][0]})
+    assert list(options.to_dict()) == [name]
+    assert SourceOptions.parse(options.to_dict()) == options
+
+
+def test_a_file_limit_beside_a_byte_limit_survives_too() -> None:
+    options = SourceOptions.parse({"max_bytes_per_batch": 1, "max_files_per_batch": 1000})
+    assert SourceOptions.parse(options.to_dict()) == options
+    assert SourceOptions().to_dict() == {}
+
+
+def test_the_digest_depends_on_the_meaning_not_on_the_spelling() -> None:
+    one = SourceOptions.parse({"maxBytesPerTrigger": "1k", "skip_versions": [3, 2]})
+    two = SourceOptions.parse({"skipVersions": "2-3", "max_bytes_per_batch": 1024})
+    assert one.digest() == two.digest()
+    assert one.digest() != SourceOptions().digest()
+
+
+def test_the_digest_is_the_same_in_every_version_of_fds() -> None:
+    assert SourceOptions().digest() == "44136fa355b3678a1146ad16f7e8649e"
+    assert SourceOptions.parse({"starting_version": 3}).digest() == "3af1c41cab8c4b1018b122b5e50cdb61"
+
+
+def test_only_what_drops_whole_commits_changes_the_meaning_of_an_index() -> None:
+    changing = {name for name in WORKING if _meaning({name: WORKING[name][0]}) != SourceOptions().meaning_digest()}
+    assert changing == {"skip_change_commits", "skip_versions", "skip_operations"}
+
+
+def _meaning(values: dict[str, Any]) -> str:
+    return SourceOptions.parse(values).meaning_digest()
+
+
+def test_no_option_is_both_known_and_refused() -> None:
+    assert not options_module._SPELLINGS.keys() & options_module._REFUSALS.keys()

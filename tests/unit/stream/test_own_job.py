@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
+from airflow_provider_fds.ledger.entries import Owner
+from airflow_provider_fds.sinks import DeltaTableSink
+from tests.conftest import LogBuilder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def owner(task: str, run: str = "run-1") -> Owner:
+    return Owner(kind="airflow", deployment="test", dag_id="dag", run_id=run, task_id=task, is_three_task=True)
+
+
+def planned(bench: Any, run: str = "run-1") -> dict[str, str]:
+    session = bench.session(run, owner=owner("plan", run))
+    work = session.begin(None, own_job=True, max_batches=1)
+    batch = work.batches[0]
+    state = session.connected.state
+    return {"uuid": state.uuid, "epoch": "1", "batch_id": str(batch.batch_id), "digest": batch.digest}
+
+
+def sink_with(tmp_path: Path, uuid: str, version: int | None) -> DeltaTableSink:
+    sink = LogBuilder(tmp_path / "sink")
+    sink.log.mkdir(parents=True)
+    sink.create()
+    if version is not None:
+        sink.commit(sink.add(), {"txn": {"appId": txn_app_id(uuid), "version": version, "lastUpdated": 1}})
+    return DeltaTableSink(str(sink.root))
+
+
+def test_the_commit_task_moves_the_offset_over_what_the_plan_task_of_its_run_planned(bench, two_appends):
+    batch = planned(bench)
+    result = bench.session(owner=owner("commit")).commit_own(batch)
+
+    assert (result.first_batch_id, result.last_version, result.rows, result.files) == (0, 2, None, 5)
+
+
+def test_a_retried_commit_task_returns_the_result_again(bench, two_appends):
+    batch = planned(bench)
+    first = bench.session(owner=owner("commit")).commit_own(batch)
+
+    assert bench.session(owner=owner("commit")).commit_own(batch) == first
+
+
+def test_another_run_cannot_commit_the_batch(bench, two_appends):
+    batch = planned(bench)
+    with pytest.raises(LedgerError, match="run-1"):
+        bench.session("run-2", owner=owner("commit", "run-2")).commit_own(batch)
+
+
+def test_a_batch_that_is_not_from_a_plan_is_refused(bench, two_appends):
+    planned(bench)
+    with pytest.raises(ConfigurationError, match="lacks uuid, digest"):
+        bench.session(owner=owner("commit")).commit_own({"epoch": "1", "batch_id": "0"})
+
+
+def test_a_batch_of_another_stream_of_the_same_name_is_refused(bench, two_appends):
+    batch = planned(bench)
+    with pytest.raises(LedgerError, match="made anew"):
+        bench.session(owner=owner("commit")).commit_own({**batch, "uuid": "other"})
+
+
+def test_a_batch_that_is_not_planned_any_more_is_refused(bench, two_appends):
+    batch = planned(bench)
+    with pytest.raises(LedgerError, match="not planned any more"):
+        bench.session(owner=owner("commit")).commit_own({**batch, "batch_id": "4"})
+
+
+def test_a_verified_commit_wants_exactly_the_batchs_transaction_in_the_sink(bench, two_appends, tmp_path):
+    batch = planned(bench)
+    sink = sink_with(tmp_path, batch["uuid"], txn_version(1, 0))
+
+    assert bench.session(owner=owner("commit")).commit_own(batch, verify=sink).batches == 1
+
+
+@pytest.mark.parametrize("version", [None, txn_version(1, 1), 7])
+def test_a_job_that_did_not_write_the_batchs_transaction_is_not_committed(bench, two_appends, tmp_path, version):
+    batch = planned(bench)
+    sink = sink_with(tmp_path, batch["uuid"], version)
+    session = bench.session(owner=owner("commit"))
+
+    with pytest.raises(VerificationError, match=f"has transaction {version}"):
+        session.commit_own(batch, verify=sink)
+    assert session.connected.load().last_batch_id is None

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.errors import LogRewoundError, LogTruncatedError, TableNotFoundError
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream import DeltaStream, TableWatch
+
+
+class CountingStorage(LocalStorage):
+    """A local storage that counts what is asked of it."""
+
+    def __init__(self, root: Any) -> None:
+        super().__init__(str(root))
+        self.heads = self.lists = self.gets = 0
+
+    async def head_async(self, key):
+        self.heads += 1
+        return await super().head_async(key)
+
+    async def get_async(self, key):
+        self.gets += 1
+        return await super().get_async(key)
+
+    def list_after_async(self, folder, after=None):
+        self.lists += 1
+        return super().list_after_async(folder, after)
+
+
+def watch(log_builder, version: int, **options: Any) -> tuple[TableWatch, CountingStorage]:
+    storage = CountingStorage(log_builder.root)
+    stream = DeltaStream("s", str(log_builder.root), starting_version=0, **options)
+    return TableWatch(stream, storage, Offset(log_builder.table_id, version)), storage
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@pytest.fixture
+def table(log_builder):
+    log_builder.create(timestamp_ms=now_ms())
+    log_builder.append(1, timestamp_ms=now_ms())
+    return log_builder
+
+
+@pytest.mark.parametrize("commits", [0, 200])
+async def test_a_poll_of_an_unchanged_table_is_exactly_one_head_at_any_log_size(table, commits):
+    for _ in range(commits):
+        table.append(1, timestamp_ms=now_ms())
+    looking, storage = watch(table, table.version + 1)
+    for _ in range(3):
+        assert await looking.poll() is None
+
+    assert (storage.heads, storage.lists, storage.gets) == (3, 0, 0)
+
+
+async def test_a_commit_with_data_is_seen(table):
+    looking, _ = watch(table, 2)
+    table.append(1, timestamp_ms=now_ms())
+    seen = await looking.poll()
+
+    assert seen is not None
+    assert (seen.newest_version, seen.has_data, seen.reason) == (2, True, "data")
+    assert looking.check() == seen
+
+
+async def test_a_commit_without_data_does_not_wake_anybody_and_is_read_once(table):
+    looking, storage = watch(table, 2)
+    table.commit(operation="OPTIMIZE", timestamp_ms=now_ms())
+    assert await looking.poll() is None
+    gets = storage.gets
+    assert await looking.poll() is None
+
+    assert storage.gets == gets
+    assert looking.next_version == 3
+
+
+async def test_commits_without_data_wake_when_the_position_is_older_than_a_day(log_builder):
+    log_builder.create()
+    log_builder.append(1)
+    log_builder.commit(operation="OPTIMIZE")
+    looking, _ = watch(log_builder, 2)
+    seen = await looking.poll()
+
+    assert seen is not None
+    assert (seen.has_data, seen.reason) == (False, "position is old")
+
+
+async def test_a_commit_that_the_options_pass_over_is_no_data(table):
+    looking, _ = watch(table, 2, skip_change_commits=True)
+    table.commit(table.add("x"), table.remove("part-00001-00000.parquet"), timestamp_ms=now_ms())
+
+    assert await looking.poll() is None
+
+
+async def test_a_commit_whose_files_are_all_excluded_is_no_data(table):
+    looking, _ = watch(table, 2, exclude_regex="^tmp/")
+    table.commit(table.add("tmp/x"), timestamp_ms=now_ms())
+    assert await looking.poll() is None
+    table.commit(table.add("tmp/x"), table.add("y"), timestamp_ms=now_ms())
+    assert (await looking.poll()).has_data
+
+
+async def test_a_commit_that_stops_the_stream_wakes_the_run_that_reports_it(table):
+    looking, _ = watch(table, 2)
+    table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE", timestamp_ms=now_ms())
+    seen = await looking.poll()
+
+    assert seen.reason.startswith("stopped: ")
+    assert "version 2" in seen.reason
+
+
+async def test_a_recheck_notices_a_table_that_is_gone(table):
+    looking, _ = watch(table, 2)
+    for path in table.log.iterdir():
+        path.unlink()
+    assert await looking.poll() is None
+    with pytest.raises(TableNotFoundError):
+        await looking.recheck()
+
+
+async def test_a_recheck_notices_that_log_cleanup_has_overtaken_the_position(table):
+    for _ in range(3):
+        table.append(1, timestamp_ms=now_ms())
+    looking, _ = watch(table, 1)
+    for version in (0, 1, 2):
+        (table.log / f"{version:020d}.json").unlink()
+    with pytest.raises(LogTruncatedError):
+        await looking.recheck()
+    with pytest.raises(LogTruncatedError):
+        looking.check()
+
+
+async def test_a_recheck_notices_a_table_restored_to_before_the_position(table):
+    looking, _ = watch(table, 5)
+    with pytest.raises(LogRewoundError):
+        await looking.recheck()
+
+
+async def test_a_start_in_the_future_waits_for_the_commit_that_reaches_it(log_builder):
+    log_builder.create()
+    log_builder.append(1)
+    stream = DeltaStream("s", str(log_builder.root), starting_timestamp="2024-01-01T00:03:00Z")
+    looking = TableWatch(stream, LocalStorage(str(log_builder.root)), None)
+    assert looking.check() is None
+    assert await looking.poll() is None
+    log_builder.append(1)  # at 00:02
+    assert await looking.poll() is None
+    log_builder.append(1)
+
+    assert (await looking.poll()).newest_version == 3
+
+
+async def test_a_stream_that_was_never_opened_is_woken_at_once_by_what_its_start_covers(log_builder):
+    log_builder.create()
+    for options in ({}, {"starting_version": "latest"}, {"starting_timestamp": "2024-01-01"}):
+        stream = DeltaStream("s", str(log_builder.root), **options)
+        looking = TableWatch(stream, LocalStorage(str(log_builder.root)), None)
+
+        assert looking.check().has_data
+        assert (await looking.poll()).has_data

@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.errors import (
+    BatchFailedError,
+    BatchRejectedError,
+    ConfigurationError,
+    LedgerError,
+    LogRewoundError,
+    SinkError,
+    StreamBusyError,
+    TableNotFoundError,
+    TableReplacedError,
+    VerificationError,
+    ViolationError,
+)
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream import DeltaStream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.stream.conftest import Bench
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+def run_once(bench: Bench, sink: DeltaTableSink, run: str = "run-1", **kw: Any) -> Any:
+    session = bench.session(run, **kw)
+    work = session.begin(sink)
+    if work.status == "work":
+        bench.report(session, work, session.job(work, sink))
+        session.collect(work)
+    return session, work
+
+
+def test_a_run_plans_loads_and_moves_the_offset(bench, two_appends, sink):
+    session, work = run_once(bench, sink)
+
+    assert [batch.num_files for batch in work.batches] == [5]
+    assert session.result().rows == 50
+    assert Offset.from_json(session.connected.state.position) == Offset.after(2, session.connected.state.table_id)
+    assert session.begin(sink).status == "done"
+
+
+def test_a_new_run_with_nothing_new_is_up_to_date_and_writes_no_entry(bench, two_appends, sink):
+    run_once(bench, sink)
+    session, work = run_once(bench, sink, "run-2")
+
+    assert work.status == "up_to_date"
+    assert session.result() is None
+
+
+def test_the_next_run_goes_on_where_the_last_one_ended(bench, two_appends, log_builder, sink):
+    first, _ = run_once(bench, sink)
+    log_builder.append(1)
+    second, work = run_once(bench, sink, "run-2")
+
+    assert work.batches[0].start == first.connected.state.position
+    assert second.result().to_dict()["first_version"] == 3
+    assert second.result().first_batch_id == 1
+
+
+def test_a_retry_works_on_the_same_frozen_batches_although_the_table_has_grown(bench, two_appends, log_builder, sink):
+    first = bench.session()
+    planned = first.begin(sink)
+    log_builder.append(7)
+    again = bench.session().begin(sink, retry=True)
+
+    assert again.batches == planned.batches
+    assert again.try_id != planned.try_id
+    assert again.target == 2
+
+
+def test_a_run_works_to_the_target_it_saw_first_and_no_further(bench, log_builder, sink):
+    log_builder.create()
+    for _ in range(4):
+        log_builder.append(1)
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink, max_batches=2)
+    assert work.is_more
+    log_builder.append(1)
+    seen = 0
+    while work.status == "work":
+        bench.report(session, work, session.job(work, sink))
+        seen += len(session.collect(work).committed)
+        work = session.begin(sink, max_batches=2)
+
+    assert seen == 4
+    assert work.status == "done"
+    assert session.result().last_version == 4
+
+
+def test_a_cleared_run_returns_its_result_again_and_leaves_the_offset_alone(bench, two_appends, log_builder, sink):
+    first, _ = run_once(bench, sink)
+    log_builder.append(1)
+    second, _ = run_once(bench, sink, "run-2")
+    log_builder.append(1)
+    cleared = bench.session("run-1")
+
+    work = cleared.begin(sink, retry=True)
+
+    assert work.status == "done"
+    assert work.result == first.result()
+    assert cleared.connected.state.position == second.connected.state.position
+
+
+def test_batches_of_a_run_that_still_runs_are_not_touched(bench, two_appends, sink):
+    bench.session("run-1").begin(sink)
+    bench.running.add("run-1")
+
+    with pytest.raises(StreamBusyError, match="run run-1, which still runs"):
+        bench.session("run-2").begin(sink)
+
+
+def test_batches_of_a_dead_run_are_taken_over_as_they_are(bench, two_appends, sink):
+    planned = bench.session("run-1").begin(sink)
+    session, work = run_once(bench, sink, "run-2")
+
+    assert work.batches == planned.batches
+    assert session.result().rows == 50
+
+
+def test_a_late_commit_of_a_run_whose_batches_were_taken_over_is_refused(bench, two_appends, sink):
+    late = bench.session("run-1")
+    work = late.begin(sink)
+    spec = late.job(work, sink)
+    bench.session("run-2").begin(sink)
+    bench.report(late, work, spec)
+
+    with pytest.raises(StreamBusyError, match="run-2"):
+        late.collect(work)
+
+
+def test_batches_before_a_failed_one_are_committed(bench, two_appends, sink):
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink)
+    assert len(work.batches) == 2
+    only_first = replace(work, batches=work.batches[:1])
+    bench.report(session, only_first, session.job(only_first, sink))
+
+    collected = session.collect(work)
+
+    assert [batch.batch_id for batch in collected.committed] == [0]
+    assert isinstance(collected.failure, BatchFailedError)
+    assert collected.failure.retryable
+    assert "without a report" in str(collected.failure)
+    assert session.connected.state.last_batch_id == 0
+
+
+def test_a_failure_that_a_retry_would_meet_again_is_not_retryable(bench, two_appends, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(
+        session,
+        work,
+        session.job(work, sink),
+        outcome="failed",
+        retryable=False,
+        error_class="AnalysisException",
+        error_message="no such column: x",
+    )
+
+    failure = session.collect(work).failure
+
+    assert isinstance(failure, BatchRejectedError)
+    assert not failure.retryable
+    assert "AnalysisException: no such column: x" in str(failure)
+    assert session.connected.state.last_batch_id is None
+
+
+def test_rows_that_do_not_match_the_log_block_the_stream_until_a_person_accepts(bench, two_appends, sink):
+    from airflow_provider_fds.ledger.commands import Accept
+
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink), outcome="mismatch", rows_written=49)
+    with pytest.raises(VerificationError, match="Planned 50 rows, the sink's version 1 has 49"):
+        session.collect(work)
+
+    retry = bench.session()
+    again = retry.begin(sink, retry=True)
+    bench.report(retry, again, retry.job(again, sink), outcome="mismatch", rows_written=49, sink_version=1)
+    with pytest.raises(VerificationError):
+        retry.collect(again)
+
+    retry.connected.execute(Accept(epoch=1, batch_id=0, why="the source counts wrongly"))
+    assert [batch.batch_id for batch in retry.collect(again).committed] == [0]
+
+
+def test_a_commit_file_that_changes_between_plan_and_commit_blocks_the_batch(bench, two_appends, log_builder, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink))
+    path = log_builder.log / f"{2:020d}.json"
+    path.write_text(path.read_text().replace("part-00002-00000", "part-00002-0000X"))
+
+    with pytest.raises(VerificationError, match="not those that the batch was planned from"):
+        session.collect(work)
+    assert session.connected.state.blocked is not None
+
+
+def test_a_commit_file_that_vanishes_between_plan_and_commit_blocks_the_batch(bench, two_appends, log_builder, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink))
+    (log_builder.log / f"{2:020d}.json").unlink()
+
+    with pytest.raises(VerificationError, match="log changed while the batch was loaded"):
+        session.collect(work)
+
+
+def test_the_good_prefix_is_delivered_and_the_next_run_stops_before_the_bad_version(
+    bench, two_appends, log_builder, sink
+):
+    log_builder.commit(log_builder.remove("part-00001-00000.parquet"), operation="DELETE")
+    _, work = run_once(bench, sink)
+
+    assert work.batches[-1].last_version == 2
+    assert isinstance(work.warning, ViolationError)
+    with pytest.raises(ViolationError, match="version 3 \\(DELETE"):
+        bench.session("run-2").begin(sink)
+
+
+def test_a_stretch_without_data_moves_the_offset_without_spark(bench, two_appends, log_builder, sink):
+    run_once(bench, sink)
+    log_builder.commit(operation="OPTIMIZE")
+    log_builder.commit(operation="VACUUM END")
+    session, work = run_once(bench, sink, "run-2")
+
+    assert work.status == "up_to_date"
+    assert Offset.from_json(session.connected.state.position).version == 5
+    assert session.connected.state.prev_txn_version == (1 << 32) + 1
+
+
+def test_the_chain_of_after_has_no_gap_although_stretches_without_data_lie_between(
+    bench, two_appends, log_builder, sink
+):
+    first, _ = run_once(bench, sink)
+    log_builder.commit(operation="OPTIMIZE")
+    run_once(bench, sink, "run-2")
+    log_builder.append(1)
+    third = bench.session("run-3")
+    (spec,) = third.batch_specs(third.begin(sink))
+
+    assert spec.after == first.result().end
+    assert Offset.from_json(spec.start).version == 4
+
+
+def test_an_initial_snapshot_is_frozen_and_cut_by_index(bench, two_appends, log_builder, sink):
+    stream = bench.stream("snap", starting_version=None, max_files_per_batch=2)
+    session = bench.session(stream=stream)
+    work = session.begin(sink)
+    log_builder.append(1)
+
+    assert [b.num_files for b in work.batches] == [2, 2, 1]
+    assert Offset.from_json(work.batches[0].end).is_initial_snapshot
+    assert Offset.from_json(work.batches[-1].end) == Offset.after(2, session.connected.state.table_id)
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    _, rest = run_once(bench, sink, "run-2", stream=stream)
+    assert [b.first_version for b in rest.batches] == [3]
+
+
+def test_latest_is_resolved_once_and_keeps_what_arrives_before_the_first_batch(bench, two_appends, log_builder, sink):
+    stream = bench.stream("tail", starting_version="latest")
+    bench.session(stream=stream).ensure_open()
+    log_builder.append(1)
+    _, work = run_once(bench, sink, "run-2", stream=stream)
+
+    assert [b.first_version for b in work.batches] == [3]
+
+
+def test_a_start_in_the_future_waits_until_a_commit_reaches_it(bench, two_appends, log_builder, sink):
+    stream = bench.stream("later", starting_version=None, starting_timestamp="2024-01-01T00:03:00Z")
+    session = bench.session(stream=stream)
+    assert session.begin(sink).status == "waiting"
+    log_builder.append(1)
+
+    assert bench.session(stream=stream).begin(sink).batches[0].first_version == 3
+
+
+def test_another_table_under_the_same_stream_name_is_refused(bench, two_appends, tmp_path, sink):
+    run_once(bench, sink)
+    other = DeltaStream("orders", table=str(tmp_path / "other"), starting_version=0)
+
+    with pytest.raises(LedgerError, match="A position belongs to one table"):
+        bench.session("run-2", stream=other).begin(sink)
+
+
+def test_another_sink_for_the_same_stream_is_refused(bench, two_appends, tmp_path, sink):
+    run_once(bench, sink)
+
+    with pytest.raises(SinkError, match="elsewhere"):
+        bench.session("run-2").begin(DeltaTableSink(str(tmp_path / "elsewhere")))
+
+
+@pytest.mark.parametrize("where", ["table", "staging"])
+def test_a_sink_inside_the_table_or_the_staging_is_refused(bench, two_appends, where):
+    folder = bench.table if where == "table" else bench.staging
+    with pytest.raises(SinkError, match="inside each other"):
+        bench.session().begin(DeltaTableSink(str(folder / "sink")))
+
+
+def test_staging_inside_the_table_is_refused(bench, two_appends):
+    bench.staging = bench.table / "staging"
+    with pytest.raises(ConfigurationError, match="inside each other"):
+        bench.session()
+
+
+def test_no_stream_is_made_for_a_table_that_is_not_there(bench, tmp_path, sink):
+    bench.table = tmp_path / "nothing"
+    with pytest.raises(TableNotFoundError, match="nothing"):
+        bench.session().begin(sink)
+    assert not (bench.staging / "orders").exists()
+
+
+def test_a_table_restored_to_an_older_version_is_a_lost_position(bench, two_appends, log_builder, sink):
+    run_once(bench, sink)
+    for version in (1, 2):
+        (log_builder.log / f"{version:020d}.json").unlink()
+
+    with pytest.raises(LogRewoundError, match="0"):
+        bench.session("run-2").begin(sink)
+
+
+def test_a_copy_of_the_table_with_other_content_is_noticed(bench, two_appends, log_builder, sink):
+    run_once(bench, sink)
+    path = log_builder.log / f"{2:020d}.json"
+    path.write_text(path.read_text() + "\n")
+    log_builder.append(1)
+
+    with pytest.raises(TableReplacedError, match="not the commit that this stream has read"):
+        bench.session("run-2").begin(sink)
+
+
+def test_two_installations_cannot_share_a_stream(bench, two_appends, sink):
+    run_once(bench, sink)
+    with pytest.raises(LedgerError, match="fds transfer"):
+        bench.session("run-2", deployment="copy").begin(sink)
+
+
+def test_a_lost_ledger_is_noticed_by_the_traces_in_the_sink(bench, two_appends, tmp_path, sink):
+    from tests.conftest import LogBuilder
+
+    _session, work = run_once(bench, sink)
+    (spec,) = list(work.batches)
+    from airflow_provider_fds.batch.spec import BatchSpec, commit_metadata
+
+    batch = BatchSpec("orders", "u", 1, 0, spec.start, spec.end, spec.start, 0, 2, "m", spec.digest, 5, 1, 50, None)
+    written = LogBuilder(tmp_path / "sink")
+    written.root.mkdir()
+    written.log.mkdir()
+    written.create()
+    written.commit(
+        {"commitInfo": {"operation": "WRITE", "userMetadata": commit_metadata(batch, "t", {})}}, operation=None
+    )
+    bench.staging = tmp_path / "empty-staging"
+
+    with pytest.raises(LedgerError, match="The ledger was lost"):
+        bench.session("run-9").begin(sink)
+
+
+def test_status_says_where_the_stream_stands_and_writes_nothing(bench, two_appends, log_builder, sink):
+    run_once(bench, sink)
+    log_builder.append(1)
+    before = sorted(path for path in bench.staging.rglob("*"))
+
+    status = bench.session("looker").status()
+
+    assert (status.newest_version, status.lag_versions, status.last_batch_id, status.planned_batches) == (3, 1, 0, 0)
+    assert sorted(path for path in bench.staging.rglob("*")) == before
+
+
+def test_a_checkpoint_that_a_dead_run_left_behind_is_written_again(bench, two_appends, tmp_path, sink):
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+
+    store = FileCheckpointStore(tmp_path / "checkpoint.json")
+    session = bench.session(checkpoints=store)
+    work = session.begin(sink)
+    stale = store.read()
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    committed = store.read()
+    store.write(committed)
+    (tmp_path / "checkpoint.json").write_text(stale.to_json())
+
+    assert bench.session("run-2", checkpoints=store).begin(sink).status == "up_to_date"
+    assert store.read() == committed
