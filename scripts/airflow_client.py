@@ -94,7 +94,7 @@ class AirflowClient:
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            with self._opener.open(request, timeout=30) as answer:
+            with self._opener.open(request, timeout=120) as answer:
                 text = answer.read()
         except HTTPError as error:
             said = error.read().decode(errors="replace")[:500]

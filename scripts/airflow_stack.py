@@ -50,7 +50,7 @@ class AirflowStack:
     """
 
     def __init__(
-        self, home: Path, dags: Path, *, env: Mapping[str, str] | None = None, start_seconds: float = 180
+        self, home: Path, dags: Path, *, env: Mapping[str, str] | None = None, start_seconds: float = 300
     ) -> None:
         self.home = home
         self.mark = secrets.token_hex(8)
@@ -90,7 +90,7 @@ class AirflowStack:
         self.output.mkdir(parents=True, exist_ok=True)
         with (self.output / "db-migrate.log").open("wb") as output:
             self._processes["db-migrate"] = self._spawn(["db", "migrate"], output)
-        self.wait(lambda: self._processes["db-migrate"].poll() is not None, 120, "the database was not made")
+        self.wait(lambda: self._processes["db-migrate"].poll() is not None, 180, "the database was not made")
         if self._processes.pop("db-migrate").returncode != 0:
             raise StackError(f"airflow db migrate failed:\n{_tail(self.output / 'db-migrate.log')}")
         for name in PROCESSES:
@@ -256,7 +256,7 @@ def _settings(home: Path, dags: Path, port: int, task_log_port: int, trigger_log
         "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
         # a triggerer that died is replaced within seconds
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
-        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONUNBUFFERED": "1",

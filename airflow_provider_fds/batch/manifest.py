@@ -61,6 +61,12 @@ class _Vector(_Written, frozen=True):
     cardinality: int
     offset: int | None = None
 
+    @property
+    def unique_id(self) -> str:
+        """The protocol's ``uniqueId``; with the path absolute, one bitmap has one id however it was logged."""
+        tail = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{tail}"
+
 
 class _File(_Written, frozen=True):
     path: str
@@ -184,25 +190,15 @@ def _files(
     files = []
     seen: set[tuple[str, str | None]] = set()
     stamps: dict[int, str] = {}
+    vectors = _Vectors(base)
     for file in planned:
         add = file.add
         stamp = stamps.get(file.timestamp_ms)
         if stamp is None:
             stamp = stamps[file.timestamp_ms] = _timestamp(file.timestamp_ms)
         path = _without_secret(absolute_path(base, add.path), base)
-        vector = None
-        vector_id = None
-        if add.deletionVector is not None:
-            absolute = _absolute_vector(add.deletionVector, base, file.version)
-            vector_id = absolute.unique_id
-            vector = _Vector(
-                storage_type=absolute.storageType,
-                path_or_inline_dv=absolute.pathOrInlineDv,
-                size_in_bytes=absolute.sizeInBytes,
-                cardinality=absolute.cardinality,
-                offset=absolute.offset,
-            )
-        key = (path, vector_id)
+        vector = None if add.deletionVector is None else vectors.absolute(add.deletionVector, file.version)
+        key = (path, None if vector is None else vector.unique_id)
         if key in seen:
             raise FdsError(
                 f"the batch of table {base} lists {path} of version {file.version} twice, with the same deletion "
@@ -232,20 +228,40 @@ def _files(
     return files
 
 
-def _absolute_vector(logged: DeletionVector, base: str, version: int) -> DeletionVector:
-    try:
-        vector = absolute_vector(base, logged)
-    except ValueError as error:
-        raise UnsupportedFeatureError(
-            f"table {base} has a deletion vector in version {version} that FDS does not read: {error}. Use a version "
-            "of FDS that reads it, or rewrite the file without it (REORG TABLE … APPLY (PURGE))",
-            features=("deletionVectors",),
-            table=base,
-            version=version,
-        ) from error
-    if vector.storageType == "p":
-        _without_secret(vector.pathOrInlineDv, base)
-    return vector
+class _Vectors:
+    """Makes deletion vectors absolute; the vectors of one commit share a file, whose name is decoded once."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._places: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def absolute(self, logged: DeletionVector, version: int) -> _Vector:
+        logged_place = (logged.storageType, logged.pathOrInlineDv)
+        place = self._places.get(logged_place)
+        if place is None:
+            place = self._places[logged_place] = self._locate(logged, version)
+        return _Vector(
+            storage_type=place[0],
+            path_or_inline_dv=place[1],
+            size_in_bytes=logged.sizeInBytes,
+            cardinality=logged.cardinality,
+            offset=logged.offset,
+        )
+
+    def _locate(self, logged: DeletionVector, version: int) -> tuple[str, str]:
+        try:
+            vector = absolute_vector(self._base, logged)
+        except ValueError as error:
+            raise UnsupportedFeatureError(
+                f"table {self._base} has a deletion vector in version {version} that FDS does not read: {error}. Use a "
+                "version of FDS that reads it, or rewrite the file without it (REORG TABLE … APPLY (PURGE))",
+                features=("deletionVectors",),
+                table=self._base,
+                version=version,
+            ) from error
+        if vector.storageType == "p":
+            _without_secret(vector.pathOrInlineDv, self._base)
+        return vector.storageType, vector.pathOrInlineDv
 
 
 def _timestamp(milliseconds: int) -> str:

@@ -72,7 +72,9 @@ def manifest_schema(metadata: Metadata, *, with_row_ids: bool, table: str, versi
     Raises:
         ConfigurationError: The source has a column of that name itself (names compare without case).
     """
-    schema = msgspec.json.decode(metadata.schemaString) if metadata.schemaString else {"type": "struct", "fields": []}
+    schema: dict[str, Any] = {"type": "struct", "fields": []}
+    if metadata.schemaString:
+        schema = msgspec.json.decode(metadata.schemaString)
     _check_names(schema, table=table, version=version)
     highest_id = _relax(schema)
     configuration = kept_properties(metadata, with_row_ids=with_row_ids)

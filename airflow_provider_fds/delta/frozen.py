@@ -176,7 +176,6 @@ class _Writer:
 
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
-        self._bytes = 0
         self._file = pq.ParquetWriter(
             path,
             row_schema(WHOLE_COLUMNS),
@@ -192,14 +191,15 @@ class _Writer:
         self._file.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
+        row_bytes = batch.nbytes // max(1, batch.num_rows) + 1
+        limit = max(1, min(ROW_GROUP_ROWS, _ROW_GROUP_BYTES // row_bytes))
         start = 0
         while start < batch.num_rows:
-            part = batch.slice(start, ROW_GROUP_ROWS - self._rows)
+            part = batch.slice(start, max(1, limit - self._rows))
             start += part.num_rows
             self._pending.append(part)
             self._rows += part.num_rows
-            self._bytes += part.nbytes
-            if self._rows == ROW_GROUP_ROWS or self._bytes >= _ROW_GROUP_BYTES:
+            if self._rows >= limit:
                 self._flush()
 
     def finish(self, metadata: dict[str, str]) -> None:
@@ -212,4 +212,4 @@ class _Writer:
 
         if self._pending:
             self._file.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
-        self._pending, self._rows, self._bytes = [], 0, 0
+        self._pending, self._rows = [], 0

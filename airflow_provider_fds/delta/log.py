@@ -232,7 +232,9 @@ class DeltaLog:
         checkpoint = -1 if tail.checkpoint is None else tail.checkpoint
         if tail.first is None and checkpoint < 0:
             raise not_found(self.storage)
-        # what is missing below a checkpoint is missing by right
+        # what is missing or damaged below a checkpoint is not needed any more
+        if tail.empty is not None and tail.empty > checkpoint:
+            raise tails.empty_commit(self.table_uri, tail.empty)
         if tail.last_hole is not None and tail.last_hole[1] - 1 > checkpoint:
             raise tails.gap(self.table_uri, *tail.last_hole)
         if tail.newest is None and checkpoint < 0:

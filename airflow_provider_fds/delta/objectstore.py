@@ -32,7 +32,9 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _READ_AHEAD_BYTES: Final = 1 << 20
 #: Sorts after every name in a folder of that name, before everything behind it.
 _LAST: Final = "\U0010ffff"
-_QUERY: Final = re.compile(r"\?[^\s\"'>)]*")
+#: The client has no error class for a refused listing, only this text.
+_REFUSED: Final = re.compile(r"status code: 40[13]\b")
+_QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
 
 #: The process that first used obstore. Its threads do not survive a fork: a child that uses it hangs for ever.
 _first_user_pid: list[int] = []
@@ -203,15 +205,21 @@ class ObjectStorage:
             )
         try:
             yield
-        except FileNotFoundError:
-            raise
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise AccessDeniedError(
-                f"{doing} {self._uri_of(key)}: access denied ({_cause(error)}); check the credentials of the "
-                "connection, and that they may list, read and (staging) write there",
+        except FileNotFoundError as error:
+            if doing not in ("writing", "listing"):
+                raise
+            raise StorageError(
+                f"{doing} {self._uri_of(key)}: the bucket or container is not there ({_cause(error)}); create it, or "
+                "check its name and region",
                 table=self.uri,
             ) from None
         except (BaseError, OSError, ValueError) as error:
+            if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _REFUSED.search(str(error)):
+                raise AccessDeniedError(
+                    f"{doing} {self._uri_of(key)}: access denied ({_cause(error)}); check the credentials of the "
+                    "connection, and that they may list, read and (staging) write there",
+                    table=self.uri,
+                ) from None
             raise StorageError(f"{doing} {self._uri_of(key)}: {_cause(error)}", table=self.uri) from None
 
     def _uri_of(self, key: str) -> str:
@@ -284,5 +292,5 @@ def _meta(key: str, found: Any) -> ObjectMeta:
 
 def _cause(error: BaseException) -> str:
     """Return the error's text on one line, without query strings: those of Azure hold signatures."""
-    text = _QUERY.sub("?…", str(error)).split("\n\nDebug source:", 1)[0]
+    text = _QUERY.sub(r"\1?…", str(error)).split("\n\nDebug source:", 1)[0]
     return " ".join(text.split())

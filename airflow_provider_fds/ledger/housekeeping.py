@@ -130,7 +130,7 @@ def removable_snapshots(
 
 def removable_folds(numbers: Iterable[int]) -> tuple[int, ...]:
     """Return which folds may go, of those that are there. Pure."""
-    return tuple(n for n in sorted(numbers)[:-KEPT_FOLDS] if n % FOLD_STRIDE)
+    return tuple(n for n in sorted(numbers)[:-KEPT_FOLDS] if (n + 1) % FOLD_STRIDE)
 
 
 def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Retention | None = None) -> Removable:

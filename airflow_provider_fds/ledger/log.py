@@ -269,7 +269,7 @@ class Ledger:
         if not (yield from write(self._reader, entry, data)):
             return False
         self._head = (self._head or self._empty()).plus(entry, data)
-        if entry.n % FOLD_EVERY == 0:
+        if (entry.n + 1) % FOLD_EVERY == 0:
             yield from self._save_fold_steps()
         return True
 

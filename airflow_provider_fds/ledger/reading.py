@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 #: An access that fails is tried so many times; the stores' own clients have tried before.
 TRIES: Final = 4
 
+#: About so long is waited before the second attempt, twice as long before each further one.
+PAUSE_SECONDS: float = 0.2
+
 _log: Final = logging.getLogger(__name__)
 
 
 def pause_before(attempt: int) -> Pause:
     """Return the wait before another attempt (from 1), spread at random so that writers do not meet again."""
-    return Pause(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)  # noqa: S311  # no secret is made of it
+    return Pause(random.uniform(0.5, 1.5) * PAUSE_SECONDS * 2 ** (attempt - 1))  # noqa: S311  # no secret is made of it
 
 
 def retried(access: Access) -> Steps[Any]:

@@ -126,7 +126,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
         """Load what is new. Returns what this run has committed."""
         with task_failures():
-            stream = DeltaStream.coerce(self.stream)
+            # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
+            self.stream = stream = DeltaStream.coerce(self.stream)
             sink = coerce_sink(self.sink)
             refuse_backfill(context, stream)
             spark = _Spark(

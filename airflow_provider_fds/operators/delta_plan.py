@@ -63,7 +63,8 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
         ti = context["ti"]
         with task_failures():
-            stream = DeltaStream.coerce(self.stream)
+            # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
+            self.stream = stream = DeltaStream.coerce(self.stream)
             refuse_backfill(context, stream)
             for commit in commits_of(self.dag, self.task_id):
                 check_wiring(self.dag, self.task_id, commit)

@@ -10,6 +10,9 @@ from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch, commit_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options import SourceOptions
@@ -81,3 +84,18 @@ class Draft:
             log_digest=self._commits.hexdigest(),
             last_commit_sha256="" if self._last_commit is None else self._last_commit.sha256,
         )
+
+
+def file_key_below(table_uri: str) -> Callable[[Add], str | tuple[str, str]]:
+    """Return the function from an action to the identity of its file: absolute path and deletion vector.
+
+    Paths below the table's root stay relative, which saves joining each of them.
+    """
+    root = table_uri + "/"
+
+    def key(add: Add) -> str | tuple[str, str]:
+        path = add.path.removeprefix(root)
+        vector = add.deletionVector
+        return path if vector is None else (path, vector.unique_id)
+
+    return key

@@ -57,14 +57,6 @@ def size(value: object) -> int:
     return number
 
 
-def version(value: object) -> int:
-    """Read a version from 0."""
-    number = _whole(value)
-    if number is None or not 0 <= number <= _LARGEST:
-        raise ValueError(f"must be a version from 0, got {value!r}")
-    return number
-
-
 def starting_version(value: object) -> int | str:
     """Read a version from 0, or one of the words ``earliest`` and ``latest``."""
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):

@@ -6,9 +6,8 @@ is more in memory than one batch and, unless it is huge, one commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
@@ -22,10 +21,10 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.barrier import state_after
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
-from airflow_provider_fds.source.draft import Draft
+from airflow_provider_fds.source.draft import Draft, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
-from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch, range_digest
+from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -43,21 +42,6 @@ __all__ = ["BatchPlanner", "PlanOutcome", "PlannedFile", "SkippedCommit", "Sourc
 _STOPS = (StoppedError, LostPositionError, UnsupportedFeatureError, TornFileError)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOutcome:
-    """How planning ended.
-
-    Attributes:
-        status: ``"up_to_date"``: everything up to the target is planned. ``"stopped"``: a version stands in the way.
-        error: What stands in the way, to be raised once the batches before it are committed; else ``None``.
-        target: The target version (inclusive).
-    """
-
-    status: Literal["up_to_date", "stopped"]
-    error: FdsError | None
-    target: int
-
-
 class BatchPlanner:
     """Plans the batches after an offset, lazily: iterate over it, once.
 
@@ -73,8 +57,8 @@ class BatchPlanner:
         log: The table's log.
         start: Position to plan from (exclusive).
         state: Protocol and metadata in force at ``start``. ``None``: taken from the log, as they were *before* the
-            start version, so that a change which that version makes is judged too. Give the state *at* the start
-            version to take it as it is, as the first batch of a stream does.
+            start version, so that a change which that version makes is judged too. For the first batch of a stream
+            give :func:`~airflow_provider_fds.source.start.starting_state`.
         options: The stream's options; its start options play no part here.
         target: Last version to plan (inclusive).
         snapshot: The frozen initial snapshot; needed while ``start.is_initial_snapshot``.
@@ -123,7 +107,7 @@ class BatchPlanner:
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
         self._timestamps = CommitTimestamps(log)
         self._excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
-        self._key = _file_key(self._table)
+        self._key = file_key_below(self._table)
         self._draft = Draft(start, options, state)
         self._is_inside_version = False
         self._is_timed = False
@@ -156,6 +140,7 @@ class BatchPlanner:
             except LostPositionError:
                 # Reading from a version on needs its commit only. Where log cleanup left nothing to rebuild the
                 # state from, the newest one stands in until a commit says otherwise, as in Delta's own source.
+                self._log.verify_position(version + 1)
                 self._state = self._log.state_at(self._target)
                 self._is_state_known = False
             self._draft.state = self._state
@@ -171,8 +156,9 @@ class BatchPlanner:
         def read(draft: Draft) -> None:
             draft.read_snapshot(commit)
 
-        read(self._draft)
-        if left > 0:
+        if left <= 0:
+            read(self._draft)
+        else:
             timestamp_ms = self._snapshot_timestamp_ms
             if timestamp_ms is None:
                 timestamp_ms = self._time_of(commit or self._log.commit(version))
@@ -180,6 +166,7 @@ class BatchPlanner:
             files = snapshot.adds(storage, start.next_index)
             yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
         self._draft.end = Offset.after(version, start.table_id)
+        self._is_inside_version = False
 
     def _snapshot_commit(self, version: int) -> Commit | None:
         try:
@@ -206,19 +193,22 @@ class BatchPlanner:
             first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
             if isinstance(verdict, Skip):
                 self._draft.read_commit(commit, state)
+                self._keep_time(commit, state)
                 self._draft.skipped.append(SkippedCommit(version, content.operation, verdict.reason))
             elif content.adds > first_index:
                 yield from self._commit_files(commit, content, state, first_index)
             else:
                 self._ensure_index(first_index, content)
                 self._draft.read_commit(commit, state)
-            self._keep_time(commit, state)
+                self._keep_time(commit, state)
             self._draft.end = Offset.after(version, start.table_id)
+            self._is_inside_version = False
 
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
         left = content.adds - first_index
+        timestamp_ms = self._time_of(commit)
         if not self._draft.admission.admit_version(left, content.added_bytes) or self._repeats_a_file(commit):
             yield from self._cut()
             self._draft.admission.admit_version(left, content.added_bytes)
@@ -226,9 +216,8 @@ class BatchPlanner:
         def read(draft: Draft) -> None:
             draft.read_commit(commit, state)
 
-        read(self._draft)
         files = islice(enumerate(_data_changing(commit.actions)), first_index, None)
-        delivered = yield from self._deliver(content.version, self._time_of(commit), files, left, read)
+        delivered = yield from self._deliver(content.version, timestamp_ms, files, left, read)
         if not delivered and all(self._is_excluded(add) for add in islice(_data_changing(commit.actions), first_index)):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
@@ -246,23 +235,27 @@ class BatchPlanner:
         """Put the files of one version into the batch and into those after it; return how many were not excluded."""
         draft, excluded, key_of = self._draft, self._excluded, self._key
         delivered = 0
+        # from here on the draft holds more than its end says, until the caller moves the end behind the version
         self._is_inside_version = True
+        read(draft)
+        # the loop runs once for every file of a table: what it needs is looked up outside
+        keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
         for index, add in files:
             key = key_of(add)
-            if key in draft.keys or not draft.admission.admit_file(add.size):
+            if key in keys or not admit(add.size):
                 draft.end = Offset(self._start.table_id, version, index - 1, is_snapshot)
                 yield from self._cut()
                 if draft is not self._draft:
                     draft = self._draft
                     read(draft)
+                keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
                 draft.admission.admit_version(left, 0, is_snapshot=is_snapshot)
-                draft.admission.admit_file(add.size)
+                admit(add.size)
             if excluded is not None and excluded(add.path):
                 continue
             delivered += 1
-            draft.keys.add(key)
-            draft.files.append(PlannedFile(version, index, timestamp_ms, add))
-        self._is_inside_version = False
+            keys.add(key)
+            append(PlannedFile(version, index, timestamp_ms, add))
         return delivered
 
     def _cut(self) -> Iterator[SourceBatch]:
@@ -309,18 +302,3 @@ def _data_changing(actions: Iterable[Action]) -> Iterator[Add]:
 
 def _has_commit_times(metadata: Metadata) -> bool:
     return (metadata.property("delta.enableInCommitTimestamps") or "").lower() == "true"
-
-
-def _file_key(table_uri: str) -> Callable[[Add], str | tuple[str, str]]:
-    """Return the function from an action to the identity of its file: absolute path and deletion vector.
-
-    Paths below the table's root stay relative, which saves joining each of them.
-    """
-    root = table_uri + "/"
-
-    def key(add: Add) -> str | tuple[str, str]:
-        path = add.path.removeprefix(root)
-        vector = add.deletionVector
-        return path if vector is None else (path, vector.unique_id)
-
-    return key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.delta.log import TableState
+    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.source.offset import Offset
 
 
@@ -113,6 +114,21 @@ class SourceBatch:
         """
         first = self.first_version + 1 if self.start.is_initial_snapshot else self.first_version
         return (first, self.last_version) if first <= self.last_version else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """How planning ended.
+
+    Attributes:
+        status: ``"up_to_date"``: everything up to the target is planned. ``"stopped"``: a version stands in the way.
+        error: What stands in the way, to be raised once the batches before it are committed; else ``None``.
+        target: The target version (inclusive).
+    """
+
+    status: Literal["up_to_date", "stopped"]
+    error: FdsError | None
+    target: int
 
 
 def range_digest(commits: Iterable[tuple[int, int]]) -> str:

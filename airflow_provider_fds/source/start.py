@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.source.options import SourceOptions
 
 
@@ -62,6 +62,21 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
         found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
         return None if found is None else Offset(table_id, found)
     return SnapshotStart(newest, table_id)
+
+
+def starting_state(log: DeltaLog, start: Offset) -> TableState | None:
+    """Return the state to plan the first batch of a stream with: the table as it is *at* the start version.
+
+    A stream that begins at a change of the schema has nothing from before it, so the change does not stop it. From
+    its second batch on the planner looks the state up itself, as it was before the position.
+
+    Returns:
+        The state; ``None`` if the start version is not there yet or its state cannot be rebuilt any more.
+    """
+    try:
+        return log.state_at(start.version)
+    except LostPositionError:
+        return None
 
 
 def _existing(log: DeltaLog, version: int, newest: int) -> int:

@@ -39,7 +39,7 @@ _SECRETS = (
         ),
         r"\1***",
     ),
-    (re.compile(r"://[^/\s@]+@"), "://***@"),
+    (re.compile(r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://[^/\s@]+@|://[^/\s@:]*:[^/\s@]+@"), "://***@"),
     (re.compile(r"(?i)([?&](?:sig|se|sp|sv|x-amz-[\w-]+)=)[^&\s]+"), r"\1***"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "***"),
 )

@@ -172,7 +172,7 @@ def _stats(i: int, day: str, rows: int) -> str:
     return (
         f'{{"numRecords":{rows},'
         f'"minValues":{{"id":{i * 10_000},"device":"device-{i % 1000:06d}","ts":"{day}T00:00:00.000Z",{low}}},'
-        f'"maxValues":{{"id":{i * 10_000 + rows},"device":"device-{i % 1000 + 9:06d}","ts":"{day}T23:59:59.999Z",{high}}},'
+        f'"maxValues":{{"id":{i * 10_000 + rows},"device":"device-{i % 1000 + 9:06d}","ts":"{day}T23:59:59Z",{high}}},'
         f'"nullCount":{{"id":0,"device":0,"ts":0,{nulls}}}}}'
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 # the demo has the same needs; its pieces are scripts, not a package
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from airflow_stack import AirflowStack, readable_log
+from airflow_stack import AirflowStack, StackError, readable_log
 from demo_verdict import Verdict, judge
 
 if TYPE_CHECKING:
@@ -62,15 +63,13 @@ class Pipeline:
     def task(self, run: str, task_id: str) -> dict[str, Any]:
         return self.stack.client.tasks(self.name, run)[task_id]
 
-    def wait_for_state(self, run: str, task_id: str, state: str, seconds: float = 90) -> None:
-        """Wait for a state of a task; if the task failed instead, say why."""
-
-        def is_reached() -> bool:
-            now = self.task(run, task_id)["state"]
-            assert now in (state, None) or now not in ("failed", "upstream_failed", "skipped"), self.log(run, task_id)
-            return now == state
-
-        self.stack.wait(is_reached, seconds, f"{self.name}.{task_id} of {run} was not {state}")
+    def wait_for_state(self, run: str, task_id: str, state: str, seconds: float = 240) -> None:
+        """Wait for a state of a task; if it fails or takes too long, say what the task said."""
+        over = {"failed", "upstream_failed", "skipped", "success"}
+        with suppress(StackError):
+            self.stack.wait(lambda: self.task(run, task_id)["state"] in {state, *over}, seconds, "")
+        now = self.task(run, task_id)["state"]
+        assert now == state, f"{self.name}.{task_id} is {now}, not {state} after {seconds} s:\n{self.log(run, task_id)}"
 
     def log(self, run: str, task_id: str) -> str:
         number = max(self.task(run, task_id)["try_number"], 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -23,6 +22,8 @@ from airflow_provider_fds.source.plan import BatchPlanner
 from airflow_provider_fds.spark.job import run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 ROWS_PER_COMMIT = 10

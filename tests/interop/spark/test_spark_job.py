@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from airflow_provider_fds.batch.spec import TryReport, report_name
+from airflow_provider_fds.spark import reports
 from airflow_provider_fds.spark.job import main
 
 
@@ -32,14 +34,14 @@ def test_the_job_stops_at_the_first_batch_that_fails_and_keeps_what_was_done(spa
     batches = stream.plan()
     data_files(stream)[1].unlink()
     spec = stream.job(*batches)
-    code, reports = stream.work(spark, spec)
+    code, left = stream.work(spark, spec)
 
-    assert (code, [r.outcome for r in reports]) == (11, ["written", "failed"])
-    assert reports[1].error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
-    assert reports[1].retryable is False
-    assert "data files of the batch are gone" in reports[1].error_message
-    assert data_files(stream)[0].name not in reports[1].error_message
-    assert "batch 1 (versions 1 to 1)" in reports[1].error_message
+    assert (code, [r.outcome for r in left]) == (11, ["written", "failed"])
+    assert left[1].error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
+    assert left[1].retryable is False
+    assert "data files of the batch are gone" in left[1].error_message
+    assert data_files(stream)[0].name not in left[1].error_message
+    assert "batch 1 (versions 1 to 1)" in left[1].error_message
     assert not stream.was_started(spec, batches[2])
     assert len(stream.sink_commits()) == 1
 
@@ -78,15 +80,15 @@ def test_a_transaction_set_for_the_whole_session_is_refused(session, stream):
 def test_a_row_count_that_is_not_the_plans_blocks_and_a_retry_does_not_forget_it(spark, stream):
     first, second, _ = stream.plan()
     first = replace(first, num_rows=11)
-    code, reports = stream.work(spark, stream.job(first, second))
-    assert (code, [r.outcome for r in reports]) == (12, ["mismatch"])
-    assert reports[0].sink_version == 0
-    assert reports[0].sink_table_id
-    assert "wrote 10 rows" in reports[0].error_message
-    assert "11" in reports[0].error_message
+    code, left = stream.work(spark, stream.job(first, second))
+    assert (code, [r.outcome for r in left]) == (12, ["mismatch"])
+    assert left[0].sink_version == 0
+    assert left[0].sink_table_id
+    assert "wrote 10 rows" in left[0].error_message
+    assert "11" in left[0].error_message
 
-    code, reports = stream.work(spark, stream.job(first, second))
-    assert (code, [r.outcome for r in reports]) == (12, ["mismatch"])
+    code, left = stream.work(spark, stream.job(first, second))
+    assert (code, [r.outcome for r in left]) == (12, ["mismatch"])
     assert len(stream.sink_commits()) == 1
 
 
@@ -104,8 +106,8 @@ def test_a_manifest_that_is_gone_is_named(spark, stream):
 
 def test_no_batch_is_started_after_the_time_is_up(spark, stream, capsys):
     spec = stream.job(*stream.plan(), stop_after_ms=1)
-    code, reports = stream.work(spark, spec)
-    assert (code, [r.batch_id for r in reports]) == (0, [0])
+    code, left = stream.work(spark, spec)
+    assert (code, [r.batch_id for r in left]) == (0, [0])
     assert "stops before batch 1" in capsys.readouterr().out
 
 
@@ -126,23 +128,27 @@ def test_a_report_of_the_same_try_is_replaced(spark, stream):
     assert sorted(p.name for p in path.parent.iterdir()) == [f"{spec.try_id}.json", f"{spec.try_id}.started.json"]
 
 
-def test_reports_are_written_and_read_through_hadoop_as_well(spark, tmp_path):
-    from airflow_provider_fds.spark.reports import read_bytes, write_bytes
-
-    # the local file system under a scheme that Python's own files do not serve
-    spark._jsc.hadoopConfiguration().set("fs.fdstest.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
-    spark.conf.set("fs.fdstest.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
-    uri = f"viewfs:{tmp_path}/a%20b/1.json"
-    spark.conf.set("fs.viewfs.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+def test_reports_are_written_and_read_through_hadoop_as_well(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(reports, "local_path", lambda _: None)
+    uri = (tmp_path / "a b" / "1.json").as_uri()
     for data in (b"one", "zwei ü".encode()):
-        write_bytes(uri, data, spark)
-        assert read_bytes(uri, spark) == data
+        reports.write_bytes(uri, data, spark)
+        assert reports.read_bytes(uri, spark) == data
+    assert [path.name for path in (tmp_path / "a b").glob("[!.]*")] == ["1.json"]
 
 
-@pytest.mark.parametrize("content", [None, "{", '{"format": 99}'])
-def test_a_spec_that_cannot_be_read_ends_the_job_with_a_clear_word(tmp_path, capsys, content):
-    path = tmp_path / "spec.json"
-    if content is not None:
-        pytest.skip("needs a session of its own")
-    assert main([path.as_uri()]) == 11
-    assert str(path.as_uri()) in capsys.readouterr().err
+def test_the_head_of_a_manifest_is_read_through_hadoop_as_well(spark, stream, monkeypatch):
+    monkeypatch.setattr(reports, "local_path", lambda _: None)
+    found = reports.first_data_file(stream.plan()[0].manifest, spark)
+    assert unquote(urlsplit(found).path) == str(data_files(stream)[0])
+
+
+def test_a_spec_that_is_not_there_ends_the_job_before_a_session_is_started(tmp_path, capsys):
+    uri = (tmp_path / "gone.json").as_uri()
+    assert main([uri]) == 11
+    assert uri in capsys.readouterr().err
+
+
+def test_without_a_spec_the_job_says_how_it_is_called(capsys):
+    assert main([]) == 11
+    assert "job.py <uri of the job spec>" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_fds.batch.manifest import Manifest, build_manifest
 from airflow_provider_fds.delta.actions import Add, Metadata, Protocol
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
+from airflow_provider_fds.source.plan import PlannedFile
 
 TABLE = "file:///lake/a%20b%25"
 STATS = '{"numRecords":3,"minValues":{"id":1},"maxValues":{"id":9},"nullCount":{"id":0},"tightBounds":false}'
@@ -114,7 +115,7 @@ def test_each_file_carries_version_and_time_of_its_commit_as_partition_values(ba
 
 def test_times_before_the_epoch_and_at_it_are_written_out(batch):
     plain = batch(Add("f.parquet", 1), Add("g.parquet", 1))
-    files = tuple(f._replace(timestamp_ms=ms) for f, ms in zip(plain.files, (0, -1), strict=True))
+    files = tuple(PlannedFile(f.version, f.index, ms, f.add) for f, ms in zip(plain.files, (0, -1), strict=True))
 
     manifest = build_manifest(replace(plain, files=files), table_uri=TABLE)
 

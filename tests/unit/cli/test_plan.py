@@ -173,4 +173,5 @@ def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):
     code, _, text = fds(capsys, "plan", table.root, "--staging", tmp_path / "file", "--option", "starting_version=0")
 
     assert code == 5
-    assert "cannot be written to" in text
+    assert "the staging" in text
+    assert "cannot be" in text

@@ -29,7 +29,10 @@ def streamed(monkeypatch):
 
 
 def test_unknown_actions_unknown_fields_and_blank_lines_are_ignored():
-    lines = b'\n{"add":{"path":"a","size":1,"newField":{"x":[1]}}}\r\n\n{"newAction":{"a":1}}\n  \n{"txn":{"appId":"b","version":2}}'
+    lines = (
+        b'\n{"add":{"path":"a","size":1,"newField":{"x":[1]}}}\r\n\n'
+        b'{"newAction":{"a":1}}\n  \n{"txn":{"appId":"b","version":2}}'
+    )
     first, second, third = decode_actions(lines)
     assert first.add is not None
     assert first.add.size == 1
@@ -110,13 +113,15 @@ def test_a_commit_that_is_cut_in_a_line_is_torn_and_names_its_version(log, log_b
 def test_an_empty_commit_file_is_torn(log, log_builder):
     for content in (b"", b"\n\n"):
         log_builder.write_raw(0, content)
-        with pytest.raises(TornFileError, match="version 0 of .* is empty"):
+        with pytest.raises(TornFileError, match=r"version 0 of .* is empty"):
             log.commit(0)
 
 
 def test_an_action_that_is_not_as_the_protocol_has_it_is_named(log, log_builder):
     log_builder.write_raw(0, b'{"add":{"path":7}}')
-    with pytest.raises(TornFileError, match=r"not as the protocol has it \(Expected `str`, got `int` - at `\$.add.path`"):
+    with pytest.raises(
+        TornFileError, match=r"not as the protocol has it \(Expected `str`, got `int` - at `\$.add.path`"
+    ):
         log.commit(0)
 
 

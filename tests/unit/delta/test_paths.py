@@ -21,7 +21,9 @@ def test_a_relative_path_is_joined_as_text_and_never_encoded_again(logged, expec
     assert absolute_path("s3://lake/a%20b", logged) == expected
 
 
-@pytest.mark.parametrize("logged", ["s3://other/x%20y/f", "file:/origin/f", "abfss://c@a.dfs.core.windows.net/f", "/o/f"])
+@pytest.mark.parametrize(
+    "logged", ["s3://other/x%20y/f", "file:/origin/f", "abfss://c@a.dfs.core.windows.net/f", "/o/f"]
+)
 def test_an_absolute_path_of_a_shallow_clone_comes_back_as_it_is(logged):
     assert absolute_path("s3://lake/t", logged) == logged
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import airflow_provider_fds.delta.commits as commits_module
+import airflow_provider_fds.delta.log as log_module
 from airflow_provider_fds.errors import (
     LogGapError,
     LogTruncatedError,
@@ -16,6 +18,8 @@ from airflow_provider_fds.errors import (
     UnsupportedFeatureError,
     ViolationError,
 )
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.start import starting_state
 
 
 def appended(builder: Any, versions: int = 2) -> None:
@@ -90,7 +94,7 @@ def test_a_stream_that_starts_at_a_change_takes_the_table_as_it_is_then(plan: An
     log_builder.create([field("id"), field("name", "string")])
     changed = log_builder.commit(log_builder.metadata([field("id")]), log_builder.add("a"), operation="WRITE")
     assert isinstance(plan(changed).outcome.error, SchemaChangedError)
-    found = plan(changed, state=plan.log.state_at(changed))
+    found = plan(changed, state=starting_state(plan.log, plan.at(changed)))
     assert found.paths == ["a"]
     assert found.outcome.error is None
 
@@ -148,8 +152,6 @@ def test_16_a_table_made_again_with_a_new_id_is_refused(plan: Any, log_builder: 
     log_builder.version = -1
     appended(log_builder)
     for start in (position, plan.at(0), plan.at(1)):
-        from airflow_provider_fds.source.offset import Offset
-
         old = Offset(position.table_id, start.version, start.index)
         found = plan(old)
         assert found.batches == []
@@ -190,12 +192,13 @@ def test_66_a_feature_that_was_dropped_later_still_stops_before_its_versions(pla
 
 def test_49_a_position_that_log_cleanup_took_is_lost(plan: Any, log_builder: Any) -> None:
     appended(log_builder, 4)
-    state = plan.log.state_at(1)
+    known = plan.log.state_at(1)
     log_builder.clean_up_before(3)
-    found = plan(2, state=state)
-    assert found.batches == []
-    assert isinstance(found.outcome.error, LogTruncatedError)
-    assert found.outcome.error.earliest_version == 3
+    for state in (known, None):
+        found = plan(2, state=state)
+        assert found.batches == []
+        assert isinstance(found.outcome.error, LogTruncatedError)
+        assert (found.outcome.error.version, found.outcome.error.earliest_version) == (2, 3)
 
 
 def test_50_a_hole_in_the_log_stops_before_it(plan: Any, log_builder: Any) -> None:
@@ -238,3 +241,33 @@ def test_19_a_start_that_cannot_be_rebuilt_needs_its_commit_only(plan: Any, log_
     assert len(found.paths) == 3
     assert found.outcome.error is None
     assert found.batches[0].state.metadata.id == log_builder.table_id
+
+
+def test_a_commit_without_the_time_it_must_carry_stops_before_it(plan: Any, log_builder: Any) -> None:
+    log_builder.create(configuration={"delta.enableInCommitTimestamps": "true"})
+    log_builder.append()
+    log_builder.commit(log_builder.add("a"), inCommitTimestamp=5)
+    log_builder.write_raw(1, log_builder.path_of(2).read_bytes().replace(b'"a"', b'"b"'))
+    log_builder.append()
+    found = plan(1)
+    assert found.files == [["b", "a"]]
+    (batch,) = found.batches
+    assert (batch.last_version, batch.end.version) == (2, 3)
+    assert isinstance(found.outcome.error, TornFileError)
+
+
+def test_a_file_that_vanishes_while_its_commit_is_delivered_is_no_good_prefix(
+    plan: Any, log_builder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # what is true of a commit of gigabytes is true of one of kilobytes
+    monkeypatch.setattr(log_module, "STREAMED_ABOVE_BYTES", 1000)
+    monkeypatch.setattr(commits_module, "_CHUNK_BYTES", 500)
+    appended(log_builder, 1)
+    log_builder.append(50)
+    batches = iter(plan.planner(1, maxFilesPerTrigger=10))
+    assert next(batches).num_files == 10
+    # the commit is streamed: its second reading is under way
+    path = log_builder.path_of(2)
+    path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(TornFileError):
+        list(batches)

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
 
 
 def start(plan: Any, **options: Any) -> Any:
@@ -163,3 +163,10 @@ def test_24_in_commit_timestamps_decide_from_the_version_that_enabled_them(plan:
 def test_no_table_is_said_as_such(plan: Any, log_builder: Any) -> None:
     with pytest.raises(TableNotFoundError, match="table"):
         start(plan)
+
+
+def test_the_state_of_a_stream_that_begins_is_the_one_at_its_start(plan: Any, two_commits: Any) -> None:
+    found = starting_state(plan.log, base(plan, 1))
+    assert found is not None
+    assert found.version == 1
+    assert starting_state(plan.log, base(plan, 2)) is None

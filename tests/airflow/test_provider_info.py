@@ -1,0 +1,97 @@
+"""What Airflow is told about the package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module, metadata, resources
+
+import jsonschema
+import pytest
+
+import airflow_provider_fds
+from airflow_provider_fds.get_provider_info import get_provider_info
+
+
+def test_the_description_follows_airflows_schema(airflow_home):
+    schema = json.loads((resources.files("airflow") / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+@pytest.mark.parametrize("kind", ["operators", "sensors", "triggers", "hooks"])
+def test_every_listed_module_can_be_imported(kind):
+    for integration in get_provider_info()[kind]:
+        for module in integration["python-modules"]:
+            assert import_module(module)
+
+
+def test_every_class_of_a_listed_module_is_importable_from_the_package():
+    listed = {
+        module.rpartition(".")[2]
+        for kind in ("operators", "sensors", "triggers", "hooks")
+        for integration in get_provider_info()[kind]
+        for module in integration["python-modules"]
+    }
+    public = {
+        getattr(airflow_provider_fds, name).__module__.rpartition(".")[2] for name in airflow_provider_fds.__all__[1:]
+    }
+    assert listed <= public
+
+
+def test_options_have_text_defaults_as_airflow_needs_them():
+    options = get_provider_info()["config"]["fds"]["options"]
+    assert {type(option["default"]) for option in options.values()} == {str}
+    assert set(options) == {"staging", "poll_interval", "retention", "deployment", "cache_dir"}
+
+
+def test_the_entry_point_leads_here():
+    (entry,) = [
+        point
+        for point in metadata.entry_points(group="apache_airflow_provider")
+        if point.dist is not None and point.dist.name == "airflow-provider-fds"
+    ]
+    assert entry.load()() == get_provider_info()
+
+
+def test_airflow_lists_the_provider(airflow_home):
+    command = [sys.executable, "-m", "airflow", "providers", "get", "airflow-provider-fds", "--output", "json"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=airflow_home).stdout
+    (found,) = json.loads(shown)
+    assert (found["Provider"], found["Version"]) == ("airflow-provider-fds", airflow_provider_fds.__version__)
+
+
+def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch):
+    from airflow_provider_fds.hooks.settings import cache_dir, deployment, poll_interval_seconds
+
+    assert poll_interval_seconds() == 60
+    assert deployment() == "http://fds.test"
+    assert cache_dir() is None
+    monkeypatch.setenv("AIRFLOW__FDS__POLL_INTERVAL", "2.5")
+    monkeypatch.setenv("AIRFLOW__FDS__DEPLOYMENT", "production")
+    monkeypatch.setenv("AIRFLOW__FDS__CACHE_DIR", "/var/cache/fds")
+    assert poll_interval_seconds() == 2.5
+    assert deployment() == "production"
+    assert str(cache_dir()) == "/var/cache/fds"
+
+
+def test_a_poll_interval_of_zero_is_refused(monkeypatch):
+    from airflow_provider_fds.errors import ConfigurationError
+    from airflow_provider_fds.hooks.settings import poll_interval_seconds
+
+    monkeypatch.setenv("AIRFLOW__FDS__POLL_INTERVAL", "0")
+    with pytest.raises(ConfigurationError, match="greater than 0"):
+        poll_interval_seconds()
+
+
+def test_staging_is_local_by_default_only_where_tasks_share_a_disk(airflow_home, monkeypatch):
+    from airflow_provider_fds.errors import ConfigurationError
+    from airflow_provider_fds.hooks.settings import staging_uri
+
+    assert staging_uri(None, "orders") == (airflow_home / "fds").as_uri()
+    assert staging_uri("s3://lake/_fds/", "orders") == "s3://lake/_fds"
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    with pytest.raises(ConfigurationError, match=r"'orders' has no staging folder.*AIRFLOW__FDS__STAGING"):
+        staging_uri(None, "orders")
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING", "s3://lake/_fds")
+    assert staging_uri(None, "orders") == "s3://lake/_fds"

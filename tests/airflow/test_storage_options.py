@@ -1,0 +1,181 @@
+"""Airflow connections as options of an object store."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.storage import storage_options, store_kind
+
+pytestmark = pytest.mark.usefixtures("airflow_database")
+
+
+@pytest.fixture
+def connection(monkeypatch):
+    def make(conn_type, extra=None, **fields):
+        value = {"conn_type": conn_type, "extra": extra or {}, **fields}
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(value))
+        return "lake"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [
+        ("s3://b/t", "s3"),
+        ("S3A://b/t", "s3"),
+        ("gs://b/t", "gcs"),
+        ("abfss://c@a.dfs.core.windows.net/t", "azure"),
+        ("/data/t", "local"),
+        ("file:///data/t", "local"),
+        ("ftp://b/t", None),
+    ],
+)
+def test_the_scheme_says_which_store_it_is(uri, kind):
+    assert store_kind(uri) == kind
+
+
+def test_without_a_connection_the_environment_speaks():
+    assert storage_options(None, "s3://lake/orders") == {}
+
+
+def test_a_local_table_needs_no_credentials_even_if_a_connection_is_named(connection):
+    assert storage_options("not_there", "/data/orders") == {}
+
+
+def test_keys_region_and_endpoint_of_an_aws_connection(connection):
+    conn_id = connection(
+        "aws",
+        {"region_name": "eu-west-1", "endpoint_url": "http://minio:9000", "aws_session_token": "t"},
+        login="key",
+        password="word",
+    )
+    assert storage_options(conn_id, "s3://lake/orders") == {
+        "region": "eu-west-1",
+        "endpoint": "http://minio:9000",
+        "allow_http": True,
+        "access_key_id": "key",
+        "secret_access_key": "word",
+        "session_token": "t",
+    }
+
+
+def test_the_endpoint_of_the_service_goes_before_the_general_one(connection):
+    extra = {"endpoint_url": "https://all", "service_config": {"s3": {"endpoint_url": "https://s3"}}, "verify": False}
+    options = storage_options(connection("aws", extra), "s3a://lake/orders")
+    assert options == {"endpoint": "https://s3", "allow_invalid_certificates": True}
+
+
+def test_a_certificate_file_is_read(connection, tmp_path):
+    (tmp_path / "ca.pem").write_bytes(b"pem")
+    options = storage_options(connection("aws", {"verify": str(tmp_path / "ca.pem")}), "s3://lake/orders")
+    assert options == {"root_certificate": b"pem"}
+
+
+def test_a_role_needs_the_amazon_provider_and_says_so(connection):
+    pytest.importorskip("airflow")
+    try:
+        import airflow.providers.amazon  # noqa: F401
+    except ImportError:
+        pass
+    else:
+        pytest.skip("the amazon provider is installed")
+    with pytest.raises(ConfigurationError, match=r"'lake'.*apache-airflow-providers-amazon"):
+        storage_options(connection("aws", {"role_arn": "arn:aws:iam::1:role/r"}), "s3://lake/orders")
+
+
+def test_a_google_key_as_dict_and_as_file(connection):
+    extra = {"extra__google_cloud_platform__keyfile_dict": {"type": "service_account"}}
+    assert storage_options(connection("google_cloud_platform", extra), "gs://lake/orders") == {
+        "service_account_key": '{"type": "service_account"}'
+    }
+    conn_id = connection("google_cloud_platform", {"key_path": "/key.json"})
+    assert storage_options(conn_id, "gs://lake/orders") == {"service_account": "/key.json"}
+
+
+def test_azure_by_key_token_application_and_connection_string(connection):
+    uri = "abfss://c@acc.dfs.core.windows.net/orders"
+    assert storage_options(connection("wasb", login="acc", password="k"), uri) == {
+        "account_name": "acc",
+        "account_key": "k",
+    }
+    assert storage_options(connection("wasb", {"sas_token": "?sv=1"}, login="acc"), uri) == {
+        "account_name": "acc",
+        "sas_key": "sv=1",
+    }
+    extra = {"tenant_id": "t", "account_name": "acc"}
+    assert storage_options(connection("adls", extra, login="app", password="pw"), uri) == {
+        "account_name": "acc",
+        "tenant_id": "t",
+        "client_id": "app",
+        "client_secret": "pw",
+    }
+    text = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k==;BlobEndpoint=http://127.0.0.1:10000/a"
+    assert storage_options(connection("wasb", {"connection_string": text}), uri) == {
+        "account_name": "a",
+        "account_key": "k==",
+        "endpoint": "http://127.0.0.1:10000/a",
+        "allow_http": True,
+    }
+
+
+def test_a_connection_that_is_not_there_is_named_with_what_to_do():
+    with pytest.raises(ConfigurationError, match=r"no Airflow connection 'aws_lake'.*s3://lake/orders.*connections add"):
+        storage_options("aws_lake", "s3://lake/orders")
+
+
+def test_a_connection_of_another_store_is_refused(connection):
+    conn_id = connection("google_cloud_platform")
+    with pytest.raises(ConfigurationError, match=r"'lake' is of type 'google_cloud_platform', but 's3://lake/orders'.*'aws'"):
+        storage_options(conn_id, "s3://lake/orders")
+
+
+def test_the_hook_reads_a_table_on_s3_through_its_connection(connection, lake, monkeypatch):
+    from moto.server import ThreadedMotoServer
+
+    from airflow_provider_fds import DeltaTableHook
+
+    lake.append("orders", 1)
+    lake.append("orders", 2)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        _upload(lake, "orders", endpoint)
+        conn_id = connection("aws", {"endpoint_url": endpoint, "region_name": "us-east-1"}, login="k", password="s")
+        hook = DeltaTableHook(conn_id)
+        assert hook.latest_version("s3://lake/orders") == 1
+        assert hook.check_table("s3://lake/orders") == (True, "table s3://lake/orders is at version 1")
+        found, message = hook.check_table("s3://lake/nothing")
+        assert not found
+        assert "s3://lake/nothing" in message
+        # one store for all tables of a bucket and connection
+        assert hook.get_storage("s3://lake/a")._store is DeltaTableHook(conn_id).get_storage("s3://lake/b")._store
+    finally:
+        server.stop()
+
+
+def _upload(lake, table, endpoint):
+    import boto3
+
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, aws_access_key_id="k", aws_secret_access_key="s", region_name="us-east-1"
+    )
+    client.create_bucket(Bucket="lake")
+    for path in (lake.root / table).rglob("*"):
+        if path.is_file():
+            client.upload_file(str(path), "lake", str(path.relative_to(lake.root)))
+
+
+def test_the_hook_says_what_is_wrong_with_a_path(lake):
+    from airflow_provider_fds import DeltaTableHook
+
+    lake.append("orders", 1)
+    assert DeltaTableHook().latest_version(f"{lake.uri}/orders") == 0
+    found, message = DeltaTableHook().check_table("s4://lake/orders")
+    assert not found
+    assert "did you mean s3" in message

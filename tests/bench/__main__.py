@@ -1,0 +1,152 @@
+"""``python -m tests.bench [name …]``: measure, print, and write ``docs/benchmarks.md`` with its plot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench import generate_log, generate_snapshot, measure, submitting
+from tests.bench.report import Row, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROUNDS = 5
+
+
+def polling() -> list[Row]:
+    rows = []
+    for commits in (10, 1000):
+        with _loopback_store(1000 if commits == 10 else 20, commits) as port:
+            arguments = {"port": port, "tables": 1000 if commits == 10 else 20, "commits": commits, "at_once": 128}
+            samples = [measure.run("polling:poll", sweeps=10, **arguments) for _ in range(ROUNDS)]
+        values = [sample.value for sample in samples]
+        made = values[0]["requests"]
+        polls = values[0]["polls"]
+        rows.append(
+            Row(f"requests per poll of an unchanged table, {commits} commits", made.get("HEAD", 0) / polls, "HEAD", 1.0)
+        )
+        rows.append(
+            Row(f"other requests per poll, {commits} commits", (sum(made.values()) - made["HEAD"]) / polls, "", 0)
+        )
+        if commits == 10:
+            median = measure.median(samples)
+            speeds = sorted(value["tables_per_second"] for value in values)
+            blocked = sorted(value["loop_blocked_ms"] for value in values)
+            rows.append(Row("tables polled in one process", speeds[ROUNDS // 2], "tables/s", 3000, at_least=True))
+            rows.append(Row("longest time the event loop was blocked", blocked[ROUNDS // 2], "ms", 50))
+            rows.append(Row("memory with 1,000 tables", median.peak_mb, "MB", 80))
+    return rows
+
+
+def planning() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        generate_log.write_log(Path(folder) / "many", 10_000, 10)
+        generate_log.write_log(Path(folder) / "one", 1, 300_000)
+        many = [measure.run("planning:plan", root=f"{folder}/many", target=10_000) for _ in range(ROUNDS)]
+        one = [measure.run("planning:plan", root=f"{folder}/one", target=1) for _ in range(3)]
+        around = [measure.run("planning:around_the_job", root=f"{folder}/many", target=10_000) for _ in range(ROUNDS)]
+    assert many[0].value["files"] == 100_000
+    assert one[0].value["files"] == 300_000
+    return [
+        Row("planning 10,000 commits of 10 files, local disk", measure.median(many).seconds, "s", 2.5),
+        Row("… memory", measure.median(many).peak_mb, "MB", 80),
+        Row("one commit of 300,000 files, memory", measure.median(one).peak_mb, "MB", 120),
+        Row("… time", measure.median(one).seconds, "s", None),
+        Row("what FDS adds around the Spark job, batch of 1,000 files", measure.median(around).seconds, "s", 0.5),
+    ]
+
+
+def snapshot() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        version = generate_snapshot.write_big_checkpoint(Path(folder), 1_000_000, "classic")
+        arguments = {"root": folder, "version": version}
+        found = measure.in_turn(
+            3, ours=("planning:order_snapshot", arguments), theirs=("planning:order_with_deltalake", arguments)
+        )
+        frozen = [measure.run("planning:freeze", **arguments) for _ in range(3)]
+    ours, theirs = measure.median(found["ours"]), measure.median(found["theirs"])
+    same = ours.value == theirs.value
+    return [
+        Row("snapshot of 1,000,000 files, ordered", ours.seconds, "s", 2.5),
+        Row("… memory", ours.peak_mb, "MB", 250),
+        Row(
+            "… deltalake get_add_actions and sort, time / ours", theirs.seconds / ours.seconds, "x", 2.5, at_least=True
+        ),
+        Row("… deltalake, memory", theirs.peak_mb, "MB", None),
+        Row("… same list (digest)", float(same), "", 1.0, at_least=True),
+        Row("… frozen with its whole add actions", measure.median(frozen).seconds, "s", 8),
+        Row("… memory", measure.median(frozen).peak_mb, "MB", 400),
+    ]
+
+
+def reading() -> list[Row]:
+    value = measure.run("reading:compare", sizes=[100, 10_000], rounds=ROUNDS).value
+    small, large = value["100"], value["10000"]
+    return [
+        Row("batch of 10,000 files, manifest / Structured Streaming", large["ratio"], "x", 1.1),
+        Row("… manifest", large["manifest"], "s", None),
+        Row("… Structured Streaming", large["streaming"], "s", None),
+        Row(
+            "batch of 100 files, manifest minus Structured Streaming", small["manifest"] - small["streaming"], "s", 0.5
+        ),
+    ]
+
+
+def submit() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        submitting.prepare(folder)
+        arguments = {"root": folder}
+        measure.run("submitting:by_hand", **arguments)  # fills Ivy's cache
+        found = measure.in_turn(ROUNDS, ours=("submitting:by_fds", arguments), theirs=("submitting:by_hand", arguments))
+    ours, theirs = measure.median(found["ours"]), measure.median(found["theirs"])
+    return [
+        Row("one micro-batch by spark-submit, FDS / hand-written", ours.seconds / theirs.seconds, "x", 0.7),
+        Row("… FDS", ours.seconds, "s", None),
+        Row("… hand-written, --packages and defaults", theirs.seconds, "s", None),
+    ]
+
+
+BENCHES = {f.__name__: f for f in (polling, planning, snapshot, reading, submit)}
+
+
+@contextlib.contextmanager
+def _loopback_store(tables: int, commits: int) -> Iterator[int]:
+    command = [sys.executable, "-m", "tests.bench.loopback_store", str(tables), str(commits)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        yield int(server.stdout.readline())
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(BENCHES)
+    results = Path(tempfile.gettempdir()) / "fds-bench.json"
+    kept = json.loads(results.read_text()) if results.exists() and sys.argv[1:] else {}
+    for name in names:
+        print(f"== {name}", flush=True)
+        rows = BENCHES[name]()
+        for row in rows:
+            print(row.words(), flush=True)
+        kept[name] = [row._asdict() for row in rows]
+        results.write_text(json.dumps(kept))
+    write(
+        {name: [Row(**row) for row in kept[name]] for name in BENCHES if name in kept},
+        machine=f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}",
+        day=datetime.now(UTC).date().isoformat(),
+    )
+
+
+if __name__ == "__main__":
+    main()

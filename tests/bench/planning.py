@@ -1,0 +1,132 @@
+"""Planning: many commits, one huge commit, and what FDS adds around the Spark job."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+
+def plan(root: str, target: int) -> dict[str, Any]:
+    """Plan everything from version 0 to ``target`` and let the batches go."""
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.source.options import SourceOptions
+    from airflow_provider_fds.source.plan import BatchPlanner
+
+    log = DeltaLog(open_storage(root))
+    planner = BatchPlanner(log, Offset("5d3c1f0e-0000-4000-8000-000000000000", 0), None, SourceOptions(), target)
+    batches = files = size = 0
+    for batch in planner:
+        batches += 1
+        files += batch.num_files
+        size += batch.num_bytes
+    assert planner.outcome is not None
+    assert planner.outcome.error is None
+    return {"batches": batches, "files": files, "bytes": size}
+
+
+def around_the_job(root: str, target: int) -> dict[str, Any]:
+    """Do all a run does for one batch of 1,000 files, but Spark: plan, manifest, ledger, checkpoint, verify, commit."""
+    from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+
+    with tempfile.TemporaryDirectory() as folder:
+        staging = Path(folder) / "staging"
+        stream = DeltaStream("bench", table=root, starting_version=target - 99)
+        sink = DeltaTableSink(f"{folder}/sink")
+        start = time.perf_counter()
+        session = StreamSession(
+            stream,
+            Surroundings(
+                staging_uri=str(staging),
+                deployment="bench",
+                actor=Actor(deployment="bench", user="bench", host="bench"),
+                owner=Owner(kind="cli", deployment="bench", run_id="bench"),
+                checkpoints=FileCheckpointStore(Path(folder) / "checkpoint.json"),
+            ),
+        )
+        work = session.begin(sink)
+        spec_uri = session.job(work, sink)
+        seconds = time.perf_counter() - start
+        storage = session.connected.staging
+        job = JobSpec.from_json(storage.get(spec_uri.removeprefix(storage.uri + "/"))[0])
+        (batch,) = job.batches
+        assert batch.num_files == 1000
+        report = TryReport(
+            uuid=batch.uuid,
+            epoch=batch.epoch,
+            batch_id=batch.batch_id,
+            manifest_digest=batch.manifest_digest,
+            try_id=job.try_id,
+            outcome="written",
+            sink_version=1,
+            sink_table_id="sink",
+            rows_written=batch.num_rows,
+        )
+        storage.put(f"bench/tries/{report_name(batch.epoch, batch.batch_id, job.try_id)}", report.to_json())
+        start = time.perf_counter()
+        collected = session.collect(work)
+        seconds += time.perf_counter() - start
+        assert len(collected.committed) == 1
+    return {"seconds": seconds, "files": batch.num_files}
+
+
+def order_snapshot(root: str, version: int) -> dict[str, Any]:
+    """List the files of a snapshot in order: path, size, vector."""
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.snapshot import snapshot_files
+
+    digest = hashlib.sha256()
+    files = 0
+    for batch in snapshot_files(DeltaLog(open_storage(root)), version):
+        files += batch.num_rows
+        _digest(digest, batch.column("path"), batch.column("size"))
+    return {"files": files, "digest": digest.hexdigest()}
+
+
+def order_with_deltalake(root: str, version: int) -> dict[str, Any]:
+    """The same list by deltalake's ``get_add_actions`` and a sort."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    table = pa.table(DeltaTable(root, version=version).get_add_actions(flatten=True))
+    # deltalake's times are timestamps, which sort as the milliseconds do
+    table = table.select(["path", "size_bytes", "modification_time"])
+    table = table.sort_by([("modification_time", "ascending"), ("path", "ascending")])
+    digest = hashlib.sha256()
+    for batch in table.to_batches():
+        _digest(digest, batch.column("path"), batch.column("size_bytes"))
+    return {"files": table.num_rows, "digest": digest.hexdigest()}
+
+
+def freeze(root: str, version: int) -> dict[str, Any]:
+    """Write the whole add actions of a snapshot, in order, as Parquet."""
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.snapshot import freeze_snapshot
+
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        frozen = freeze_snapshot(DeltaLog(open_storage(root)), version, open_storage(folder), "snapshots")
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "files": frozen.num_files}
+
+
+def _digest(digest: Any, paths: Any, sizes: Any) -> None:
+    """Add the rows to the digest, whatever the types and cuts of the batches are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lines = pc.binary_join_element_wise(
+        pc.cast(paths, pa.large_string()), pc.cast(pc.cast(sizes, pa.int64()), pa.large_string()), "\n", " "
+    )
+    for line in lines.to_pylist():
+        digest.update(line.encode())

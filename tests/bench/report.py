@@ -1,0 +1,109 @@
+"""The page and the plot of the measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+TITLES = {
+    "polling": "Polling",
+    "planning": "Planning",
+    "snapshot": "Initial snapshot",
+    "reading": "Reading a batch in a warm session",
+    "submit": "One micro-batch by spark-submit",
+}
+
+
+class Row(NamedTuple):
+    """One number.
+
+    Attributes:
+        what: What was measured; ``…`` goes on from the row before.
+        value: The median.
+        unit: Its unit.
+        target: What it should be at most (or at least), ``None`` for a number that is only shown.
+        at_least: Whether more is better.
+    """
+
+    what: str
+    value: float
+    unit: str
+    target: float | None = None
+    at_least: bool = False
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the target is met, ``None`` if there is none."""
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+    def words(self) -> str:
+        """Return the row as one line of text."""
+        verdict = {True: "met", False: "MISSED", None: ""}[self.is_met]
+        return f"{self.what}: {number(self.value)} {self.unit}  {self._wanted()} {verdict}".rstrip()
+
+    def markdown(self) -> str:
+        """Return the row of the table."""
+        verdict = {True: "met", False: "**missed**", None: ""}[self.is_met]
+        return f"| {self.what} | {number(self.value)} {self.unit} | {self._wanted()} | {verdict} |"
+
+    def _wanted(self) -> str:
+        if self.target is None:
+            return ""
+        return f"{'≥' if self.at_least else '≤'} {number(self.target)} {self.unit}".rstrip()
+
+
+def number(value: float) -> str:
+    """Return a number as people read it."""
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def write(groups: dict[str, list[Row]], *, machine: str, day: str) -> None:
+    """Write ``docs/benchmarks.md`` and ``docs/benchmarks.svg``."""
+    lines = [
+        "# Benchmarks",
+        "",
+        f"Written by `make bench` on {day}: {machine}. Medians; what is compared ran in turn in the same run. Seconds",
+        "are of this machine, ratios travel. Each measurement is a process of its own, memory is its peak.",
+        "",
+        "![How far each number is from its target](benchmarks.svg)",
+        "",
+    ]
+    for name, rows in groups.items():
+        lines += [f"## {TITLES[name]}", "", "| what | measured | target | |", "|---|---|---|---|"]
+        lines += [row.markdown() for row in rows]
+        lines.append("")
+    notes = DOCS / "benchmarks-notes.md"
+    if notes.exists():
+        lines += [notes.read_text().rstrip(), ""]
+    (DOCS / "benchmarks.md").write_text("\n".join(lines))
+    _plot([row for rows in groups.values() for row in rows if row.target])
+
+
+def _plot(rows: list[Row]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "fds"
+    from matplotlib import pyplot as plt
+
+    names, parts = [], []
+    for row in rows:
+        assert row.target is not None
+        names.append(row.what.lstrip("… "))
+        parts.append((row.target / row.value if row.at_least else row.value / row.target) if row.value else 0.0)
+    figure, axes = plt.subplots(figsize=(9, 0.32 * len(rows) + 1))
+    axes.barh(range(len(rows)), parts, color=["#3b7" if part <= 1 else "#c44" for part in parts])
+    axes.axvline(1, color="#444", linewidth=1)
+    axes.set_yticks(range(len(rows)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("part of the target used (1 = at the target)")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(DOCS / "benchmarks.svg", metadata={"Date": None})

@@ -1,0 +1,84 @@
+"""One micro-batch by spark-submit: FDS's start beside the same read and append written by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HAND_WRITTEN = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+source, sink = sys.argv[1:3]
+spark.read.format("delta").load(source).write.format("delta").mode("append").save(sink)
+spark.stop()
+"""
+
+
+def prepare(root: str) -> None:
+    """Write a table of five small files in five commits, and the program that a person would write."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    for number in range(5):
+        ids = list(range(number * 1000, number * 1000 + 1000))
+        write_deltalake(f"{root}/source", pa.table({"id": ids, "v": [str(i) for i in ids]}), mode="append")
+    Path(root, "hand_written.py").write_text(HAND_WRITTEN)
+
+
+def by_fds(root: str) -> dict[str, Any]:
+    """Run the job of one batch by FDS's own spark-submit, from the planned batch to the report."""
+    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.spark.launch import run_locally
+    from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+
+    with tempfile.TemporaryDirectory() as folder:
+        sink = DeltaTableSink(f"{folder}/sink")
+        session = StreamSession(
+            DeltaStream("bench", table=f"{root}/source", starting_version=0),
+            Surroundings(
+                staging_uri=f"{folder}/staging",
+                deployment="bench",
+                actor=Actor(deployment="bench", user="bench", host="bench"),
+                owner=Owner(kind="cli", deployment="bench", run_id="bench"),
+            ),
+        )
+        work = session.begin(sink)
+        spec_uri = session.job(work, sink)
+        start = time.perf_counter()
+        code = run_locally(spec_uri, master="local[2]")
+        seconds = time.perf_counter() - start
+        assert code == 0
+        collected = session.collect(work)
+        assert collected.reports[0].rows_written == 5000
+    return {"seconds": seconds, "phases": dict(collected.reports[0].seconds)}
+
+
+def by_hand(root: str) -> dict[str, Any]:
+    """Run the same read and append with ``--packages`` and default settings; the packages are in Ivy's cache."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            str(home / "bin" / "spark-submit"), "--master", "local[2]",
+            "--packages", "io.delta:delta-spark_4.2_2.13:4.4.0",
+            "--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+            "--conf", "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            f"{root}/hand_written.py", f"{root}/source", f"{folder}/sink",
+        ]  # fmt: skip
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        start = time.perf_counter()
+        subprocess.run(command, env=environment, capture_output=True, check=True, cwd=folder)
+        return {"seconds": time.perf_counter() - start}

@@ -1,0 +1,107 @@
+"""The job as a process of its own, started as the command line and the operators start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from airflow_provider_fds.spark.launch import run_locally, submit_arguments
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_a_job_runs_quietly_and_leaves_nothing_where_it_stood(stream, tmp_path, monkeypatch):
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    spec = stream.job(*stream.plan())
+    lines = []
+    code = run_locally(stream.save(spec), on_line=lines.append)
+
+    assert code == 0, lines
+    assert [report.outcome for report in stream.read_reports(spec)] == ["written"] * 3
+    assert len(stream.sink_commits()) == 3
+    assert [line.split(",")[0] for line in lines] == [f"FDS batch {n} written: 10 rows" for n in range(3)]
+    assert not any((tmp_path / "cwd").iterdir())
+
+
+def test_two_processes_on_one_batch_make_one_commit(stream, spark):
+    batch = stream.plan()[0]
+    specs = [stream.job(batch), stream.job(batch)]
+    uris = [stream.save(spec) for spec in specs]
+    with ThreadPoolExecutor(2) as pool:
+        codes = list(pool.map(lambda uri: run_locally(uri, on_line=lambda _: None), uris))
+
+    reports = [stream.read_reports(spec)[0] for spec in specs]
+    assert [r.outcome for r in reports].count("written") == 1
+    assert set(codes) <= {0, 10}
+    assert all(r.is_done or r.retryable for r in reports)
+    assert len(stream.sink_commits()) == 1
+    code, (report,) = stream.work(spark, stream.job(batch))
+    assert (code, report.outcome) == (0, "verified")
+
+
+def test_an_interrupted_run_leaves_no_process_behind(stream):
+    started = []
+
+    def interrupt(_: str) -> None:
+        started.extend(psutil.Process().children(recursive=True))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_locally(stream.save(stream.job(*stream.plan())), on_line=interrupt)
+    ours = [p for p in started if "--py-files" in " ".join(command_line(p)) or "job.py" in " ".join(command_line(p))]
+    _, alive = psutil.wait_procs(ours, timeout=30)
+    assert started
+    assert alive == []
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_a_spec_that_is_not_there_ends_the_run_with_a_clear_word(tmp_path):
+    lines = []
+    assert run_locally((tmp_path / "gone.json").as_uri(), on_line=lines.append) == 11
+    assert any("FDS cannot read the job spec" in line and "gone.json" in line for line in lines)
+
+
+UDF = """
+import os, sys
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+spark = SparkSession.builder.getOrCreate()
+seven = udf(lambda x: x * 7, "long")
+rows = spark.read.format("delta").load(sys.argv[1]).select(seven("id").alias("y")).collect()
+print("SUM", sum(row["y"] for row in rows), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_python_function_over_a_delta_table_does_not_hang(stream, tmp_path):
+    application = tmp_path / "udf.py"
+    application.write_text(UDF)
+    arguments = submit_arguments(str(stream.source), master="local[2]")
+    process = subprocess.Popen(
+        replace(arguments, application=str(application)).command(),
+        env={**os.environ, **arguments.env_vars},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, _ = process.communicate(timeout=600)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert f"SUM {7 * sum(range(30))}" in out

@@ -1,0 +1,97 @@
+"""The same job on a standalone cluster: a master, a worker, executors that get JARs from the driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from airflow_provider_fds.spark.launch import bundled_spark_home, run_locally
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def daemon(folder, seen, *words):
+    """A process of Spark's own; ``seen`` is set once its log says ``words[0]``."""
+    home = bundled_spark_home()
+    env = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    sign, *command = words
+    process = subprocess.Popen(
+        [str(home / "bin" / "spark-class"), *command],
+        env=env,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def drain() -> None:
+        with process.stderr:
+            for line in process.stderr:
+                if sign in line:
+                    seen.set()
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        reader.join()
+
+
+@pytest.fixture
+def master(tmp_path):
+    """URL of a master that has one worker of one core."""
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    host = ("--host", "127.0.0.1")
+    up, registered = threading.Event(), threading.Event()
+    master_class = "org.apache.spark.deploy.master.Master"
+    worker_class = "org.apache.spark.deploy.worker.Worker"
+    with daemon(
+        tmp_path, up, "I have been elected leader", master_class, *host, "--port", str(port), "--webui-port", "0"
+    ):
+        assert up.wait(300)
+        worker = (worker_class, *host, "--webui-port", "0", "-c", "1", "-m", "1g", url)
+        with daemon(tmp_path, registered, "Successfully registered with master", *worker):
+            assert registered.wait(300)
+            yield url
+
+
+def test_a_standalone_cluster_loads_the_same_batches(stream, master):
+    spec = stream.job(*stream.plan()[:2])
+    lines = []
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    code = run_locally(stream.save(spec), master=master, conf=conf, on_line=lines.append)
+    assert code == 0, lines
+    assert [(r.outcome, r.rows_written) for r in stream.read_reports(spec)] == [("written", 10)] * 2
+    assert len(stream.sink_commits()) == 2

@@ -1,0 +1,327 @@
+"""The object store backend against a real S3 server (moto) on the loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections import Counter
+
+import pytest
+from obstore.store import MemoryStore
+
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.objectstore import ObjectStorage
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.paths import absolute_path
+from airflow_provider_fds.errors import (
+    AccessDeniedError,
+    LogGapError,
+    LogRewoundError,
+    LogTruncatedError,
+    StorageError,
+    TableNotFoundError,
+    TornFileError,
+)
+
+
+class Server:
+    """A moto server that counts requests by kind and answers some of them with an error."""
+
+    def __init__(self):
+        from moto.server import ThreadedMotoServer
+
+        self._moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        self._moto.start()
+        host, port = self._moto.get_host_and_port()
+        self.endpoint = f"http://{host}:{port}"
+        self._app = self._moto._server.app
+        self._moto._server.app = self._serve
+        self._lock = threading.Lock()
+        self.requests = Counter()
+        self.refuse = {}
+
+    def _serve(self, environ, start_response):
+        kind = environ["REQUEST_METHOD"]
+        if kind == "GET" and "list-type" in environ.get("QUERY_STRING", ""):
+            kind = "LIST"
+        with self._lock:
+            self.requests[kind] += 1
+        if kind in self.refuse:
+            start_response(self.refuse[kind], [("Content-Length", "0")])
+            return [b""]
+        return self._app(environ, start_response)
+
+    def options(self):
+        return {
+            "endpoint": self.endpoint,
+            "region": "us-east-1",
+            "access_key_id": "test",
+            "secret_access_key": "test-secret",
+            "retry_config": {"max_retries": 0},
+        }
+
+    def stop(self):
+        self._moto.stop()
+
+
+@pytest.fixture(scope="module")
+def moto():
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(moto, request):
+    moto.refuse.clear()
+    bucket = f"b{abs(hash(request.node.nodeid)):x}"
+    urllib.request.urlopen(urllib.request.Request(f"{moto.endpoint}/{bucket}", method="PUT"), timeout=30).close()
+    moto.bucket = bucket
+    moto.requests.clear()
+    yield moto
+    moto.refuse.clear()
+
+
+@pytest.fixture
+def storage(server):
+    return open_storage(f"s3://{server.bucket}/a%20b/t", server.options())
+
+
+@pytest.fixture
+def table(server, storage, log_builder):
+    """A log of six versions, copied to the object store."""
+    log_builder.create()
+    for _ in range(5):
+        log_builder.append(2)
+    for path in log_builder.log.iterdir():
+        storage.put_file(f"_delta_log/{path.name}", str(path))
+    server.requests.clear()
+    return storage
+
+
+def test_what_is_not_there_is_none_or_empty_or_file_not_found(storage):
+    assert storage.head("a/b") is None
+    assert list(storage.list_after("a")) == []
+    storage.delete("a/b")
+    for read in (storage.get, storage.open, lambda key: next(storage.stream(key))):
+        with pytest.raises(FileNotFoundError):
+            read("a/b")
+
+
+def test_objects_are_written_read_listed_and_deleted(storage, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(bytes(range(100)))
+    storage.put_file("f/c", str(source))
+    storage.put("f/b", b"1")
+    storage.put("f/b", b"22")
+    storage.put("f/sub/x", b"3")
+    assert storage.get("f/b")[0] == b"22"
+    assert storage.head("f/c").size_bytes == 100
+    assert [(item.key, item.size_bytes) for item in storage.list_after("f")] == [("f/b", 2), ("f/c", 100)]
+    assert [item.key for item in storage.list_after("f", "b")] == ["f/c"]
+    assert b"".join(storage.stream("f/c", 40)) == bytes(range(100))
+    with storage.open("f/c") as file:
+        assert file.seekable()
+        assert file.seek(-10, 2) == 90
+        assert file.read() == bytes(range(90, 100))
+        assert file.tell() == 100
+    storage.delete("f/c")
+    assert storage.head("f/c") is None
+
+
+async def test_the_async_forms_answer_the_same(storage):
+    storage.put("f/x", b"1")
+    storage.put("f/y", b"1")
+    assert await storage.head_async("f/x") == storage.head("f/x")
+    assert await storage.head_async("f/z") is None
+    assert await storage.get_async("f/x") == storage.get("f/x")
+    assert [item async for item in storage.list_after_async("f", "x")] == list(storage.list_after("f", "x"))
+
+
+def test_the_first_write_wins_and_later_ones_are_told(storage):
+    assert storage.put_if_absent("ledger/0.json", b"first")
+    assert not storage.put_if_absent("ledger/0.json", b"second" * (2 << 20))
+    assert storage.get("ledger/0.json")[0] == b"first"
+
+
+def test_of_many_writers_at_once_exactly_one_wins(storage):
+    barrier = threading.Barrier(6)
+    won = []
+
+    def write(i):
+        barrier.wait()
+        if storage.put_if_absent("n", str(i).encode()):
+            won.append(str(i).encode())
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [storage.get("n")[0]] == won
+
+
+def test_a_logged_path_decoded_once_is_the_key_and_undecoded_is_not(storage):
+    storage.put("p=x%20y é/f", b"1")
+    assert storage.head("p=x%20y é/f") is not None
+    assert storage.head("p=x%2520y%20%C3%A9/f") is None
+    assert [item.key for item in storage.list_after("p=x%20y é")] == ["p=x%20y é/f"]
+    assert absolute_path(storage.uri, "p=x%2520y%20%C3%A9/f").endswith("/a%20b/t/p=x%2520y%20%C3%A9/f")
+
+
+# what a poll and a plan cost
+
+
+async def test_a_poll_is_exactly_one_head(server, table):
+    log = DeltaLog(table)
+    assert await log.probe_async(5)
+    assert server.requests == {"HEAD": 1}
+    assert not await log.probe_async(6)
+    assert server.requests == {"HEAD": 2}
+
+
+async def test_the_check_of_a_position_is_one_list(server, table):
+    log = DeltaLog(table)
+    assert log.verify_position(6) == 5
+    assert server.requests == {"LIST": 1}
+    assert await log.latest_async(5) == 5
+    assert server.requests == {"LIST": 2}
+
+
+def test_commits_cost_one_list_and_one_get_each(server, table):
+    log = DeltaLog(table)
+    assert [commit.version for commit in log.commits(1, 4)] == [1, 2, 3, 4]
+    assert server.requests == {"LIST": 1, "GET": 4}
+    server.requests.clear()
+    assert log.commit(2).version == 2
+    assert server.requests == {"HEAD": 1, "GET": 1}
+
+
+def test_a_full_subfolder_is_passed_over_in_one_request(server):
+    store = MemoryStore()
+    storage = ObjectStorage(store, "s3://m/t", "t")
+    for i in range(3500):
+        storage.put(f"f/m/{i:05d}", b"")
+    for name in ("a", "z"):
+        storage.put(f"f/{name}", b"")
+    assert [item.key for item in storage.list_after("f")] == ["f/a", "f/z"]
+
+
+# what is wrong
+
+
+def test_the_same_errors_come_as_from_a_disk(server, table):
+    log = DeltaLog(table)
+    table.delete("_delta_log/00000000000000000003.json")
+    with pytest.raises(LogGapError):
+        log.verify_position(2)
+    with pytest.raises(LogRewoundError):
+        log.commit(9)
+    for version in (0, 1, 2):
+        table.delete(f"_delta_log/{version:020d}.json")
+    with pytest.raises(LogTruncatedError):
+        log.verify_position(2)
+    table.put("_delta_log/00000000000000000004.json", b'{"add"')
+    with pytest.raises(TornFileError, match="version 4 of s3://"):
+        list(log.commits(4, 5))
+
+
+def test_a_misspelt_path_is_an_error_and_not_an_empty_table(server):
+    log = DeltaLog(open_storage(f"s3://{server.bucket}/nope", server.options()))
+    for call in (log.latest, lambda: log.verify_position(3)):
+        with pytest.raises(TableNotFoundError, match=r"no Delta table at s3://.*/nope: there is nothing"):
+            call()
+
+
+def test_a_missing_bucket_is_not_an_empty_table(server):
+    storage = open_storage("s3://no-such-bucket/t", server.options())
+    for call in (DeltaLog(storage).latest, lambda: storage.put("x", b""), lambda: storage.put_if_absent("x", b"")):
+        with pytest.raises(StorageError, match=r"no-such-bucket.*NoSuchBucket"):
+            call()
+
+
+@pytest.mark.parametrize("status", ["403 Forbidden", "401 Unauthorized"])
+async def test_a_refused_request_is_access_denied_and_never_absence(server, table, status):
+    server.refuse = dict.fromkeys(("HEAD", "GET", "LIST", "PUT"), status)
+    for call in (
+        lambda: table.head("x"),
+        lambda: table.get("x"),
+        lambda: list(table.list_after("_delta_log")),
+        lambda: table.put_if_absent("x", b""),
+        lambda: next(table.stream("x")),
+        lambda: table.open("x"),
+    ):
+        with pytest.raises(AccessDeniedError, match=r"s3://.*check the credentials") as caught:
+            call()
+        assert not caught.value.retryable
+        assert "test-secret" not in str(caught.value)
+    with pytest.raises(AccessDeniedError):
+        await DeltaLog(table).probe_async(6)
+
+
+def test_a_server_that_fails_is_a_storage_error_with_uri_and_cause(server, table):
+    server.refuse = {"HEAD": "500 Oops", "LIST": "503 Slow Down"}
+    with pytest.raises(StorageError, match=r"looking at s3://.*/a%20b/t/x: .*500") as caught:
+        table.head("x")
+    assert caught.value.retryable
+    with pytest.raises(StorageError, match=r"listing s3://.*/_delta_log"):
+        list(table.list_after("_delta_log"))
+
+
+def test_a_server_that_is_not_there_is_a_storage_error():
+    options = {
+        "endpoint": "http://127.0.0.1:9",
+        "region": "x",
+        "skip_signature": True,
+        "retry_config": {"max_retries": 0},
+    }
+    with pytest.raises(StorageError, match=r"looking at s3://b/t/x"):
+        open_storage("s3://b/t", options).head("x")
+
+
+def test_a_store_that_does_not_list_in_order_is_sorted_or_refused():
+    class Shuffled(ObjectStorage):
+        def _list(self, path, offset):
+            pages = list(super()._list(path, offset))
+            return iter([list(reversed(page)) for page in reversed(pages)])
+
+    for is_ordered in (True, False):
+        storage = Shuffled(MemoryStore(), "s3://m--x-s3/t", "t", is_ordered=is_ordered)
+        for name in "abc":
+            storage.put(f"f/{name}", b"")
+        if is_ordered:
+            with pytest.raises(StorageError, match=r"lists 'f/b' after 'f/c': expected names in ascending order"):
+                list(storage.list_after("f"))
+        else:
+            assert [item.key for item in storage.list_after("f")] == ["f/a", "f/b", "f/c"]
+
+
+FORKED = """
+import os, sys
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import StorageError
+storage = open_storage("s3://{bucket}/t", {options!r})
+if {used_before}:
+    storage.head("x")
+pid = os.fork()
+if pid == 0:
+    try:
+        print("child", storage.head("x"), flush=True)
+    except StorageError as error:
+        print("refused", error, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+print("parent", storage.head("x"), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("used_before", "said"), [(True, "refused"), (False, "child None")])
+def test_a_forked_process_is_told_instead_of_hanging(server, used_before, said):
+    script = FORKED.format(bucket=server.bucket, options=server.options(), used_before=used_before)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert said in result.stdout
+    assert "parent None" in result.stdout
+    if used_before:
+        assert "was forked from process" in result.stdout

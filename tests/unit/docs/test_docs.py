@@ -1,0 +1,85 @@
+"""The pages say only what is there: their code is code that tests run, their commands run here, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.source.options import SourceOptions
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TESTED_CODE = [*(ROOT / "dags").rglob("*.py")]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for found, text in FENCE.findall(page.read_text(encoding="utf-8")) if found == language]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_example_is_part_of_a_dag_that_tests_run(page):
+    for block in blocks(page, "python"):
+        assert any(block.rstrip() in path.read_text(encoding="utf-8") for path in TESTED_CODE), block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_to_one(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_commands_of_the_cli_page_run_and_print_what_it_says(log_builder, tmp_path, monkeypatch, capsys):
+    log_builder.create()
+    log_builder.append(2)
+    log_builder.append(3)
+    shutil.copytree(log_builder.root, tmp_path / "work" / "orders", copy_function=shutil.copy2)
+    monkeypatch.chdir(tmp_path / "work")
+    ran = 0
+    for block in blocks(ROOT / "docs" / "cli.md", "console"):
+        for part in block.split("$ ")[1:]:
+            command, *expected = part.splitlines()
+            name, *arguments = shlex.split(command)
+            assert name == "fds"
+            assert main(arguments) == 0, command
+            printed = capsys.readouterr().out
+            if expected:
+                assert printed.splitlines() == expected, command
+            ran += 1
+
+    assert ran >= 6
+
+
+def test_every_make_target_the_readme_names_is_there():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^make (\w+)", "\n".join(blocks(ROOT / "README.md", "bash")), re.MULTILINE):
+        assert f"\n{target}:" in makefile
+
+
+def test_every_option_is_in_the_options_page():
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    for name in SourceOptions.__dataclass_fields__:
+        assert f"`{name}`" in page, name
+
+
+def test_every_public_name_can_be_imported_from_the_root_of_the_package():
+    import airflow_provider_fds
+
+    for name in airflow_provider_fds.__all__:
+        if name.startswith("Delta") and name not in ("DeltaStream", "DeltaTableSink"):
+            continue  # these need Airflow, and are imported by its tests
+        assert getattr(airflow_provider_fds, name) is not None
+    assert "DeltaStream" in dir(airflow_provider_fds)
+    with pytest.raises(AttributeError, match="nothing_of_that_name"):
+        _ = airflow_provider_fds.nothing_of_that_name
+
+
+def test_no_page_or_file_speaks_of_machines_or_registries():
+    words = re.compile(r"pythonhosted|index-url|maven2/|/root/|/home/")
+    for path in [*PAGES, *ROOT.glob("*.toml"), *ROOT.glob("requirements/*"), ROOT / "Makefile"]:
+        assert not words.search(path.read_text(encoding="utf-8")), path

@@ -1,0 +1,215 @@
+"""Entries as bytes: golden files of every kind, and what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.ledger import actions
+from airflow_provider_fds.ledger.entries import (
+    Accepted,
+    Acknowledged,
+    Action,
+    Actor,
+    Advanced,
+    Blocked,
+    Boundary,
+    Bound,
+    Claimed,
+    Committed,
+    Created,
+    Entry,
+    Fence,
+    Held,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
+    Opened,
+    Planned,
+    Quarantined,
+    Requested,
+    Resumed,
+    Retired,
+    Skipped,
+    SnapshotRef,
+    Transferred,
+    digest_of,
+)
+from airflow_provider_fds.ledger.fold import Fold
+from airflow_provider_fds.ledger.position import Checkpoint
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "ledger"
+WHERE = "s3://staging/orders/ledger/00000000000000000003.json"
+
+
+def every_action(make):
+    skipped = (Skipped(version=1, operation="OPTIMIZE", reason="no data change"),)
+    start, end = make.offset(0), make.offset(3, 4)
+    snapshot = SnapshotRef(version=0, digest="5f2e", key="snapshots/0-5f2e.parquet", num_files=12, num_bytes=34_567)
+    batch = make.batch(0, end=end, skipped=skipped)
+    fence = Fence(status="done", versions={"fds:u1": 8589934592, "fds:u1#dim": 8589934592}, sink_version=17)
+    owner, interval = make.owner(), "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z"
+    return [
+        Created(uuid="u1", name="orders", table=make.table, deployment="prod"),
+        Opened(
+            epoch=2,
+            start=start,
+            table_id=make.table_id,
+            snapshot=snapshot,
+            fence=fence,
+            landed=4,
+            last_commit_sha256="ab",
+        ),
+        Bound(epoch=1, sink=make.sink, table_id=make.sink_id),
+        Planned(epoch=1, owner=owner, target=9, batches=(batch,), options_digest="o1", meaning_digest="m1"),
+        Claimed(epoch=1, owner=owner, previous=make.owner("r0"), why="state is failed"),
+        Committed(
+            epoch=1,
+            batch_id=0,
+            owner=owner,
+            try_id="t1",
+            outcome="written",
+            digest="d0",
+            end=end,
+            sink_version=18,
+            sink_table_id=make.sink_id,
+            rows=20,
+            last_commit_sha256="sha0",
+        ),
+        Advanced(
+            epoch=1,
+            owner=owner,
+            start=start,
+            end=end,
+            first_version=0,
+            last_version=3,
+            skipped=skipped,
+            log_digest="log3",
+            last_commit_sha256="sha3",
+        ),
+        Blocked(
+            epoch=1,
+            batch_id=0,
+            try_id="t1",
+            reason="rows differ",
+            rows_planned=20,
+            rows_written=19,
+            sink_version=18,
+            sink_table_id=make.sink_id,
+        ),
+        Accepted(epoch=1, batch_id=0, why="counted by hand"),
+        Requested(epoch=2, reason="rewind", why="wrong rows", position=end, to={"starting_version": 1}),
+        Quarantined(why="column dropped", version=7, schema_version=7),
+        Held(why="maintenance"),
+        Resumed(why="done"),
+        Acknowledged(version=7, why="read it"),
+        Boundary(instant="2026-11-20T00:00:00.000Z", version=41),
+        IntervalOpened(interval=interval, generation=1, first_version=30, last_version=40),
+        IntervalPlanned(interval=interval, generation=1, owner=owner, batches=(batch,), options_digest="o1"),
+        IntervalCommitted(
+            interval=interval,
+            generation=1,
+            batch_id=0,
+            owner=owner,
+            try_id="t1",
+            outcome="verified",
+            digest="d0",
+            sink_version=18,
+            sink_table_id=make.sink_id,
+            rows=20,
+        ),
+        Transferred(previous="prod", deployment="prod2", why="moved"),
+        Retired(why="no longer needed"),
+    ]
+
+
+def test_there_is_a_golden_file_for_every_kind_of_entry(make):
+    kinds = {cls.__struct_config__.tag for cls in get_args(Action)}
+    assert kinds == {action.kind for action in every_action(make)}
+    assert kinds == {path.stem for path in GOLDEN.glob("*.json")}
+
+
+def test_every_entry_is_written_as_in_its_golden_file_and_read_from_it(make):
+    for action in every_action(make):
+        entry = make.entry(3, action, request_id="q1" if action.kind == "requested" else None)
+        golden = (GOLDEN / f"{action.kind}.json").read_bytes()
+        assert entry.to_json() == golden, action.kind
+        assert Entry.from_json(golden, where=WHERE) == entry
+
+
+def test_an_entry_is_one_line_of_json(make):
+    for action in every_action(make):
+        data = make.entry(3, action).to_json()
+        assert b"\n" not in data
+        assert json.loads(data)["action"]["kind"] == action.kind
+
+
+def test_maps_are_written_in_one_order(make):
+    one = Opened(epoch=2, start="", table_id="t", fence=Fence(versions={"a": 1, "b": 2}))
+    two = Opened(epoch=2, start="", table_id="t", fence=Fence(versions={"b": 2, "a": 1}))
+    assert make.entry(1, one).to_json() == make.entry(1, two).to_json()
+
+
+def test_the_digest_of_an_entry_is_short_and_of_its_bytes():
+    assert digest_of(b"{}") == "44136fa355b3678a1146ad16f7e8649e"
+
+
+def test_an_entry_of_another_format_names_the_version_that_wrote_it(make):
+    raw = json.loads(make.entry(3, Held(why="x")).to_json()) | {"format": 2, "writer": "7.1.0"}
+    for entry in (raw, raw | {"action": {"kind": "teleported"}}):
+        with pytest.raises(LedgerError, match=r"00003\.json has format 2, written by FDS 7\.1\.0.*reads format 1"):
+            Entry.from_json(json.dumps(entry).encode(), where=WHERE)
+
+
+def test_an_unknown_action_is_never_passed_over(make):
+    raw = json.loads(make.entry(3, Held(why="x")).to_json()) | {"action": {"kind": "teleported"}, "writer": "0.9"}
+    with pytest.raises(LedgerError, match=r"written by FDS 0\.9, cannot be read.*teleported.*never passed over"):
+        Entry.from_json(json.dumps(raw).encode(), where=WHERE)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format":1', b"null", b"\xff"])
+def test_a_damaged_entry_says_so(data):
+    with pytest.raises(LedgerError, match=r"00003\.json is damaged.*restore"):
+        Entry.from_json(data, where=WHERE)
+
+
+def test_fields_of_later_versions_are_ignored(make):
+    raw = json.loads(make.entry(3, Held(why="x")).to_json()) | {"mood": "good"}
+    assert Entry.from_json(json.dumps(raw).encode(), where=WHERE).action == Held(why="x")
+
+
+def test_an_actor_reads_as_people_write_it(make):
+    assert make.actor.words() == "task ingest of DAG orders, run r1 (try 1)"
+    assert make.person.words() == "ann@desk"
+    assert (
+        Actor(deployment="prod", dag_id="d", run_id="r", task_id="t", map_index=2).words()
+        == "task t[2] of DAG d, run r"
+    )
+    assert make.owner(kind="cli", run_id="ann@desk:77").words() == "fds ann@desk:77"
+
+
+def test_a_fold_of_another_format_or_a_damaged_one_is_only_a_lost_hint(make):
+    fold = Fold(n=-1, digest="", state=make.opened())
+    raw = json.loads(fold.to_json())
+    assert Fold.from_json(fold.to_json()) == fold
+    assert Fold.from_json(json.dumps(raw | {"format": 99}).encode()) is None
+    assert Fold.from_json(b"{") is None
+
+
+def test_the_checkpoint_of_a_fold_shows_the_committed_batch_and_offset(make):
+    state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0))
+    assert Fold(n=4, digest="ab", state=state).checkpoint() == Checkpoint(
+        stream="orders", uuid="u1", deployment="prod", n=4, digest="ab", epoch=1, batch_id=0, offset=make.offset(1)
+    )
+
+
+def test_actions_are_immutable_values():
+    for name in dir(actions):
+        cls = getattr(actions, name)
+        if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
+            assert cls.__struct_config__.frozen, name

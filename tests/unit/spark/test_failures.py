@@ -1,0 +1,119 @@
+"""What a driver met, in words for people: class, message without secrets, retry or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, redacted, shortened
+
+
+def chained(*texts: str) -> Exception:
+    """A chain of causes, outermost first."""
+    error: Exception | None = None
+    for text in reversed(texts):
+        outer = RuntimeError(text)
+        outer.__cause__ = error
+        error = outer
+    assert error is not None
+    return error
+
+
+GONE = (
+    "[TASK_WRITE_FAILED] Task failed while writing rows to file:/sink. SQLSTATE: 58030",
+    "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/src/part-1.parquet. File does not",
+    "File file:/src/part-1.parquet does not exist",
+)
+
+
+def test_lost_data_files_are_named_and_not_tried_again():
+    failure = explain(chained(*GONE))
+    assert (failure.error_class, failure.retryable) == ("FAILED_READ_FILE.FILE_NOT_EXIST", False)
+    assert "data files of the batch are gone (file:/src/part-1.parquet)" in failure.message
+    assert "VACUUM" in failure.message
+
+
+def test_the_innermost_condition_names_the_failure():
+    error = chained(GONE[0], "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (id > 0) violated")
+    assert explain(error).error_class == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
+    assert explain(error).retryable is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[DELTA_CONCURRENT_TRANSACTION] This occurs when multiple streaming queries are using the same checkpoint",
+        "[DELTA_PROTOCOL_CHANGED.EMPTY_WRITE] ProtocolChangedException: The protocol version of the table has changed",
+        "(io.delta.exceptions.ConcurrentTransactionException) something",
+    ],
+)
+def test_a_lost_race_is_told_without_streaming_queries_and_may_be_tried_again(text):
+    failure = explain(chained(text))
+    assert is_conflict(chained(text))
+    assert failure.retryable is True
+    assert "another writer" in failure.message
+    assert "streaming" not in failure.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'name' and 'name'. SQLSTATE: 22005",
+        "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Data type mismatches when reading Parquet column",
+        "[PATH_NOT_FOUND] Path does not exist: file:/x",
+        "com.amazonaws AccessDeniedException: s3a://b: status code: 403",
+    ],
+)
+def test_what_a_retry_would_meet_again_is_not_retried(text):
+    assert explain(chained(text)).retryable is False
+
+
+@pytest.mark.parametrize("text", ["Connection reset", "[INTERNAL_ERROR] x", "Java heap space", ""])
+def test_what_is_not_known_to_last_is_retried(text):
+    assert explain(chained(text)).retryable is True
+
+
+def test_a_damaged_file_is_told_from_one_that_could_not_be_reached():
+    read = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a.parquet. SQLSTATE: KD001"
+    assert explain(chained(read, "file:/a.parquet is not a Parquet file. Expected magic number")).retryable is False
+    assert explain(chained(read, "Read timed out")).retryable is True
+
+
+def test_the_stack_trace_is_not_part_of_the_message():
+    text = "[SOME_ERROR] it broke\n\tat org.apache.Spark(Spark.scala:1)\nCaused by: more"
+    assert explain(chained(text)).message == "[SOME_ERROR] it broke"
+
+
+def test_a_refusal_of_our_own_keeps_its_words():
+    failure = explain(RefusalError("OutOfTurn", "batch 3 is out of turn"))
+    assert (failure.error_class, failure.message, failure.retryable) == ("OutOfTurn", "batch 3 is out of turn", False)
+
+
+def test_conditions_are_found_anywhere_in_the_chain():
+    assert has_condition(chained("outer", "[DELTA_MISSING_DELTA_TABLE] x"), "DELTA_MISSING_DELTA_TABLE")
+    assert not has_condition(chained("outer"), "DELTA_MISSING_DELTA_TABLE")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fs.s3a.secret.key=HUSH",
+        "password: HUSH",
+        "https://user:HUSH@host/x",
+        "https://a.blob.core.windows.net/c?sv=1&sig=HUSH",
+        "X-Amz-Signature=HUSH",
+        "aws_session_token = HUSH, next",
+    ],
+)
+def test_nothing_that_looks_like_a_credential_is_reported(text):
+    assert "HUSH" not in redacted(text)
+    assert "***" in redacted(text)
+
+
+def test_a_container_of_azure_is_not_a_credential():
+    uri = "abfss://container@account.dfs.core.windows.net/x"
+    assert redacted(uri) == uri
+
+
+def test_a_long_message_is_cut():
+    assert len(shortened("x" * 10_000)) == 1500
+    assert shortened("x" * 10_000).endswith("…")

@@ -1,0 +1,123 @@
+"""What is missing on a machine is said exactly, and nothing is resolved twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_fds.spark import install
+from airflow_provider_fds.spark.install import (
+    SparkSetupError,
+    default_cache_dir,
+    delta_jars,
+    delta_package,
+    java_problem,
+    spark_problem,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def java_home(folder: Path, says: str) -> str:
+    """A Java home whose ``java -version`` says this."""
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    binary.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("says", "found"),
+    [('openjdk version "11.0.2" 2019-01-15', "Java 11"), ('java version "1.8.0_292"', "Java 8")],
+)
+def test_an_old_java_is_named_with_what_to_install(monkeypatch, tmp_path, says, found):
+    monkeypatch.setenv("JAVA_HOME", java_home(tmp_path / "jdk", says))
+    problem = java_problem()
+    assert found in problem
+    assert "apt-get install openjdk-17-jre-headless" in problem
+
+
+def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    assert f"JAVA_HOME is {tmp_path / 'gone'}" in java_problem()
+
+
+def test_no_java_at_all_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "found none on PATH" in java_problem()
+    assert "apt-get install openjdk-17-jre-headless" in java_problem()
+
+
+@pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19'])
+def test_a_java_that_is_new_enough_is_no_problem(monkeypatch, tmp_path, says):
+    monkeypatch.setenv("JAVA_HOME", java_home(tmp_path / "jdk", says))
+    assert java_problem() is None
+
+
+def test_the_coordinates_follow_the_installed_versions():
+    spark = ".".join(metadata.version("pyspark").split(".")[:2])
+    assert delta_package() == f"io.delta:delta-spark_{spark}_2.13:{metadata.version('delta-spark')}"
+
+
+def test_two_versions_of_pyspark_and_its_client_are_a_problem(monkeypatch):
+    versions = {"pyspark": "4.2.0", "pyspark-client": "4.1.0", "delta-spark": "4.4.0"}
+    monkeypatch.setattr(install, "_version", versions.get)
+    assert "pyspark is 4.2.0 but pyspark-client is 4.1.0" in spark_problem()
+    with pytest.raises(SparkSetupError, match="pip install"):
+        delta_package()
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "delta-spark"])
+def test_a_missing_package_is_named(monkeypatch, missing):
+    versions = {"pyspark": "4.2.0", "pyspark-client": "4.2.0", "delta-spark": "4.4.0", missing: None}
+    monkeypatch.setattr(install, "_version", versions.get)
+    assert f"{missing} is not installed" in spark_problem()
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("FDS_CACHE_DIR", str(tmp_path / "own"))
+    assert default_cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("FDS_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_cache_dir() == tmp_path / "xdg" / "fds"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_cache_dir() == tmp_path / "home" / ".cache" / "fds"
+
+
+def test_jars_that_are_there_are_used_without_java(monkeypatch, tmp_path):
+    _, artifact, version = delta_package().split(":")
+    (tmp_path / "jars").mkdir()
+    wanted = tuple(tmp_path / "jars" / name for name in (f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"))
+    for jar in wanted:
+        jar.write_bytes(b"jar")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    assert delta_jars(tmp_path) == wanted
+
+
+def test_without_java_jars_are_not_resolved(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(SparkSetupError, match="Spark needs Java 17"):
+        delta_jars(tmp_path / "cache")
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(SparkSetupError, match="FDS_CACHE_DIR"):
+        delta_jars(tmp_path / "file")
+
+
+def test_launching_imports_neither_pyspark_nor_anything_else_of_weight():
+    code = (
+        "import sys, airflow_provider_fds.spark.launch;"
+        "print([m for m in ('pyspark', 'airflow', 'pyarrow', 'obstore', 'msgspec') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,150 @@
+"""The command that starts Spark: what is in it for which master, and what a user's settings may change."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_fds.spark.install import delta_package
+from airflow_provider_fds.spark.launch import (
+    SparkSetupError,
+    bundled_spark_home,
+    is_local_master,
+    job_file,
+    lean_conf,
+    merged_conf,
+    needs_s3a,
+    submit_arguments,
+)
+
+EXTENSIONS = "spark.sql.extensions"
+DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache in which the JARs are already, so that nothing is resolved."""
+    _, artifact, version = delta_package().split(":")
+    (tmp_path / "jars").mkdir()
+    for name in (f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"):
+        (tmp_path / "jars" / name).write_bytes(b"jar")
+    return tmp_path
+
+
+def conf_of(command):
+    pairs = [command[i + 1] for i, word in enumerate(command) if word == "--conf"]
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def test_a_local_command_puts_the_jars_on_the_class_path(cache):
+    arguments = submit_arguments("file:///s/1.json", master="local[2]", cache_dir=cache)
+    command = arguments.command()
+    assert command[0] == str(bundled_spark_home() / "bin" / "spark-submit")
+    assert command[1:5] == ["--master", "local[2]", "--deploy-mode", "client"]
+    assert "--jars" not in command
+    class_path = command[command.index("--driver-class-path") + 1].split(":")
+    assert sorted(class_path) == sorted(str(jar) for jar in (cache / "jars").iterdir())
+    assert command[-2:] == [str(job_file()), "file:///s/1.json"]
+    assert Path(command[command.index("--py-files") + 1]).is_file()
+    assert arguments.env_vars["PYSPARK_PYTHON"] == sys.executable
+    assert arguments.env_vars["SPARK_HOME"] == str(bundled_spark_home())
+
+
+def test_a_cluster_command_ships_the_jars_and_leaves_the_jvm_alone(cache):
+    arguments = submit_arguments("s3://b/1.json", master="spark://host:7077", cache_dir=cache)
+    command = arguments.command()
+    assert "--driver-class-path" not in command
+    assert len(command[command.index("--jars") + 1].split(",")) == 2
+    options = conf_of(command)[JAVA_OPTIONS]
+    assert "TieredStopAtLevel" not in options
+    assert "SerialGC" not in options
+    assert "spark.driver.host" not in conf_of(command)
+    assert "SPARK_LOCAL_IP" not in arguments.env_vars
+
+
+def test_a_cluster_mode_command_names_nothing_of_this_machine(cache):
+    arguments = submit_arguments("s3://b/1.json", master="yarn", deploy_mode="cluster", cache_dir=cache)
+    assert arguments.env_vars == {}
+    assert arguments.spark_binary == "spark-submit"
+    assert JAVA_OPTIONS not in arguments.conf
+
+
+def test_a_spark_of_ones_own_is_started_by_its_name(cache):
+    arguments = submit_arguments("x", master="local", cache_dir=cache, use_bundled_spark=False)
+    assert (arguments.spark_binary, arguments.env_vars) == ("spark-submit", {})
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077", "yarn"])
+def test_the_start_is_lean_on_every_master(master):
+    conf = lean_conf(master)
+    assert conf[EXTENSIONS] == DELTA
+    assert conf["spark.databricks.delta.snapshotPartitions"] == "1"
+    assert conf["spark.ui.enabled"] == "false"
+    assert conf["spark.sql.files.ignoreMissingFiles"] == "false"
+    assert conf["spark.sql.files.ignoreCorruptFiles"] == "false"
+    assert conf["spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"] == "false"
+    assert "log4j2.properties" in conf[JAVA_OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [("local", True), ("local[*]", True), ("local[2,3]", True), ("local-cluster[2,1,512]", False), ("yarn", False)],
+)
+def test_local_masters_are_told_from_others(master, expected):
+    assert is_local_master(master) is expected
+
+
+def test_the_users_settings_win_where_nothing_is_forced():
+    conf = merged_conf(lean_conf("local"), {"spark.ui.enabled": True, "spark.driver.memory": "4g"})
+    assert (conf["spark.ui.enabled"], conf["spark.driver.memory"]) == ("true", "4g")
+
+
+def test_the_users_extensions_are_kept_beside_deltas():
+    conf = merged_conf(lean_conf("local"), {EXTENSIONS: "com.example.Mine"})
+    assert conf[EXTENSIONS] == f"com.example.Mine,{DELTA}"
+    assert merged_conf(lean_conf("local"), {EXTENSIONS: DELTA})[EXTENSIONS] == DELTA
+
+
+def test_the_users_garbage_collector_takes_the_place_of_ours():
+    conf = merged_conf(lean_conf("local"), {"spark.driver.extraJavaOptions": "-XX:+UseG1GC -Dx=y"})
+    assert "SerialGC" not in conf[JAVA_OPTIONS]
+    assert "TieredStopAtLevel" in conf[JAVA_OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.files.ignoreMissingFiles", "true"),
+        ("spark.sql.files.ignoreCorruptFiles", "TRUE"),
+        ("spark.databricks.delta.history.metricsEnabled", "false"),
+        ("spark.sql.execution.arrow.pythonUDF.columnarInput.enabled", "true"),
+        ("spark.databricks.delta.write.txnAppId", "mine"),
+        ("spark.databricks.delta.write.txnVersion", "7"),
+    ],
+)
+def test_a_setting_that_would_lose_or_double_rows_is_refused_by_name(key, value):
+    with pytest.raises(SparkSetupError, match=key) as caught:
+        merged_conf(lean_conf("local"), {key: value})
+    assert str(value) in str(caught.value)
+    assert "remove it" in str(caught.value)
+
+
+def test_all_settings_that_contradict_are_named_at_once():
+    wrong = {"spark.sql.files.ignoreMissingFiles": "true", "spark.databricks.delta.write.txnVersion": "7"}
+    with pytest.raises(SparkSetupError) as caught:
+        merged_conf(lean_conf("local"), wrong)
+    assert all(key in str(caught.value) for key in wrong)
+
+
+def test_a_forced_setting_may_be_repeated():
+    merged_conf(lean_conf("local"), {"spark.sql.files.ignoreMissingFiles": False})
+
+
+@pytest.mark.parametrize(
+    ("uris", "expected"), [(["file:///a", "/b"], False), (["/a", "s3a://b"], True), (["S3://b"], True), ([], False)]
+)
+def test_s3_is_recognised(uris, expected):
+    assert needs_s3a(uris) is expected
