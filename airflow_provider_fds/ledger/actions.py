@@ -15,13 +15,19 @@ from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001  # the annota
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A frozen initial snapshot in staging; ``key`` is relative to the stream's folder."""
+    """A frozen initial snapshot in staging.
+
+    Attributes:
+        key: The file, relative to the stream's folder.
+        timestamp_ms: Commit time of the version, milliseconds since the epoch; kept since log cleanup takes it.
+    """
 
     version: int
     digest: str
     key: str
     num_files: int
     num_bytes: int
+    timestamp_ms: int | None = None
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
@@ -196,10 +197,19 @@ def _open(connected: ConnectedStream, state: StreamState, given: Offset | None) 
         key=frozen.key.removeprefix(f"{connected.stream.name}/"),
         num_files=frozen.num_files,
         num_bytes=frozen.num_bytes,
+        timestamp_ms=_time_of(log, offset.version),
     )
     return connected.execute(
         Open(epoch=state.epoch, start=offset.to_json(), table_id=offset.table_id, snapshot=snapshot)
     )
+
+
+def _time_of(log: DeltaLog, version: int) -> int | None:
+    """Return the commit time of a version, ``None`` if log cleanup took its commit."""
+    try:
+        return CommitTimestamps(log).of(log.commit(version), log.state_at(version).metadata)
+    except LostPositionError:
+        return None
 
 
 def _digest_before(log: DeltaLog, start: Offset) -> str | None:

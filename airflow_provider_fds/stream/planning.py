@@ -11,17 +11,14 @@ from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.source.start import starting_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.batch.manifest import Manifest
-    from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.delta.snapshot import FrozenSnapshot
-    from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.plan import SourceBatch
     from airflow_provider_fds.stream.connect import ConnectedStream
 
@@ -43,19 +40,6 @@ class Draft:
     error: FdsError | None
 
 
-def source_batches(
-    log: DeltaLog,
-    position: Offset,
-    options: SourceOptions,
-    target: int,
-    *,
-    snapshot: FrozenSnapshot | None = None,
-    staging: Storage | None = None,
-) -> BatchPlanner:
-    """Return the planner of everything between ``position`` (exclusive) and version ``target`` (inclusive)."""
-    return BatchPlanner(log, position, None, options, target, snapshot=snapshot, snapshot_storage=staging)
-
-
 def draft(connected: ConnectedStream, state: StreamState, target: int, max_batches: int) -> Draft:
     """Plan up to ``max_batches`` batches and write their manifests. Writes nothing to the ledger.
 
@@ -66,13 +50,18 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
         max_batches: Batches at most.
     """
     assert state.position is not None  # noqa: S101  # an open epoch has a position
-    planner = source_batches(
+    position = Offset.from_json(state.position)
+    # the first batch takes the schema that its first version makes; a later one judges the change
+    is_first = state.position == state.epoch_start
+    planner = BatchPlanner(
         connected.log,
-        Offset.from_json(state.position),
+        position,
+        starting_state(connected.log, position) if is_first else None,
         connected.stream.options,
         target,
         snapshot=connected.frozen_snapshot(),
-        staging=connected.staging,
+        snapshot_storage=connected.staging,
+        snapshot_timestamp_ms=None if state.snapshot is None else state.snapshot.timestamp_ms,
     )
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None

@@ -124,10 +124,13 @@ class TableWatch:
     def _start_seen(self, newest: int) -> Sighting | None:
         """Judge a stream that stands before its first batch; blocking."""
         start = self._options.starting_timestamp
-        if self._position is None and start is not None:
-            if CommitTimestamps(self._log).at_or_after(parse_timestamp(start)) is None:
-                self._next = newest + 1
-                return None
+        if (
+            self._position is None
+            and start is not None
+            and CommitTimestamps(self._log).at_or_after(parse_timestamp(start)) is None
+        ):
+            self._next = newest + 1
+            return None
         return Sighting(newest, has_data=True, reason="data")
 
     def _seen(self, commit: Commit, newest: int) -> Sighting | None:

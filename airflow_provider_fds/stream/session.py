@@ -14,10 +14,13 @@ from airflow_provider_fds.errors import (
     BatchFailedError,
     BatchRejectedError,
     FdsError,
+    LedgerError,
+    StorageError,
     StreamBusyError,
     VerificationError,
 )
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
+from airflow_provider_fds.ledger.housekeeping import keep_house
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.ledger.entries import PlannedBatch
+    from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream.value import DeltaStream
@@ -126,7 +130,9 @@ class StreamSession:
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
-        key = f"{self.connected.folder.tries}/{work.try_id}.job.json"
+        # beside the reports of the first batch, with which it goes when the batch is old
+        folder = self.connected.folder.try_reports(work.epoch, work.batches[0].batch_id)
+        key = f"{folder}/{work.try_id}.job.json"
         self.connected.staging.put(key, spec.to_json())
         return self.connected.staging_location(key)
 
@@ -189,6 +195,16 @@ class StreamSession:
     def result(self) -> RunResult | None:
         """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards as far as needed."""
         return opening.run_result(self.connected, self.around.owner)
+
+    def keep_house(self, retention: Retention) -> None:
+        """Remove manifests and reports of batches that were committed long ago.
+
+        What cannot be removed now is left for the next time: it stands in nobody's way.
+        """
+        try:
+            keep_house(self.connected.ledger, self.connected.staging, now=datetime.now(UTC), retention=retention)
+        except (StorageError, LedgerError) as error:
+            logger.warning("stream %s: old manifests and reports stay for now: %s", self.stream.name, error)
 
     def watch(self) -> TableWatch:
         """Return a watch of the table at the committed position."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import textwrap
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -77,8 +77,10 @@ def airflow_home() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def airflow_database(airflow_home: Path) -> Path:
     """The metadata database, made once."""
-    command = [sys.executable, "-m", "airflow", "db", "migrate"]
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ}, cwd=airflow_home)
+    from airflow.utils.db import initdb
+
+    # what `airflow db migrate` does, without another start of Airflow
+    initdb()
     return airflow_home / "airflow.db"
 
 
@@ -168,6 +170,22 @@ class Installation:
     def run(self, dag: Any, **kwargs: Any) -> Run:
         """Run the DAG once, to its end."""
         return Run(dag.test(**kwargs))
+
+
+    def wait_for_state(self, dag_id: str, task_id: str, state: str, timeout_seconds: float = 120) -> None:
+        """Wait until a task instance of the DAG is in the state."""
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        wanted = (TaskInstance.dag_id == dag_id, TaskInstance.task_id == task_id, TaskInstance.state == state)
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            with create_session() as session:
+                if session.scalar(select(TaskInstance.run_id).where(*wanted)) is not None:
+                    return
+            time.sleep(0.1)
+        raise TimeoutError(f"{task_id} of {dag_id} is not {state} after {timeout_seconds} s")
 
 
 class Run:

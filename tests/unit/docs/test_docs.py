@@ -1,4 +1,4 @@
-"""The pages say only what is there: their code is code that tests run, their commands run here, their links lead somewhere."""
+"""The pages say only what is there: their code runs in tests, their commands run here, their links lead somewhere."""
 
 from __future__ import annotations
 

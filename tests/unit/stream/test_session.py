@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_provider_fds.errors import (
     VerificationError,
     ViolationError,
 )
+from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream
@@ -395,3 +397,54 @@ def test_a_checkpoint_that_a_dead_run_left_behind_is_written_again(bench, two_ap
 
     assert bench.session("run-2", checkpoints=store).begin(sink).status == "up_to_date"
     assert store.read() == committed
+
+
+def test_old_batches_leave_staging_and_the_next_run_goes_on(bench, two_appends, log_builder, sink):
+    stream = bench.stream(max_versions_per_batch=1)
+    session, _ = run_once(bench, sink, stream=stream)
+    manifests = bench.staging / "orders" / "manifests" / "1"
+    assert len(list(manifests.rglob("*.json"))) == 2
+
+    session.keep_house(Retention(batches=1, age=timedelta(0)))
+
+    assert len(list(manifests.rglob("*.json"))) == 1
+    log_builder.append(1)
+    assert run_once(bench, sink, "run-2", stream=stream)[0].result().batches == 1
+
+
+def test_an_initial_snapshot_goes_on_in_the_middle_although_its_log_was_cleaned_up(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(4)
+    stream = bench.stream("snap", starting_version=None, max_files_per_batch=1)
+    session = bench.session(stream=stream)
+    work = session.begin(sink, max_batches=1)
+    time_of_first = session.connected.state.snapshot.timestamp_ms
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    for _ in range(3):
+        log_builder.append(1)
+    checkpoint_everything(log_builder)
+    for version in (0, 1):
+        (log_builder.log / f"{version:020d}.json").unlink()
+
+    again = bench.session(stream=stream).begin(sink, retry=True)
+
+    assert time_of_first is not None
+    assert [b.num_files for b in again.batches] == [1, 1, 1]
+    assert again.target == 1
+
+
+def checkpoint_everything(log_builder):
+    """Let deltalake write a checkpoint of the newest version."""
+    from deltalake import DeltaTable
+
+    DeltaTable(str(log_builder.root)).create_checkpoint()
+
+
+def test_a_new_stream_can_start_at_the_version_that_broke_the_schema(bench, two_appends, log_builder, sink):
+    broken = log_builder.commit(log_builder.metadata([log_builder.field("id", "string")]), operation="SET SCHEMA")
+    log_builder.append(1)
+    _, work = run_once(bench, sink, stream=bench.stream("new", starting_version=broken))
+
+    assert work.batches[0].first_version == broken
+    assert work.warning is None

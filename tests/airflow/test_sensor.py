@@ -1,0 +1,231 @@
+"""``DeltaTableVersionSensor``: the three ways to wait, and what becomes of errors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+
+from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
+from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.source.offset import Offset
+
+pytestmark = pytest.mark.usefixtures("airflow_database")
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+@pytest.fixture
+def context(airflow_database):
+    """The part of a task's context that a sensor reads."""
+    from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
+
+    fields = {name: None for name in DagRun.model_fields}
+    run = DagRun.model_construct(**{**fields, "run_id": "manual__1", "run_type": DagRunType.MANUAL})
+    return {"dag_run": run, "ti": SimpleNamespace(get_first_reschedule_date=lambda _context: None)}
+
+
+@pytest.fixture
+def table(log_builder):
+    log_builder.create(timestamp_ms=now_ms())
+    log_builder.append(timestamp_ms=now_ms())
+    return log_builder
+
+
+@pytest.fixture
+def consumed(table, tmp_path):
+    """Says up to which version the stream has committed."""
+
+    def consume(version):
+        offset = Offset.after(version, table.table_id).to_json()
+        checkpoint = Checkpoint(
+            stream="orders", uuid="u", deployment="d", n=3, digest="0", epoch=1, batch_id=0, offset=offset
+        )
+        (tmp_path / "checkpoint.json").write_text(checkpoint.to_json())
+
+    return consume
+
+
+@pytest.fixture
+def sensor(table, tmp_path):
+    def make(**kwargs):
+        stream = DeltaStream(
+            "orders", table=table.uri, checkpoint=f"file:{tmp_path}/checkpoint.json", staging=str(tmp_path / "staging")
+        )
+        return DeltaTableVersionSensor(task_id="wait", **{"stream": stream, "poll_interval": 0.01, **kwargs})
+
+    return make
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_it_succeeds_at_once_with_the_newest_version_before_the_streams_first_run(sensor, context, deferrable):
+    assert sensor(deferrable=deferrable).execute(context) == 1
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_it_succeeds_at_once_if_there_is_data_behind_the_position(sensor, consumed, context, deferrable):
+    consumed(0)
+    assert sensor(deferrable=deferrable).execute(context) == 1
+
+
+def test_it_defers_if_there_is_nothing_new(sensor, consumed, context):
+    consumed(1)
+    wait = sensor(deferrable=True, timeout=3600, recheck_every=5, max_refusals=3, poll_interval=2)
+    with pytest.raises(TaskDeferred) as deferred:
+        wait.execute(context)
+    assert deferred.value.method_name == "execute_complete"
+    assert 3590 < deferred.value.timeout.total_seconds() <= 3600
+    _, kwargs = deferred.value.trigger.serialize()
+    assert kwargs["stream"] == wait.stream.to_dict()
+    assert (kwargs["poll_interval"], kwargs["recheck_every"], kwargs["max_refusals"]) == (2, 5, 3)
+    assert kwargs["deployment"] == "http://fds.test"
+
+
+def test_it_looks_again_when_the_trigger_has_fired(sensor, consumed, context):
+    consumed(0)
+    event = {"status": "success", "version": 1, "reason": "data"}
+    assert sensor(deferrable=True).execute_complete(context, event, deadline=time.time() + 60) == 1
+
+
+def test_it_waits_on_if_somebody_else_has_committed_meanwhile_until_the_same_deadline(sensor, consumed, context):
+    consumed(1)
+    event = {"status": "success", "version": 1, "reason": "data"}
+    deadline = time.time() + 60
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(deferrable=True, timeout=3600).execute_complete(context, event, deadline=deadline)
+    assert deferred.value.kwargs == {"deadline": deadline}
+    assert deferred.value.timeout.total_seconds() <= 60
+
+
+def test_its_deadline_holds_over_several_deferrals(sensor, consumed, context):
+    consumed(1)
+    event = {"status": "success", "version": 1, "reason": "data"}
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(deferrable=True).execute_complete(context, event, deadline=time.time() - 1)
+    with pytest.raises(AirflowSkipException):
+        sensor(deferrable=True, soft_fail=True).execute_complete(context, event, deadline=time.time() - 1)
+
+
+def test_an_error_of_the_trigger_fails_the_task_with_its_message(sensor, context):
+    event = {"status": "error", "error": "LogGapError", "message": "version 3 is missing", "retryable": False}
+    with pytest.raises(AirflowFailException, match="LogGapError: version 3 is missing"):
+        sensor(deferrable=True).execute_complete(context, event, deadline=time.time() + 60)
+    event = {**event, "retryable": True}
+    with pytest.raises(AirflowException) as failed:
+        sensor(deferrable=True).execute_complete(context, event, deadline=time.time() + 60)
+    assert not isinstance(failed.value, AirflowFailException)
+
+
+def test_an_error_of_the_trigger_is_a_skip_with_soft_fail(sensor, context):
+    event = {"status": "error", "error": "LogGapError", "message": "version 3 is missing", "retryable": False}
+    kwargs = {"event": event, "deadline": time.time() + 60}
+    with pytest.raises(AirflowSkipException):
+        sensor(deferrable=True, soft_fail=True).resume_execution("execute_complete", kwargs, context)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_lost_position_fails_for_good_and_soft_fail_is_honoured(sensor, table, consumed, context, deferrable):
+    table.append(timestamp_ms=now_ms())
+    table.append(timestamp_ms=now_ms())
+    consumed(0)
+    table.clean_up_before(3)
+    with pytest.raises(AirflowFailException, match="LogTruncatedError"):
+        sensor(deferrable=deferrable).execute(context)
+    with pytest.raises(AirflowSkipException):
+        sensor(deferrable=deferrable, soft_fail=True).execute(context)
+
+
+def test_in_reschedule_mode_it_leaves_the_worker(sensor, consumed, context):
+    consumed(1)
+    with pytest.raises(AirflowRescheduleException):
+        sensor(mode="reschedule", poll_interval=60).execute(context)
+
+
+def test_in_poke_mode_it_goes_on_looking_until_data_comes(sensor, table, consumed, context):
+    consumed(1)
+    wait = sensor()
+    looked = threading.Event()
+    poke = wait.poke
+
+    def noticed(context):
+        found = poke(context)
+        looked.set()
+        return found
+
+    wait.poke = noticed
+
+    def write():
+        looked.wait(30)
+        table.append(timestamp_ms=now_ms())
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert wait.execute(context) == 2
+    writer.join()
+
+
+def test_a_commit_that_the_stream_may_not_pass_wakes_it_for_the_operator_to_report(sensor, table, consumed, context):
+    path = next(iter(table.live))
+    table.commit(table.remove(path), operation="DELETE", timestamp_ms=now_ms())
+    consumed(1)
+    assert sensor().execute(context) == 2
+
+
+def test_it_refuses_to_run_in_a_backfill(sensor, context):
+    from airflow.sdk.api.datamodels._generated import DagRunType
+
+    context["dag_run"].run_type = DagRunType.BACKFILL_JOB
+    with pytest.raises(AirflowFailException, match=r"'manual__1' is a backfill.*'orders'.*second stream"):
+        sensor().execute(context)
+
+
+def test_a_table_that_is_not_there_fails_for_good_and_is_named(sensor, context, tmp_path):
+    stream = DeltaStream("orders", table=str(tmp_path / "nothing"), staging=str(tmp_path / "staging"))
+    with pytest.raises(AirflowFailException, match="TableNotFoundError: .*nothing"):
+        sensor(stream=stream).execute(context)
+
+
+def test_a_deferred_task_wakes_up_in_a_real_run(installation, lake):
+    """Through Airflow's own task processes and an inline trigger: deferred, woken, verified again."""
+    lake.append("orders", 1)
+    dag = installation.add(
+        f"""
+        from datetime import datetime
+        from airflow.sdk import DAG
+        from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream, DeltaTableVersionSensor
+        from airflow.providers.standard.operators.empty import EmptyOperator
+
+        orders = DeltaStream("deferred", table="{lake.uri}/orders")
+        with DAG("deferring", schedule=None, start_date=datetime(2026, 1, 1)):
+            wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True, poll_interval=0.2)
+            plan = DeltaPlanOperator(task_id="plan", stream=orders)
+            commit = DeltaCommitOperator(task_id="commit", batch=plan.output)
+            wait >> plan >> EmptyOperator(task_id="load") >> commit
+        """
+    )
+    first = installation.run(dag)
+    assert set(first.states.values()) == {"success"}
+    assert (first.xcom("wait"), first.xcom("commit")["last_version"]) == (0, 0)
+
+    def write():
+        installation.wait_for_state("deferring", "wait", "deferred")
+        lake.append("orders", 2)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    second = installation.run(dag)
+    writer.join()
+    assert set(second.states.values()) == {"success"}
+    assert (second.xcom("wait"), second.xcom("commit")["first_version"]) == (1, 1)

@@ -1,0 +1,218 @@
+"""``DeltaTableVersionTrigger``, as a triggerer runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from airflow_provider_fds import DeltaStream, DeltaTableVersionTrigger
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.errors import StorageError
+from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.source.offset import Offset
+
+pytestmark = pytest.mark.usefixtures("airflow_database")
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+class Watched:
+    """A table of two commits, a stream that has consumed both, and a trigger that waits."""
+
+    def __init__(self, builder, tmp_path):
+        self.builder = builder
+        self.builder.create(timestamp_ms=now_ms())
+        self.builder.append(timestamp_ms=now_ms())
+        self.checkpoint = tmp_path / "checkpoint.json"
+        self.stream = DeltaStream("orders", table=builder.uri, checkpoint=f"file:{self.checkpoint}")
+        self.staging = (tmp_path / "staging").as_uri()
+        self.consumed(1)
+
+    def consumed(self, version):
+        offset = Offset.after(version, self.builder.table_id).to_json()
+        self.checkpoint.write_text(
+            Checkpoint(
+                stream="orders", uuid="u", deployment="d", n=3, digest="0", epoch=1, batch_id=0, offset=offset
+            ).to_json()
+        )
+
+    def trigger(self, **kwargs):
+        values = {"stream": self.stream.to_dict(), "staging": self.staging, "deployment": "d", "poll_interval": 0.01}
+        return DeltaTableVersionTrigger(**{**values, **kwargs})
+
+
+@pytest.fixture
+def watched(log_builder, tmp_path):
+    return Watched(log_builder, tmp_path)
+
+
+async def payload(trigger):
+    async for event in trigger.run():
+        return event.payload
+    return None
+
+
+class Looks:
+    """Counts the requests that a table's storage gets."""
+
+    def __init__(self, monkeypatch):
+        self.heads = []
+        self.lists = []
+        head, listing = LocalStorage.head_async, LocalStorage.list_after_async
+        looks = self
+
+        async def counted_head(storage, key):
+            looks.heads.append(key)
+            return await head(storage, key)
+
+        def counted_list(storage, folder, after=None):
+            looks.lists.append(after)
+            return listing(storage, folder, after)
+
+        monkeypatch.setattr(LocalStorage, "head_async", counted_head)
+        monkeypatch.setattr(LocalStorage, "list_after_async", counted_list)
+
+    async def until(self, kind, count):
+        while len(getattr(self, kind)) < count:
+            await asyncio.sleep(0.005)
+
+
+async def test_it_fires_at_once_if_there_is_data_already(watched):
+    watched.builder.append(timestamp_ms=now_ms())
+    assert await payload(watched.trigger()) == {"status": "success", "version": 2, "reason": "data"}
+
+
+async def test_it_fires_when_data_comes_and_not_before(watched, monkeypatch):
+    looks = Looks(monkeypatch)
+    waiting = asyncio.create_task(payload(watched.trigger()))
+    await looks.until("heads", 3)
+    assert not waiting.done()
+    watched.builder.append(timestamp_ms=now_ms())
+    assert await waiting == {"status": "success", "version": 2, "reason": "data"}
+
+
+async def test_an_unchanged_table_costs_one_head_a_poll_and_a_list_now_and_then(watched, monkeypatch):
+    looks = Looks(monkeypatch)
+    waiting = asyncio.create_task(payload(watched.trigger(recheck_every=4)))
+    await looks.until("lists", 3)
+    waiting.cancel()
+    # looks 0, 4, 8 are lists; the six between them are one HEAD each, of the version after the position
+    assert len(looks.heads) in (6, 7)
+    assert set(looks.heads) == {"_delta_log/00000000000000000002.json"}
+
+
+async def test_commits_without_data_do_not_wake_the_stream(watched, monkeypatch):
+    looks = Looks(monkeypatch)
+    waiting = asyncio.create_task(payload(watched.trigger()))
+    await looks.until("heads", 2)
+    watched.builder.commit(operation="OPTIMIZE", timestamp_ms=now_ms())
+    await looks.until("heads", 6)
+    assert not waiting.done()
+    assert "_delta_log/00000000000000000003.json" in looks.heads
+    waiting.cancel()
+
+
+async def test_a_commit_of_another_run_is_noticed_at_the_next_recheck(watched, monkeypatch):
+    looks = Looks(monkeypatch)
+    watched.consumed(1)
+    waiting = asyncio.create_task(payload(watched.trigger(recheck_every=2)))
+    await looks.until("heads", 1)
+    # somebody else commits version 2 before the trigger sees it
+    watched.consumed(2)
+    await looks.until("lists", 3)
+    watched.builder.append(timestamp_ms=now_ms())
+    before = len(looks.lists)
+    await looks.until("lists", before + 2)
+    assert not waiting.done()
+    watched.builder.append(timestamp_ms=now_ms())
+    assert (await waiting)["version"] == 3
+
+
+async def test_a_lost_position_is_an_error_event_and_not_a_crash(watched):
+    watched.builder.append(timestamp_ms=now_ms())
+    watched.builder.append(timestamp_ms=now_ms())
+    watched.consumed(0)
+    watched.builder.clean_up_before(3)
+    event = await payload(watched.trigger())
+    assert (event["status"], event["retryable"]) == ("error", False)
+    assert event["error"] == "LogTruncatedError"
+    assert watched.builder.uri in event["message"]
+
+
+async def test_a_table_that_is_gone_is_an_error_event(watched, monkeypatch):
+    looks = Looks(monkeypatch)
+    waiting = asyncio.create_task(payload(watched.trigger(recheck_every=2)))
+    await looks.until("heads", 1)
+    for file in watched.builder.log.iterdir():
+        file.unlink()
+    watched.builder.log.rmdir()
+    event = await waiting
+    assert (event["status"], event["retryable"]) == ("error", False)
+    assert watched.builder.uri in event["message"]
+
+
+async def test_refusals_in_a_row_end_it_instead_of_waiting_for_days(watched, monkeypatch):
+    refused = []
+
+    async def refuse(storage, key):
+        refused.append(key)
+        raise StorageError("503 slow down")
+
+    monkeypatch.setattr(LocalStorage, "head_async", refuse)
+    event = await payload(watched.trigger(max_refusals=3))
+    assert (event["status"], event["error"], event["retryable"]) == ("error", "StorageError", True)
+    assert "3 looks in a row" in event["message"]
+    assert "503 slow down" in event["message"]
+    assert len(refused) == 3
+
+
+async def test_a_refusal_now_and_then_is_forgotten(watched, monkeypatch):
+    looks = Looks(monkeypatch)
+    head = LocalStorage.head_async
+    asked = []
+
+    async def refuse_every_second(storage, key):
+        asked.append(key)
+        if len(asked) % 2:
+            raise StorageError("503 slow down")
+        return await head(storage, key)
+
+    monkeypatch.setattr(LocalStorage, "head_async", refuse_every_second)
+    waiting = asyncio.create_task(payload(watched.trigger(max_refusals=2)))
+    await looks.until("heads", 4)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_missing_connection_is_an_error_event_that_names_it(watched):
+    stream = {**watched.stream.to_dict(), "table": "s3://lake/orders", "storage_conn_id": "aws_lake"}
+    event = await payload(watched.trigger(stream=stream))
+    assert (event["status"], event["error"]) == ("error", "ConfigurationError")
+    assert "'aws_lake'" in event["message"]
+
+
+async def test_it_writes_nothing(watched, tmp_path):
+    watched.builder.append(timestamp_ms=now_ms())
+    before = sorted(tmp_path.rglob("*"))
+    await payload(watched.trigger())
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_it_is_built_again_from_what_it_serialises_which_is_plain_and_without_credentials(watched, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_LAKE", '{"conn_type": "aws", "login": "key", "password": "hidden"}')
+    stream = {**watched.stream.to_dict(), "table": "s3://lake/orders", "storage_conn_id": "aws_lake"}
+    path, kwargs = watched.trigger(stream=stream, recheck_every=7).serialize()
+    assert path == f"{DeltaTableVersionTrigger.__module__}.{DeltaTableVersionTrigger.__qualname__}"
+    assert json.loads(json.dumps(kwargs)) == kwargs
+    assert "hidden" not in json.dumps(kwargs)
+    assert DeltaTableVersionTrigger(**kwargs).serialize() == (path, kwargs)
+
+
+def test_arguments_of_another_version_are_tolerated(watched):
+    _, kwargs = watched.trigger().serialize()
+    assert DeltaTableVersionTrigger(**kwargs, retired_argument=1).serialize()[1] == kwargs

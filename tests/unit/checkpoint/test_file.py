@@ -1,0 +1,75 @@
+"""The checkpoint in a local file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+from airflow_provider_fds.errors import CheckpointError, StorageError
+from airflow_provider_fds.ledger.position import Checkpoint
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "checkpoint"
+MINE = Checkpoint(
+    stream="orders",
+    uuid="u1",
+    deployment="https://airflow.example.com",
+    n=7,
+    digest="44136fa355b3678a1146ad16f7e8649e",
+    epoch=1,
+    batch_id=2,
+    offset='{"sourceVersion":1,"reservoirId":"r","reservoirVersion":9,"index":-1,"isStartingVersion":false}',
+)
+FRESH = replace(MINE, n=0, batch_id=None, offset=None)
+
+
+@pytest.mark.parametrize(("name", "checkpoint"), [("committed", MINE), ("created", FRESH)])
+def test_a_checkpoint_is_written_as_in_its_golden_file_and_read_from_it(tmp_path, name, checkpoint):
+    golden = (GOLDEN / f"{name}.json").read_text()
+    assert checkpoint.to_json() == golden
+    path = tmp_path / "position.json"
+    FileCheckpointStore(path).write(checkpoint)
+    assert path.read_text() == golden
+    assert FileCheckpointStore(str(path)).read() == checkpoint
+
+
+def test_a_file_that_is_not_there_is_no_checkpoint(tmp_path):
+    assert FileCheckpointStore(tmp_path / "none.json").read() is None
+
+
+def test_the_folder_is_made_and_nothing_but_the_file_is_left(tmp_path):
+    store = FileCheckpointStore(tmp_path / "a" / "b" / "position.json")
+    store.write(FRESH)
+    store.write(MINE)
+    assert store.read() == MINE
+    assert [p.name for p in (tmp_path / "a" / "b").iterdir()] == ["position.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", '{"offset":"{}"}', "null"])
+def test_a_file_that_holds_something_else_is_an_error_that_names_it_and_the_command(tmp_path, text):
+    path = tmp_path / "position.json"
+    path.write_text(text)
+    with pytest.raises(CheckpointError, match=r"position\.json holds no checkpoint of FDS.*fds recover"):
+        FileCheckpointStore(path).read()
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path):
+    path = tmp_path / "position.json"
+    path.write_text(replace(MINE, format=2).to_json())
+    with pytest.raises(
+        CheckpointError, match=r"of stream 'orders' in format 2; this FDS reads format 1.*fds recover orders"
+    ):
+        FileCheckpointStore(path).read()
+
+
+def test_a_path_that_cannot_be_a_file_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for store in (FileCheckpointStore(tmp_path / "file" / "position.json"), FileCheckpointStore(tmp_path)):
+        with pytest.raises(StorageError, match=r"checkpoint file .* cannot be written"):
+            store.write(MINE)
+
+
+def test_the_home_is_named_in_words(tmp_path):
+    assert FileCheckpointStore(tmp_path / "p.json").home == f"checkpoint file {tmp_path / 'p.json'}"

@@ -1,0 +1,160 @@
+"""What may be thrown away, and what stays."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage import ObjectMeta
+from airflow_provider_fds.ledger.commands import Request
+from airflow_provider_fds.ledger.entries import SnapshotRef
+from airflow_provider_fds.ledger.housekeeping import (
+    FOLD_STRIDE,
+    Retention,
+    keep_house,
+    removable,
+    removable_folds,
+    removable_snapshots,
+)
+from airflow_provider_fds.ledger.log import Ledger
+
+TWO = Retention(batches=2, age=timedelta(days=14))
+REWIND = Request(reason="rewind", why="wrong rows")
+
+
+class Stream:
+    """A stream whose entries are a day apart from each other."""
+
+    def __init__(self, make, storage):
+        self.make = make
+        self.storage = storage
+        self.now = make.now
+        self.ledger = Ledger(storage, "orders", clock=lambda: self.now)
+        self.execute(make.create(), make.open(), make.bind(sink=make.own_job))
+
+    def execute(self, *commands):
+        for command in commands:
+            self.ledger.execute(command, self.make.actor)
+            self.now += timedelta(days=1)
+
+    def commit(self, batch_id, epoch=1, **changes):
+        commit = self.make.commit(batch_id, epoch, outcome="own_job", **changes)
+        self.execute(commit)
+
+    def batches(self, first, last, epoch=1):
+        for b in range(first, last + 1):
+            self.execute(self.make.plan(self.make.batch(b, epoch), epoch=epoch))
+            self.commit(b, epoch)
+
+    def removable(self, *, after=timedelta(0), **changes):
+        arguments = {"retention": TWO, **changes}
+        return removable(self.ledger.entries(), self.ledger.state, self.now + after, **arguments)
+
+
+@pytest.fixture
+def stream(make, storage):
+    return Stream(make, storage)
+
+
+def test_a_batch_stays_as_long_as_it_is_new_or_young(stream):
+    stream.batches(0, 5)
+    assert stream.removable().manifests == ()  # all of it is younger than 14 days
+    later = stream.removable(after=timedelta(days=5))
+    assert later.manifests == ("manifests/1/0-d0", "manifests/1/1-d1")  # 16 and 14 days after their commit
+    assert later.batches == ((1, 0), (1, 1))
+    much_later = stream.removable(after=timedelta(days=99))
+    assert [b for _, b in much_later.batches] == [0, 1, 2, 3]  # the newest two stay
+
+
+def test_the_next_time_begins_at_the_first_plan_that_still_has_something(stream):
+    stream.batches(0, 5)
+    found = stream.removable(after=timedelta(days=99))
+    first_kept = next(
+        e.n for e in stream.ledger.entries() if e.action.kind == "planned" and e.action.batches[0].batch_id == 4
+    )
+    assert found.next_entry == first_kept
+    rest = removable(stream.ledger.entries(found.next_entry), stream.ledger.state, stream.now + timedelta(days=99), TWO)
+    assert (rest.manifests, rest.next_entry) == ((), first_kept)
+
+
+def test_nothing_that_is_planned_goes_nor_anything_else_of_its_run(make, stream):
+    stream.batches(0, 5)
+    stream.execute(make.plan(make.batch(6), make.batch(7)))
+    assert stream.removable(after=timedelta(days=99)).manifests == ()
+    stream.execute(make.claim("r2", previous="r1"))
+    assert [b for _, b in stream.removable(after=timedelta(days=99)).batches] == [0, 1, 2, 3]
+
+
+def test_the_batches_of_closed_epochs_go_once_the_new_one_has_enough(make, stream):
+    stream.batches(0, 1)
+    stream.execute(make.plan(make.batch(2)), REWIND, make.open(2))
+    assert stream.removable(after=timedelta(days=99)).manifests == ()
+    stream.batches(0, 2, epoch=2)
+    found = stream.removable(after=timedelta(days=99))
+    assert found.batches == ((1, 0), (1, 1), (1, 2), (2, 0))  # the one that was never committed, too
+
+
+def test_an_orphan_goes_once_its_batch_is_decided(make, stream):
+    stream.batches(0, 1)
+    stream.execute(make.plan(make.batch(2)))
+    orphans = [
+        "manifests/1/1-other",
+        "manifests/1/2-other",
+        "manifests/1/2-d2",
+        "manifests/1/3-other",
+        "manifests/2/0-other",
+        "somewhere/else",
+    ]
+    assert stream.removable(orphans=orphans).manifests == ("manifests/1/1-other", "manifests/1/2-other")
+
+
+def test_the_snapshot_of_the_open_epoch_stays_and_so_do_young_ones(make, stream):
+    def at(key, days):
+        return ObjectMeta(key, 1, int((stream.now - timedelta(days=days)).timestamp() * 1000))
+
+    snapshot = SnapshotRef(version=0, digest="a", key="snapshots/0-a.parquet", num_files=1, num_bytes=1)
+    stream.execute(REWIND, make.open(2, snapshot=snapshot))
+    files = [
+        at("orders/snapshots/0-a.parquet", 99),
+        at("orders/snapshots/0-b.parquet", 99),
+        at("orders/snapshots/1-c.parquet", 1),
+    ]
+    assert removable_snapshots(files, stream.ledger.state, stream.now, TWO) == ("orders/snapshots/0-b.parquet",)
+
+
+def test_of_the_folds_the_newest_stay_and_one_of_many():
+    numbers = [49, 99, FOLD_STRIDE - 1, 1049, 1099, 1149, 1199, 1249]
+    assert removable_folds(numbers) == (49, 99)
+    assert removable_folds([1, 2, 3]) == ()
+
+
+def test_keeping_house_removes_files_and_no_entry(make, tmp_path):
+    storage = LocalStorage(str(tmp_path))
+    stream = Stream(make, storage)
+    stream.batches(0, 5)
+    for b in range(6):
+        for name in ("00000000000000000000.json", "00000000000000000000.crc"):
+            storage.put(f"orders/manifests/1/{b}-d{b}/_delta_log/{name}", b"{}")
+        for name in ("t1.started.json", "t1.json"):
+            storage.put(f"orders/tries/1/{b}/{name}", b"{}")
+    for _ in range(2):
+        found = keep_house(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
+        left = {p.relative_to(tmp_path / "orders").parts[:3] for p in tmp_path.rglob("*.json")}
+        assert {parts[2] for parts in left if parts[0] == "manifests"} == {"4-d4", "5-d5"}
+        assert {parts[2] for parts in left if parts[0] == "tries"} == {"4", "5"}
+    assert found.batches == ()  # the second time there was nothing left to do
+    again = Ledger(storage, "orders")
+    assert again.load(stream.ledger.checkpoint()) == stream.ledger.state
+    assert [e.n for e in again.entries()] == list(range(15))
+
+
+@pytest.mark.parametrize("note", [b"", b"{}", b'{"next_entry":3,"format":2}'])
+def test_a_lost_note_of_how_far_it_came_costs_time_only(make, tmp_path, note):
+    storage = LocalStorage(str(tmp_path))
+    stream = Stream(make, storage)
+    stream.batches(0, 5)
+    storage.put(stream.ledger.folder.cleaned, note)
+    found = keep_house(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
+    assert len(found.manifests) == 4
