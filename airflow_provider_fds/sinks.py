@@ -35,7 +35,7 @@ class DeltaTableSink:
     def __post_init__(self) -> None:
         if not isinstance(self.uri, str) or not self.uri.strip():
             raise ValueError(f"DeltaTableSink: uri must be the URI or path of a Delta table, got {self.uri!r}")
-        if isinstance(self.partition_by, str):
+        if isinstance(self.partition_by, (str, bytes)):  # type: ignore[unreachable]
             raise ValueError(f"DeltaTableSink: partition_by must be a list of columns, got {self.partition_by!r}")
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
 

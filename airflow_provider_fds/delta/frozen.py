@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS: Final = 10_000
 
 _ROW_GROUP_BYTES: Final = 16 << 20
-_RUN_BYTES: Final = 32 << 20
+_RUN_BYTES: Final = 16 << 20
 _READ_ROWS: Final = 1_000
 _BUFFER_BYTES: Final = 1 << 20
 _DIGEST_CHARS: Final = 32

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.source.plan import SourceBatch
@@ -51,12 +52,10 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
     """
     assert state.position is not None  # noqa: S101  # an open epoch has a position
     position = Offset.from_json(state.position)
-    # the first batch takes the schema that its first version makes; a later one judges the change
-    is_first = state.position == state.epoch_start
     planner = BatchPlanner(
         connected.log,
         position,
-        starting_state(connected.log, position) if is_first else None,
+        _known_state(connected.log, position, is_first=state.position == state.epoch_start),
         connected.stream.options,
         target,
         snapshot=connected.frozen_snapshot(),
@@ -81,6 +80,20 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
     end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
     is_more = error is None and end is not None and end.version <= target
     return Draft(tuple(batches), empty, is_more, error)
+
+
+def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableState | None:
+    """Return the state to plan with where the planner must not look for it itself.
+
+    The first batch takes the schema that its first version makes; a later one judges the change. The rest of an initial
+    snapshot is read although log cleanup took its version: with the newest schema then, as Delta's own source does.
+    """
+    if not is_first and not position.is_initial_snapshot:
+        return None
+    found = starting_state(log, position)
+    if found is None and position.is_initial_snapshot:
+        return log.state_at(log.latest())
+    return found
 
 
 def _with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterator[tuple[SourceBatch, Manifest | None]]:
