@@ -1,7 +1,8 @@
 """The protocol of a manifest: by allow-list from the source's, so that nothing that changes reading is lost.
 
 Dropping a reader feature is only right where it does not change how data files are read. So every feature of the
-source is either kept, dropped on purpose, or refused by name; an unknown one is never dropped.
+source is either kept (``DATA_FEATURES``), dropped on purpose (``LOG_FEATURES``), or refused by name; an unknown one is
+never dropped.
 """
 
 from __future__ import annotations
@@ -10,28 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from airflow_provider_fds.delta.protocol import DATA_FEATURES, LOG_FEATURES
 from airflow_provider_fds.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata, Protocol
-
-#: Reader features that change how data files are read: a manifest lists those that the source lists.
-KEPT_READER_FEATURES: Final = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "variantShredding",
-        "variantShredding-preview",
-        "variantType",
-        "variantType-preview",
-    }
-)
-
-#: Reader features that only govern the source's log and its cleanup: a manifest never lists them.
-DROPPED_READER_FEATURES: Final = frozenset({"v2Checkpoint", "vacuumProtocolCheck"})
 
 #: Writer features that give a file's rows their ids; Delta refuses one without the other.
 ROW_ID_FEATURES: Final = ("domainMetadata", "rowTracking")
@@ -79,18 +63,18 @@ def manifest_protocol(
         UnsupportedFeatureError: The protocol has a reader feature or version outside the allow-lists.
     """
     features = _reader_features(protocol, table=table, version=version)
-    unknown = features - KEPT_READER_FEATURES - DROPPED_READER_FEATURES
+    unknown = features - DATA_FEATURES - LOG_FEATURES
     if unknown:
         names = tuple(sorted(unknown))
         raise UnsupportedFeatureError(
             f"table {table} uses the reader feature{'s' if len(names) > 1 else ''} {', '.join(names)} at version "
-            f"{version}, which FDS does not read; it reads {', '.join(sorted(KEPT_READER_FEATURES))}. Drop the feature "
+            f"{version}, which FDS does not read; it reads {', '.join(sorted(DATA_FEATURES))}. Drop the feature "
             "(ALTER TABLE … DROP FEATURE), or use a version of FDS that reads it",
             features=names,
             table=table,
             version=version,
         )
-    kept = features & KEPT_READER_FEATURES
+    kept = features & DATA_FEATURES
     if with_vectors:
         kept |= {"deletionVectors"}
     reader = tuple(sorted(kept))

@@ -135,6 +135,9 @@ def _checkpoint_rows(
         for batch in add_rows(log, key, checkpoint.version, columns):
             live = batch
             if mentioned:
-                live = batch.filter(pc.invert(pc.is_in(file_keys(batch), value_set=overridden)))
+                is_overridden = pc.is_in(file_keys(batch), value_set=overridden)
+                # most batches have none, and filtering copies all of it
+                if is_overridden.true_count:
+                    live = batch.filter(pc.invert(is_overridden))
             if live.num_rows:
                 yield live

@@ -18,9 +18,9 @@ _MODULES: Final = (
     "batch/spec.py",
     "sinks.py",
     "spark/failures.py",
+    "spark/files.py",
     "spark/history.py",
     "spark/job.py",
-    "spark/reports.py",
     "spark/settings.py",
     "spark/sink_delta.py",
 )

@@ -1,44 +1,52 @@
-"""What the sink's own history says: which batches it has, and what others did to it.
+"""What the sink's own log says: which batches it has, and what others did to it.
 
-Only public SQL (``DESCRIBE HISTORY``, ``DESCRIBE DETAIL``); there is none for transaction versions, so a batch is found
-by the ``userMetadata`` of its commit. Standard library and pyspark, Python 3.9 syntax.
+A few commits are read as files, which costs no Spark job (``DESCRIBE HISTORY`` takes about as long as a small append,
+``DESCRIBE DETAIL`` twice that); many are left to ``DESCRIBE HISTORY``, which reads them in parallel.
+Standard library and pyspark, Python 3.9 syntax.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import re
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
-from airflow_provider_fds.batch.spec import BatchSpec, read_commit_metadata, txn_version
+from airflow_provider_fds.batch.spec import BatchSpec, read_commit_metadata, txn_app_id, txn_version
 from airflow_provider_fds.spark.failures import RefusalError, has_condition
+from airflow_provider_fds.spark.files import exists, names, read_bytes
 
-_FIRST_LOOK = 20
+#: More commits than this are read by Spark.
+_MOST_FILES = 50
 
 #: Operations after which the rows or the transactions of the table are not what they were: RESTORE and REPLACE keep
 #: old transactions (a batch would be skipped), a clone drops them (a batch would land again).
 _BREAKING = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
 
-
-@dataclass(frozen=True)
-class SinkTable:
-    """The table as it is now."""
-
-    table_id: str
-    properties: Dict[str, str]
-    partition_columns: Tuple[str, ...]
+_WANTED = re.compile(rb'\s*\{\s*"(commitInfo|txn|metaData)"')
 
 
 @dataclass(frozen=True)
 class SinkCommit:
-    """One commit of the sink. ``metadata`` is what FDS wrote into it, ``None`` for a commit of anybody else."""
+    """One commit of the sink.
+
+    Attributes:
+        metadata: What FDS wrote into the commit, ``None`` for a commit of anybody else.
+        transactions: Transaction version by application id, as far as the commit's file was read.
+        table_id: ``metaData.id``, if the commit sets it and its file was read.
+    """
 
     version: int
     operation: str
     metrics: Dict[str, str]
     metadata: Optional[Dict[str, Any]]
+    transactions: Dict[str, int] = field(default_factory=dict)
+    table_id: Optional[str] = None
 
     def transaction_of(self, uuid: str) -> Optional[int]:
         """Return the transaction version, if the commit is one of the stream with this uuid."""
+        if txn_app_id(uuid) in self.transactions:
+            return self.transactions[txn_app_id(uuid)]
         if self.metadata is None or self.metadata.get("uuid") != uuid:
             return None
         return txn_version(int(self.metadata["epoch"]), int(self.metadata["batch_id"]))
@@ -66,21 +74,21 @@ class SinkCommit:
 class History:
     """Commits of the sink, newest first, as far down as was asked for or as the log still reaches."""
 
+    newest_version: int
     commits: Tuple[SinkCommit, ...]
 
     @property
-    def newest_version(self) -> int:
-        """The table's version."""
-        return self.commits[0].version
+    def oldest_version(self) -> int:
+        """The version down to which the history reaches."""
+        return self.commits[-1].version if self.commits else self.newest_version
 
     def find(self, batch: BatchSpec) -> Optional[SinkCommit]:
         """Return the commit that holds the batch."""
         return next((commit for commit in self.commits if commit.holds(batch)), None)
 
-    @property
-    def oldest_version(self) -> int:
-        """The version down to which the history reaches."""
-        return self.commits[-1].version
+    def at(self, version: Optional[int]) -> Optional[SinkCommit]:
+        """Return the commit of this version, ``None`` if the log does not reach it any more."""
+        return next((commit for commit in self.commits if commit.version == version), None)
 
     def newest_transaction(self, uuid: str) -> Optional[int]:
         """Return the highest transaction of the stream that can be seen."""
@@ -96,19 +104,97 @@ class History:
         return next((c for c in reversed(self.commits) if c.version > version and c.is_breaking), None)
 
 
+class SinkLog:
+    """The ``_delta_log`` of one sink, looked at again and again; commits that were read are kept."""
+
+    def __init__(self, spark: Any, path: str) -> None:
+        self._spark = spark
+        self._path = path
+        self._versions: List[int] = []
+        self._read: Dict[int, SinkCommit] = {}
+
+    def history(self, down_to: Optional[int]) -> Optional[History]:
+        """Return the commits from the newest down to version ``down_to`` (inclusive), ``None``: all there are.
+
+        ``None`` comes back if there is no Delta table at all.
+        """
+        self._find_versions()
+        if not self._versions:
+            return None
+        wanted = [version for version in reversed(self._versions) if down_to is None or version >= down_to]
+        unread = [version for version in wanted if version not in self._read]
+        if len(unread) > _MOST_FILES:
+            self._read.update((commit.version, commit) for commit in self._described(len(wanted)))
+        for version in wanted:
+            if version not in self._read:
+                self._read[version] = parse_commit(version, read_bytes(self._file(version), self._spark))
+        return History(self._versions[-1], tuple(self._read[version] for version in wanted))
+
+    def _find_versions(self) -> None:
+        if self._versions and exists(self._file(self._versions[-1]), self._spark):
+            # the log was listed before: what was committed since follows on
+            while exists(self._file(self._versions[-1] + 1), self._spark):
+                self._versions.append(self._versions[-1] + 1)
+            return
+        found = [re.match(r"(\d{20})\.json$", name) for name in names(f"{self._path}/_delta_log", self._spark)]
+        self._versions = sorted(int(match.group(1)) for match in found if match)
+        self._read.clear()
+
+    def _described(self, count: int) -> List[SinkCommit]:
+        rows = self._spark.sql(f"DESCRIBE HISTORY {quoted(self._path)} LIMIT {count + _MOST_FILES}")
+        return [
+            SinkCommit(
+                version=int(row["version"]),
+                operation=row["operation"] or "",
+                metrics=dict(row["operationMetrics"] or {}),
+                metadata=read_commit_metadata(row["userMetadata"]),
+            )
+            for row in rows.select("version", "operation", "operationMetrics", "userMetadata").collect()
+        ]
+
+    def _file(self, version: int) -> str:
+        return f"{self._path}/_delta_log/{version:020}.json"
+
+
+def parse_commit(version: int, content: bytes) -> SinkCommit:
+    """Read what matters here from a commit's file (Delta protocol, "Delta Log Entries")."""
+    info: Dict[str, Any] = {}
+    transactions: Dict[str, int] = {}
+    table_id: Optional[str] = None
+    for line in content.splitlines():
+        # adds and removes are most of a commit; they are not decoded
+        if not _WANTED.match(line):
+            continue
+        action = json.loads(line)
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "txn" in action:
+            transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
+        elif "metaData" in action:
+            table_id = action["metaData"].get("id")
+    return SinkCommit(
+        version=version,
+        operation=info.get("operation") or "",
+        metrics={key: str(value) for key, value in (info.get("operationMetrics") or {}).items()},
+        metadata=read_commit_metadata(info.get("userMetadata")),
+        transactions=transactions,
+        table_id=table_id,
+    )
+
+
 def quoted(path: str) -> str:
     """Return the path as a table name in SQL."""
     return "delta.`" + path.replace("`", "``") + "`"
 
 
-def read_table(spark: Any, path: str) -> Optional[SinkTable]:
-    """Return the table at the path, ``None`` if there is none.
+def read_table_id(spark: Any, path: str) -> Optional[str]:
+    """Return ``metaData.id`` of the table at the path, ``None`` if there is no table.
 
     Raises:
         RefusalError: the path lies inside another Delta table.
     """
     try:
-        row = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").select("id", "properties", "partitionColumns").collect()[0]
+        rows = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").select("id").collect()
     except Exception as e:
         if has_condition(e, "DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"):
             return None
@@ -119,30 +205,9 @@ def read_table(spark: Any, path: str) -> Optional[SinkTable]:
                 "choose a folder of its own",
             ) from e
         raise
-    return SinkTable(row["id"], dict(row["properties"] or {}), tuple(row["partitionColumns"] or ()))
+    return str(rows[0]["id"])
 
 
-def read_history(spark: Any, path: str, down_to: Optional[int]) -> History:
-    """Return the commits from the newest down to version ``down_to`` (inclusive), ``None``: all there are."""
-    commits = _read(spark, path, f"LIMIT {_FIRST_LOOK}")
-    newest = commits[0].version
-    wanted = newest + 1 if down_to is None else newest - down_to + 1
-    if wanted > len(commits) == _FIRST_LOOK:
-        # others may commit in between: a little more than what was missing
-        commits = _read(spark, path, "" if down_to is None else f"LIMIT {wanted + _FIRST_LOOK}")
-    return History(tuple(c for c in commits if down_to is None or c.version >= down_to))
-
-
-def _read(spark: Any, path: str, limit: str) -> List[SinkCommit]:
-    history = spark.sql(f"DESCRIBE HISTORY {quoted(path)} {limit}")
-    rows = history.select("version", "operation", "operationMetrics", "userMetadata").collect()
-    commits = [
-        SinkCommit(
-            version=int(row["version"]),
-            operation=row["operation"] or "",
-            metrics=dict(row["operationMetrics"] or {}),
-            metadata=read_commit_metadata(row["userMetadata"]),
-        )
-        for row in rows
-    ]
-    return sorted(commits, key=lambda commit: -commit.version)
+def read_properties(spark: Any, path: str) -> Dict[str, str]:
+    """Return the table's properties."""
+    return {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(path)}").collect()}

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from airflow_provider_fds.batch.spec import SPEC_FORMAT, BatchSpec, JobSpec, TryReport, report_name, started_name
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
-from airflow_provider_fds.spark.reports import local_path, read_bytes, write_bytes
+from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
 
@@ -43,9 +43,10 @@ def main(argv: Sequence[str]) -> int:
     spark: Any = None
     try:
         # a local spec that cannot be read is known before a session is paid for
-        text = read_bytes(uri) if local_path(uri) is not None else None
+        path = hadoop_path(uri)
+        text = read_bytes(path) if local_path(path) is not None else None
         spark = _session()
-        spec = JobSpec.from_json(read_bytes(uri, spark) if text is None else text)
+        spec = JobSpec.from_json(read_bytes(hadoop_path(uri, spark), spark) if text is None else text)
     except (OSError, ValueError, TypeError) as e:
         print(f"FDS cannot read the job spec {uri}: {e}", file=sys.stderr)
         return _leave(spark, EXIT_FAILED)
@@ -207,7 +208,7 @@ class _BatchWork:
         self._seconds[name] = time.monotonic() - self._began - sum(self._seconds.values())
 
     def _put(self, name: str, data: bytes) -> None:
-        write_bytes(f"{self._spec.reports.rstrip('/')}/{name}", data, self._spark)
+        write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", data, self._spark)
 
 
 def _session() -> Any:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
 from airflow_provider_fds.spark.failures import RefusalError, is_conflict
-from airflow_provider_fds.spark.history import History, SinkCommit, SinkTable, read_history, read_table
-from airflow_provider_fds.spark.reports import first_data_file, hadoop_path, scheme
+from airflow_provider_fds.spark.files import first_data_file, hadoop_path, scheme
+from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_properties, read_table_id
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaTableSink
@@ -49,14 +49,14 @@ class DeltaAppendSink:
         self._job = job
         self._settings = settings
         self._path = hadoop_path(sink.uri, spark)
+        self._log = SinkLog(spark, self._path)
         self._known_version = job.sink_version
-        self._table: Optional[SinkTable] = None
-        self._history: Optional[History] = None
+        self._table_id: Optional[str] = None
 
     @property
     def table_id(self) -> Optional[str]:
         """``metaData.id`` of the sink, ``None`` as long as it is not there."""
-        return self._table.table_id if self._table is not None else None
+        return self._table_id
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Look into the sink before a write: return the batch's commit if an earlier try made it, else ``None``.
@@ -65,20 +65,18 @@ class DeltaAppendSink:
             RefusalError: the sink is not what was recorded, or it is not this batch's turn.
         """
         self._check_place(batch)
-        if self._table is None:
-            self._table = read_table(self._spark, self._path)
-            self._check_table()
-        if self._table is None:
+        history = self._log.history(self._known_version)
+        if history is None:
+            self._check_missing()
             return None
-        # right after an append its own look is still the newest there is
-        history = self._history or read_history(self._spark, self._path, self._known_version)
-        self._history = None
+        if self._table_id is None:
+            self._table_id = self._identify(history)
+            self._check_retention()
         self._check_since(history)
         commit = history.find(batch)
         if commit is None:
             self._check_turn(history, batch)
             return None
-        self._keep(history, commit)
         return self._landed(commit)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
@@ -89,7 +87,7 @@ class DeltaAppendSink:
         """
         rows = frame.drop(*_PROVENANCE) if not self._sink.provenance else self._with_provenance(frame)
         self._check_columns(rows)
-        created = self._table is None
+        created = self._table_id is None
         writer = rows.write.format("delta").mode("errorifexists" if created else "append")
         if created and self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
@@ -121,24 +119,18 @@ class DeltaAppendSink:
         return landed
 
     def _look_again(self, batch: BatchSpec) -> Optional[Landed]:
-        if self._table is None:
-            self._table = read_table(self._spark, self._path)
-            if self._table is None:
-                return None
-        history = read_history(self._spark, self._path, self._known_version)
-        commit = history.find(batch)
-        if commit is None:
+        history = self._log.history(self._known_version)
+        commit = history.find(batch) if history is not None else None
+        if history is None or commit is None:
             return None
+        if self._table_id is None:
+            self._table_id = commit.table_id or read_table_id(self._spark, self._path)
         self._check_since(history)
-        self._keep(history, commit)
         return self._landed(commit)
 
     def _landed(self, commit: SinkCommit) -> Landed:
-        return Landed(commit, by_this_try=(commit.metadata or {}).get("try") == self._job.try_id)
-
-    def _keep(self, history: History, commit: SinkCommit) -> None:
         self._known_version = commit.version
-        self._history = history
+        return Landed(commit, by_this_try=(commit.metadata or {}).get("try") == self._job.try_id)
 
     def _words(self, batch: BatchSpec) -> str:
         return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
@@ -155,8 +147,7 @@ class DeltaAppendSink:
                 "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
                 "DeltaTableSink(…, allow_single_driver_s3=True)",
             )
-        sink = _comparable(self._path)
-        manifest = _comparable(batch.manifest)
+        sink, manifest = _comparable(self._path), _comparable(batch.manifest)
         stream_folder = re.sub(r"/manifests/\d+/[^/]+$", "", manifest)
         if _overlap(sink, stream_folder):
             raise RefusalError(
@@ -164,8 +155,8 @@ class DeltaAppendSink:
                 f"the sink {self._path} and the stream's staging {stream_folder} lie inside each other; housekeeping "
                 "or VACUUM of the one would remove the other: choose another folder for the sink",
             )
-        data_file = first_data_file(batch.manifest.replace("%", "%25"), self._spark)
-        if data_file is not None and _comparable(hadoop_path(data_file)).startswith(sink + "/"):
+        data_file = first_data_file(batch.manifest, self._spark)
+        if data_file is not None and _comparable(data_file).startswith(sink + "/"):
             raise RefusalError(
                 "SinkIsSource",
                 f"the sink {self._path} is the source itself (it holds {data_file}): the stream would read what it "
@@ -178,25 +169,40 @@ class DeltaAppendSink:
         stores = [store for store in (conf.get(key, None) for key in keys) if store]
         return bool(stores) and not any(_SINGLE_DRIVER_STORE in store for store in stores)
 
-    def _check_table(self) -> None:
-        wanted = self._job.sink_table_id
-        if self._table is None:
-            if wanted is not None:
-                raise RefusalError(
-                    "SinkMissing",
-                    f"the sink {self._path} is gone: the stream has written to it (table id {wanted}, version "
-                    f"{self._job.sink_version}), and now there is no Delta table. Put it back, or rewind the stream to "
-                    "load it anew",
-                )
-            return
-        if wanted is not None and self._table.table_id != wanted:
+    def _check_missing(self) -> None:
+        wanted = self._table_id or self._job.sink_table_id
+        if wanted is not None:
             raise RefusalError(
-                "SinkReplaced",
-                f"the sink {self._path} is another table: its id is {self._table.table_id}, the stream has written to "
-                f"{wanted}. It was dropped and created again, or replaced; put the old one back, or rewind the stream "
-                "to load the new one",
+                "SinkMissing",
+                f"the sink {self._path} is gone: the stream has written to it (table id {wanted}, version "
+                f"{self._known_version}), and now there is no Delta table. Put it back, or rewind the stream to load "
+                "it anew",
             )
-        kept = self._table.properties.get(_RETENTION)
+        # fails where a table cannot be made
+        read_table_id(self._spark, self._path)
+
+    def _identify(self, history: History) -> Optional[str]:
+        wanted = self._job.sink_table_id
+        last = history.at(self._known_version)
+        if wanted is not None and last is not None and last.transaction_of(self._job.batches[0].uuid) is not None:
+            # the stream's last commit is where it was; that the id did not change since is seen with what came since
+            return wanted
+        # the newest metaData is the table's, if one is in sight
+        seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
+        found = seen or read_table_id(self._spark, self._path)
+        if wanted is not None and found != wanted:
+            raise self._replaced(found, wanted)
+        return found
+
+    def _replaced(self, found: Optional[str], wanted: str) -> RefusalError:
+        return RefusalError(
+            "SinkReplaced",
+            f"the sink {self._path} is another table: its id is {found}, the stream has written to {wanted}. It was "
+            "dropped and created again, or replaced; put the old one back, or rewind the stream to load the new one",
+        )
+
+    def _check_retention(self) -> None:
+        kept = read_properties(self._spark, self._path).get(_RETENTION)
         seconds = _interval_seconds(kept) if kept else None
         if kept and (seconds is None or seconds < _SHORTEST_RETENTION_SECONDS):
             raise RefusalError(
@@ -218,7 +224,12 @@ class DeltaAppendSink:
             )
         uuid = self._job.batches[0].uuid
         since = history.oldest_of(uuid) if known is None else known
-        broke = history.breaking_after(since) if since is not None else None
+        if since is None:
+            return
+        for commit in history.commits:
+            if commit.version > since and commit.table_id not in (None, self._table_id):
+                raise self._replaced(commit.table_id, str(self._table_id))
+        broke = history.breaking_after(since)
         if broke is not None:
             raise RefusalError(
                 "SinkReplaced",
@@ -243,7 +254,7 @@ class DeltaAppendSink:
 
     def _check_columns(self, rows: Any) -> None:
         missing = [c for c in self._sink.partition_by if c.lower() not in {f.lower() for f in rows.columns}]
-        if self._table is None:
+        if self._table_id is None:
             if missing:
                 raise RefusalError(
                     "SinkSchema",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 
@@ -22,3 +25,54 @@ def test_orders_to_bronze_loads_what_is_there_and_tells_the_consumer(installatio
     result = run.xcom("ingest")
     assert lake.ids("bronze/orders") == [1, 2, 3]
     assert (result["rows"], result["batches"], result["sink_version"]) == (3, 1, 0)
+    assert_event(lake, result)
+    consumer = installation.run(installation.add_example("orders_consumer"))
+    assert consumer.xcom("report") == result
+
+
+def assert_event(lake, result):
+    """The sink's asset has one event with the result, and the consumer's run is queued."""
+    from airflow.models.asset import AssetDagRunQueue, AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    uri = f"{lake.uri}/bronze/orders"
+    with create_session() as session:
+        joined = select(AssetEvent).join(AssetModel, AssetEvent.asset_id == AssetModel.id).where(AssetModel.uri == uri)
+        (event,) = session.scalars(joined).all()
+        assert event.extra == result
+        queued = session.scalars(select(AssetDagRunQueue)).all()
+        assert [row.target_dag_id for row in queued] == ["orders_consumer"]
+
+
+def test_orders_cron_loads_and_then_skips_what_is_not_new(installation, lake):
+    lake.append("orders", 1, 2)
+    dag = installation.add_example("orders_cron")
+    assert installation.run(dag).state("ingest") == "success"
+    assert lake.ids("cron/orders") == [1, 2]
+    assert installation.run(dag).state("ingest") == "skipped"
+
+
+def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lake):
+    lake.append("orders", 1, 2)
+    lake.append("customers", 7)
+    run = installation.run(installation.add_example("many_tables"))
+    assert run.states == {("ingest", 0): "success", ("ingest", 1): "success"}
+    assert run.map_labels == {0: "many_orders", 1: "many_customers"}
+    assert (lake.ids("many/orders"), lake.ids("many/customers")) == ([1, 2], [7])
+    assert run.xcom("ingest", map_index=1)["rows"] == 1
+
+
+def test_orders_three_tasks_loads_with_a_job_of_ones_own(installation, lake, monkeypatch):
+    from airflow_provider_fds.spark.launch import bundled_spark_home
+
+    home = bundled_spark_home()
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    lake.append("orders", 1, 2)
+    run = installation.run(installation.add_example("orders_three_tasks"))
+    assert set(run.states.values()) == {"success"}
+    assert lake.ids("own/orders") == [1, 2]
+    assert run.xcom("commit")["batches"] == 1

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_fds.delta.actions import CommitInfo
 
-FIRST = 4
+FIRST = 3
 
 
 @pytest.fixture(scope="module")
@@ -16,14 +16,15 @@ def modern(lab):
         "modern",
         """(id LONG, t TIMESTAMP_NTZ, v VARIANT) USING delta TBLPROPERTIES (
              'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2',
-             'delta.enableInCommitTimestamps' = 'true', 'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'true')""",
+             'delta.enableInCommitTimestamps' = 'true', 'delta.enableRowTracking' = 'true',
+             'delta.enableDeletionVectors' = 'true')""",
     )
     insert = """INSERT INTO {} SELECT id, TIMESTAMP_NTZ'2026-03-29 02:30:00', parse_json('{"k": [' || id || ', null]}')
                 FROM range(%d, %d, 1, 1)"""
-    for first in (0, 10, 20, 30):
+    for first in (0, 10, 20):
         lab.sql(insert % (first, first + 10), path)
-    lab.sql("UPDATE {} SET t = TIMESTAMP_NTZ'0001-01-01 00:00:00' WHERE id = 31", path)
-    lab.sql("DELETE FROM {} WHERE id IN (0, 32)", path)
+    lab.sql("UPDATE {} SET t = TIMESTAMP_NTZ'0001-01-01 00:00:00' WHERE id = 21", path)
+    lab.sql("DELETE FROM {} WHERE id IN (0, 22)", path)
     for version in range(FIRST - 1):
         (lab.folder / "modern" / "_delta_log" / f"{version:020d}.json").unlink()
     return path

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from airflow_provider_fds.batch.spec import TryReport, report_name
-from airflow_provider_fds.spark import reports
+from airflow_provider_fds.spark import files
 from airflow_provider_fds.spark.job import main
 
 
@@ -128,19 +127,25 @@ def test_a_report_of_the_same_try_is_replaced(spark, stream):
     assert sorted(p.name for p in path.parent.iterdir()) == [f"{spec.try_id}.json", f"{spec.try_id}.started.json"]
 
 
-def test_reports_are_written_and_read_through_hadoop_as_well(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(reports, "local_path", lambda _: None)
-    uri = (tmp_path / "a b" / "1.json").as_uri()
+@pytest.fixture
+def through_hadoop(monkeypatch):
+    """Go the way of remote files for local ones, too."""
+    monkeypatch.setattr(files, "local_path", lambda _: None)
+
+
+def test_files_are_written_and_read_through_hadoop_as_well(spark, tmp_path, through_hadoop):
+    path = f"file:{tmp_path}/a b/1.json"
     for data in (b"one", "zwei ü".encode()):
-        reports.write_bytes(uri, data, spark)
-        assert reports.read_bytes(uri, spark) == data
-    assert [path.name for path in (tmp_path / "a b").glob("[!.]*")] == ["1.json"]
+        files.write_bytes(path, data, spark)
+        assert files.read_bytes(path, spark) == data
+    assert files.exists(path, spark)
+    assert files.names(f"file:{tmp_path}/a b", spark) == {"1.json"}
+    assert files.names(f"file:{tmp_path}/gone", spark) == set()
 
 
-def test_the_head_of_a_manifest_is_read_through_hadoop_as_well(spark, stream, monkeypatch):
-    monkeypatch.setattr(reports, "local_path", lambda _: None)
-    found = reports.first_data_file(stream.plan()[0].manifest, spark)
-    assert unquote(urlsplit(found).path) == str(data_files(stream)[0])
+def test_a_job_goes_through_hadoop_as_well(spark, stream, through_hadoop):
+    code, reports = stream.work(spark, stream.job(*stream.plan()[:2]))
+    assert (code, [r.outcome for r in reports]) == (0, ["written"] * 2)
 
 
 def test_a_spec_that_is_not_there_ends_the_job_before_a_session_is_started(tmp_path, capsys):

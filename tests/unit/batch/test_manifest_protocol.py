@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from airflow_provider_fds.delta.protocol import READABLE_FEATURES
 
 from airflow_provider_fds.batch.manifest_protocol import (
-    DROPPED_READER_FEATURES,
     GUARD_FEATURE,
-    KEPT_READER_FEATURES,
     has_row_ids,
     kept_properties,
     manifest_protocol,
 )
 from airflow_provider_fds.delta.actions import Protocol
+from airflow_provider_fds.delta.protocol import DATA_FEATURES, LOG_FEATURES
 from airflow_provider_fds.errors import UnsupportedFeatureError
 
 ROW_IDS = {
@@ -40,14 +38,14 @@ def test_reader_version_2_is_column_mapping(writer):
     assert built(Protocol(2, writer)) == (3, 7, ("columnMapping",), ("columnMapping", GUARD_FEATURE))
 
 
-@pytest.mark.parametrize("name", sorted(KEPT_READER_FEATURES))
+@pytest.mark.parametrize("name", sorted(DATA_FEATURES))
 def test_a_feature_that_changes_reading_is_listed_for_readers_and_writers(name):
     source = Protocol(3, 7, (name,), (name, "appendOnly", "invariants"))
 
     assert built(source) == (3, 7, (name,), tuple(sorted((name, GUARD_FEATURE))))
 
 
-@pytest.mark.parametrize("name", sorted(DROPPED_READER_FEATURES))
+@pytest.mark.parametrize("name", sorted(LOG_FEATURES))
 def test_a_feature_of_the_log_alone_is_dropped(name):
     assert built(Protocol(3, 7, (name,), (name,))) == (1, 7, None, (GUARD_FEATURE,))
 
@@ -118,7 +116,3 @@ def test_properties_of_mapping_stay_and_all_others_go(metadata):
 )
 def test_row_ids_are_there_when_row_tracking_is_listed_enabled_and_named(metadata, features, properties, expected):
     assert has_row_ids(Protocol(1, 7, None, features), metadata(**properties)) is expected
-
-
-def test_what_the_log_reader_lets_through_is_what_a_manifest_can_hold():
-    assert KEPT_READER_FEATURES | DROPPED_READER_FEATURES == READABLE_FEATURES

@@ -50,7 +50,14 @@ WHERE = "s3://staging/orders/ledger/00000000000000000003.json"
 def every_action(make):
     skipped = (Skipped(version=1, operation="OPTIMIZE", reason="no data change"),)
     start, end = make.offset(0), make.offset(3, 4)
-    snapshot = SnapshotRef(version=0, digest="5f2e", key="snapshots/0-5f2e.parquet", num_files=12, num_bytes=34_567)
+    snapshot = SnapshotRef(
+        version=0,
+        digest="5f2e",
+        key="snapshots/0-5f2e.parquet",
+        num_files=12,
+        num_bytes=34_567,
+        timestamp_ms=1_704_067_200_000,
+    )
     batch = make.batch(0, end=end, skipped=skipped)
     fence = Fence(status="done", versions={"fds:u1": 8589934592, "fds:u1#dim": 8589934592}, sink_version=17)
     owner, interval = make.owner(), "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z"

@@ -11,7 +11,14 @@ import json
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError, StorageError, StreamBusyError
@@ -25,7 +32,7 @@ from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.source.offset import Offset
 
 #: Runs write at most so many batches, so that examples stay short.
-LAST_VERSION = 8
+LAST_VERSION = 12
 
 
 class Writer:
@@ -150,23 +157,25 @@ class Writers(RuleBasedStateMachine):
 
     # -- rules
 
-    @precondition(lambda self: sum(not w.is_done for w in self.writers) < 4)
-    @rule(data=st.data())
-    def a_run_starts(self, data):
-        self.started += 1
-        name = f"r{self.started}"
-        checkpoint = data.draw(st.sampled_from(self.checkpoints))
-        self.writers.append(Writer(name, self.run(name, checkpoint)))
+    @initialize(is_new=st.booleans())
+    def a_stream_that_is_new_or_has_run(self, is_new):
+        if not is_new:
+            self.to_the_end(self.start_run(None))
 
-    @precondition(lambda self: self.entries)
-    @rule(
-        command=st.sampled_from(
-            [Request(reason="rewind", why="again"), Hold(why="pause"), Resume(why="go"), Resume(why="now")]
-        )
-    )
-    def a_person_asks(self, command):
-        self.started += 1
-        self.writers.append(Writer(f"q{self.started}", self.person(f"q{self.started}", command)))
+    @precondition(lambda self: sum(not w.is_done for w in self.writers) < 3)
+    @rule(data=st.data(), pauses=st.sampled_from(["at once", "before it writes"]))
+    def a_run_starts(self, data, pauses):
+        writer = self.start_run(data.draw(st.sampled_from(self.checkpoints)))
+        if pauses == "before it writes":
+            self.to_the_next_write(writer)
+
+    @precondition(lambda self: self.state.phase == "open")
+    @rule(request=st.sampled_from([Request(reason="rewind", why="again"), Hold(why="pause")]))
+    def a_person_asks(self, request):
+        for command in (request, Resume(why="go")):
+            self.started += 1
+            self.writers.append(Writer(f"q{self.started}", self.person(f"q{self.started}", command)))
+            self.to_the_end(self.writers[-1])
 
     def running(self, data):
         return data.draw(st.sampled_from([w for w in self.writers if not w.is_done]))
@@ -187,21 +196,31 @@ class Writers(RuleBasedStateMachine):
             if not writer.is_done:
                 self.step(writer)
 
-    @is_anyone_running
-    @rule(data=st.data())
-    def a_writer_comes_to_where_it_is_about_to_write(self, data):
-        writer = self.running(data)
+    def to_the_next_write(self, writer):
         while not writer.is_done:
             self.step(writer)
             if isinstance(writer.access, PutIfAbsent):
                 return
 
+    def to_the_end(self, writer):
+        while not writer.is_done:
+            self.step(writer)
+
+    def start_run(self, checkpoint):
+        self.started += 1
+        name = f"r{self.started}"
+        self.writers.append(Writer(name, self.run(name, checkpoint)))
+        return self.writers[-1]
+
+    @is_anyone_running
+    @rule(data=st.data())
+    def a_writer_comes_to_where_it_is_about_to_write(self, data):
+        self.to_the_next_write(self.running(data))
+
     @is_anyone_running
     @rule(data=st.data())
     def a_writer_comes_to_its_end(self, data):
-        writer = self.running(data)
-        while not writer.is_done:
-            self.step(writer)
+        self.to_the_end(self.running(data))
 
     @is_anyone_running
     @rule(data=st.data())
@@ -212,9 +231,14 @@ class Writers(RuleBasedStateMachine):
         self.ended.add(writer.name)
 
     @is_anyone_running
-    @rule(data=st.data())
-    def a_writer_is_taken_for_dead(self, data):
-        self.ended.add(self.running(data).name)  # and goes on: a zombie
+    @rule(data=st.data(), is_taken_for_dead=st.booleans())
+    def a_writer_is_overtaken(self, data, is_taken_for_dead):
+        """While it stands still another run does all its work, and may take over; then it goes on: a zombie."""
+        zombie = self.running(data)
+        if is_taken_for_dead:
+            self.ended.add(zombie.name)
+        self.to_the_end(self.start_run(data.draw(st.sampled_from(self.checkpoints))))
+        self.to_the_end(zombie)
 
     @is_anyone_running
     @rule(data=st.data(), fate=st.sampled_from(["request lost", "response lost", "late"]))
@@ -297,8 +321,7 @@ class Writers(RuleBasedStateMachine):
             if state.held is not None:
                 ledger.execute(Resume(why="go"), self.make.person)
             writer = Writer(f"last{attempt}", self.run(f"last{attempt}", self.checkpoints[-1]))
-            while not writer.is_done:
-                self.step(writer)
+            self.to_the_end(writer)
             self.entries_are_one_gapless_chain()
             if self.state.phase == "open" and Offset.from_json(self.state.position).version >= LAST_VERSION:
                 return
@@ -336,11 +359,10 @@ def test_a_run_that_stumbles_at_any_access_is_finished_by_the_next(make, fate):
             if fate == "response lost":
                 machine.answer(writer.access)
             writer.advance(lambda writer=writer: writer.steps.throw(StorageError("no answer")))
-            while not writer.is_done:
-                machine.step(writer)
+            machine.to_the_end(writer)
         machine.ended.add("r1")
         machine.teardown()
         committed = [e.action.batch_id for e in machine.entries if e.action.kind == "committed"]
-        assert committed == list(range(6))
+        assert committed == list(range(8))
         point += 1
     assert point > 10

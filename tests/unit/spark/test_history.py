@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_fds.batch.spec import BatchSpec, commit_metadata, read_commit_metadata, txn_version
-from airflow_provider_fds.spark.history import History, SinkCommit, quoted
+from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit, quoted
 from airflow_provider_fds.spark.sink_delta import _interval_seconds
 
 
@@ -36,8 +36,12 @@ def commit(version, of=None, operation="WRITE", metrics=None):
     return SinkCommit(version, operation, metrics or {}, metadata)
 
 
+def history_of(*commits):
+    return History(commits[0].version, commits)
+
+
 def test_a_batch_is_found_by_stream_number_and_digest():
-    history = History((commit(3), commit(2, batch(number=1)), commit(1, batch()), commit(0)))
+    history = history_of(commit(3), commit(2, batch(number=1)), commit(1, batch()), commit(0))
     assert history.find(batch()).version == 1
     assert history.find(batch(digest="other")) is None
     assert history.find(batch(uuid="other")) is None
@@ -45,7 +49,7 @@ def test_a_batch_is_found_by_stream_number_and_digest():
 
 
 def test_the_newest_transaction_is_the_highest_of_this_stream():
-    history = History((commit(2, batch(uuid="other", number=9)), commit(1, batch(number=1)), commit(0, batch())))
+    history = history_of(commit(2, batch(uuid="other", number=9)), commit(1, batch(number=1)), commit(0, batch()))
     assert history.newest_transaction("u") == txn_version(1, 1)
     assert history.newest_transaction("nobody") is None
     assert (history.newest_version, history.oldest_version, history.oldest_of("u")) == (2, 0, 0)
@@ -56,7 +60,7 @@ def test_the_newest_transaction_is_the_highest_of_this_stream():
     ["RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "CREATE TABLE", "CONVERT"],
 )
 def test_what_breaks_the_chain_of_transactions_is_seen_only_after_the_last_commit(operation):
-    history = History((commit(2), commit(1, operation=operation), commit(0)))
+    history = history_of(commit(2), commit(1, operation=operation), commit(0))
     assert history.breaking_after(0).version == 1
     assert history.breaking_after(1) is None
 
@@ -92,3 +96,61 @@ def test_a_path_with_a_backtick_is_one_name_in_sql():
 )
 def test_intervals_of_delta_are_understood(text, seconds):
     assert _interval_seconds(text) == seconds
+
+
+def content(*actions):
+    return "\n".join(json.dumps(action) for action in actions).encode()
+
+
+def test_a_commit_is_read_without_its_files():
+    text = content(
+        {"add": {"path": "a.parquet"}},
+        {"metaData": {"id": "t"}},
+        {"txn": {"appId": "fds:u", "version": txn_version(1, 4)}},
+        {
+            "commitInfo": {
+                "operation": "WRITE",
+                "operationMetrics": {"numOutputRows": "7", "numFiles": 1},
+                "userMetadata": commit_metadata(batch(number=4), "try-1", {}),
+            }
+        },
+    )
+    read = parse_commit(3, text)
+    assert (read.version, read.operation, read.table_id) == (3, "WRITE", "t")
+    assert (read.metric("numOutputRows"), read.metric("numFiles")) == (7, 1)
+    assert read.transaction_of("u") == txn_version(1, 4)
+    assert read.holds(batch(number=4))
+
+
+def test_a_commit_without_commit_info_is_read_too():
+    read = parse_commit(0, content({"txn": {"appId": "fds:u", "version": 9}}))
+    assert (read.operation, read.metadata, read.transaction_of("u")) == ("", None, 9)
+    assert not read.holds(batch())
+
+
+def test_a_log_is_followed_from_where_it_was_left(tmp_path):
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    (folder / "00000000000000000003.checkpoint.parquet").touch()
+    log = SinkLog(None, str(tmp_path))
+    assert log.history(None) is None
+    for version in (3, 4):
+        (folder / f"{version:020}.json").write_bytes(content({"commitInfo": {"operation": f"OP {version}"}}))
+    assert [c.operation for c in log.history(None).commits] == ["OP 4", "OP 3"]
+    (folder / f"{5:020}.json").write_bytes(content({"commitInfo": {"operation": "OP 5"}}))
+    assert [c.version for c in log.history(5).commits] == [5]
+    history = log.history(9)
+    assert (history.newest_version, history.commits) == (5, ())
+
+
+def test_a_log_that_was_made_anew_is_read_anew(tmp_path):
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    for version in (0, 1):
+        (folder / f"{version:020}.json").write_bytes(content({"commitInfo": {"operation": "OLD"}}))
+    log = SinkLog(None, str(tmp_path))
+    assert log.history(None).newest_version == 1
+    (folder / f"{1:020}.json").unlink()
+    (folder / f"{0:020}.json").write_bytes(content({"commitInfo": {"operation": "NEW"}}))
+    history = log.history(None)
+    assert (history.newest_version, history.at(0).operation) == (0, "NEW")

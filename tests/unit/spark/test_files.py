@@ -6,28 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.spark.reports import first_data_file, hadoop_path, local_path, read_bytes, write_bytes
-
-
-@pytest.mark.parametrize(
-    ("uri", "path"),
-    [
-        ("file:///a%20b/c", "/a b/c"),
-        ("file:/a", "/a"),
-        ("FILE:///a", "/a"),
-        ("/a%20b", "/a%20b"),
-        ("s3://b/a", None),
-        ("hdfs://h/a", None),
-    ],
+from airflow_provider_fds.spark.files import (
+    exists,
+    first_data_file,
+    hadoop_path,
+    local_path,
+    names,
+    read_bytes,
+    write_bytes,
 )
-def test_a_local_uri_is_decoded_and_a_path_is_not(uri, path):
-    assert local_path(uri) == (None if path is None else Path(path))
 
 
 @pytest.mark.parametrize(
     ("uri", "path"),
     [
         ("file:///a%20b", "file:/a b"),
+        ("FILE:/a/", "file:/a"),
         ("/a%20b", "file:/a%20b"),
         ("s3://bucket/a%20b/", "s3a://bucket/a b"),
         ("s3n://bucket/a", "s3a://bucket/a"),
@@ -39,19 +33,38 @@ def test_spark_gets_decoded_paths_and_a_scheme_it_knows(uri, path):
     assert hadoop_path(uri) == path
 
 
+def test_a_relative_path_is_one_of_this_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert hadoop_path("a/b") == f"file:{tmp_path}/a/b"
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [("file:/a b/c", "/a b/c"), ("file:///a%20b", "/a%20b"), ("/a", "/a"), ("s3a://b/a", None), ("hdfs://h/a", None)],
+)
+def test_local_paths_are_told_from_others_and_not_decoded(path, local):
+    assert local_path(path) == (None if local is None else Path(local))
+
+
 def test_a_report_is_whole_or_not_there(tmp_path):
-    uri = (tmp_path / "a b" / "1.json").as_uri()
-    write_bytes(uri, b"one")
-    write_bytes(uri, b"two")
-    assert read_bytes(uri) == b"two"
-    assert [p.name for p in (tmp_path / "a b").iterdir()] == ["1.json"]
+    path = f"file:{tmp_path}/a b/1.json"
+    write_bytes(path, b"one")
+    write_bytes(path, b"two")
+    assert read_bytes(path) == b"two"
+    assert names(f"{tmp_path}/a b") == {"1.json"}
+    assert exists(path)
+    assert not exists(f"{path}x")
+
+
+def test_a_folder_that_is_not_there_has_no_names(tmp_path):
+    assert names(str(tmp_path / "gone")) == set()
 
 
 def test_the_first_data_file_of_a_manifest_is_found(tmp_path):
     log = tmp_path / "_delta_log" / "00000000000000000000.json"
     log.parent.mkdir()
     log.write_text('{"protocol":{}}\n{"metaData":{"id":"x"}}\n{"add":{"path":"file:///t/a%20b.parquet","size":1}}\n')
-    assert first_data_file(str(tmp_path)) == "file:///t/a%20b.parquet"
+    assert first_data_file(str(tmp_path)) == "file:/t/a b.parquet"
 
 
 def test_a_manifest_without_files_or_without_a_first_commit_has_none(tmp_path):

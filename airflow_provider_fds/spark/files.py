@@ -1,0 +1,149 @@
+"""Small files on the local disk or any Hadoop file system: job specs, try reports, commits of the sink.
+
+Paths here are Hadoop's: with or without a scheme, and never percent-encoded, because Hadoop's ``Path`` decodes
+nothing. FDS's own URIs are encoded; they come in through :func:`hadoop_path`.
+Standard library and py4j only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any, Iterator, Optional, Set
+from urllib.parse import unquote
+
+#: Stores where a file appears whole when it is closed, and where a rename would be a copy.
+_WHOLE_ON_CLOSE = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
+
+_FIRST_COMMIT = "_delta_log/00000000000000000000.json"
+_LINES_BEFORE_ADDS = 20
+
+
+def scheme(path: str) -> str:
+    """Return the scheme in lower case, ``"file"`` for a path without one."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
+    return found.group(1).lower() if found else "file"
+
+
+def hadoop_path(uri: str, spark: Any = None) -> str:
+    """Return a URI of FDS as Spark's readers and writers want it: decoded, with a scheme Spark has a file system for.
+
+    Without a scheme it is a local path, and taken as it is. ``s3`` and ``s3n`` become ``s3a``, unless the session
+    brings its own file system for them (EMR does).
+    """
+    name = scheme(uri)
+    if name == "file":
+        is_uri = uri.lower().startswith("file:")
+        return f"file:/{unquote(uri[len('file:') :]).strip('/')}" if is_uri else f"file:{Path.cwd() / uri}"
+    rest = unquote(uri[len(name) :]).rstrip("/")
+    if name in ("s3", "s3n") and (spark is None or _hadoop_conf(spark).get(f"fs.{name}.impl") is None):
+        name = "s3a"
+    return name + rest
+
+
+def local_path(path: str) -> Optional[Path]:
+    """Return the path on the local disk, ``None`` if the file is not there."""
+    if scheme(path) != "file":
+        return None
+    return Path(re.sub(r"^file:/*", "/", path, flags=re.IGNORECASE))
+
+
+def read_bytes(path: str, spark: Any = None) -> bytes:
+    """Return the whole file. A local one needs no session.
+
+    Raises:
+        OSError: a local file cannot be read. Others raise what py4j brings from Hadoop.
+    """
+    local = local_path(path)
+    if local is not None:
+        return local.read_bytes()
+    stream = _file_system(spark, path).open(_path(spark, path))
+    try:
+        return bytes(spark._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+    finally:
+        stream.close()
+
+
+def write_bytes(path: str, data: bytes, spark: Any = None) -> None:
+    """Write or overwrite the file; a reader sees all of it or none."""
+    mine = f"{socket.gethostname()}.{os.getpid()}.tmp"
+    local = local_path(path)
+    if local is not None:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        partial = local.with_name(f"{local.name}.{mine}")
+        partial.write_bytes(data)
+        partial.replace(local)
+        return
+    files = _file_system(spark, path)
+    whole = scheme(path) in _WHOLE_ON_CLOSE
+    target = _path(spark, path)
+    first = target if whole else _path(spark, f"{path}.{mine}")
+    stream = files.create(first, True)  # noqa: FBT003 - overwrite; py4j knows no keywords
+    try:
+        stream.write(bytearray(data))
+    finally:
+        stream.close()
+    if not whole and not files.rename(first, target):
+        # HDFS does not rename onto a file that is there: the same try reports again
+        files.delete(target, False)  # noqa: FBT003 - not recursive
+        if not files.rename(first, target):
+            raise OSError(f"cannot rename {path}.{mine} to {path}")
+
+
+def exists(path: str, spark: Any = None) -> bool:
+    """Whether the file is there."""
+    local = local_path(path)
+    return local.exists() if local is not None else bool(_file_system(spark, path).exists(_path(spark, path)))
+
+
+def names(folder: str, spark: Any = None) -> Set[str]:
+    """Return the names of what lies directly in the folder; none if there is no folder."""
+    local = local_path(folder)
+    if local is not None:
+        return {child.name for child in local.iterdir()} if local.is_dir() else set()
+    files, path = _file_system(spark, folder), _path(spark, folder)
+    if not files.exists(path):
+        return set()
+    # one string of all paths: asking py4j for each of them is a round trip each
+    paths = spark._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files.listStatus(path))
+    return {path.rsplit("/", 1)[-1] for path in spark._jvm.java.util.Arrays.toString(paths)[1:-1].split(", ")}
+
+
+def first_data_file(manifest: str, spark: Any = None) -> Optional[str]:
+    """Return the first data file that a manifest lists, as a Hadoop path, ``None`` if there is none to find."""
+    for line in _head(f"{manifest}/{_FIRST_COMMIT}", spark):
+        found = re.match(r'\{"add":\{.*?"path":"([^"\\]+)"', line)
+        if found:
+            return hadoop_path(found.group(1))
+    return None
+
+
+def _head(path: str, spark: Any) -> Iterator[str]:
+    local = local_path(path)
+    if local is not None:
+        if local.is_file():
+            with local.open(encoding="utf-8") as file:
+                for _ in range(_LINES_BEFORE_ADDS):
+                    yield file.readline()
+        return
+    stream = _file_system(spark, path).open(_path(spark, path))
+    try:
+        reader = spark._jvm.java.io.BufferedReader(spark._jvm.java.io.InputStreamReader(stream, "UTF-8"))
+        for _ in range(_LINES_BEFORE_ADDS):
+            yield reader.readLine() or ""
+    finally:
+        stream.close()
+
+
+def _hadoop_conf(spark: Any) -> Any:
+    return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def _path(spark: Any, path: str) -> Any:
+    return spark._jvm.org.apache.hadoop.fs.Path(path)
+
+
+def _file_system(spark: Any, path: str) -> Any:
+    return _path(spark, path).getFileSystem(_hadoop_conf(spark))

@@ -1,0 +1,175 @@
+"""Configurations that cannot work, found before anything starts."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_fds.errors import ConfigurationError, StorageError
+from airflow_provider_fds.hooks.backfill import refuse_backfill
+from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.operators.spark_backend import (
+    GivenArguments,
+    SparkBackend,
+    check_backend,
+    find_backend,
+    prepare_submission,
+)
+
+LOCAL = SparkBackend("spark_default", "local[1]", None, has_own_binary=False)
+
+
+@pytest.fixture
+def spark_connection(airflow_database, monkeypatch):
+    def make(**fields):
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **fields}))
+        return "spark_default"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("fields", "master", "deploy_mode"),
+    [
+        ({"host": "local[*]"}, "local[*]", None),
+        ({"host": "spark://master", "port": 7077}, "spark://master:7077", None),
+        ({"host": "master", "port": 7077}, "spark://master:7077", None),
+        ({"host": "yarn", "extra": {"deploy-mode": "cluster"}}, "yarn", "cluster"),
+        ({"host": "k8s://https://api:6443"}, "k8s://https://api:6443", None),
+    ],
+)
+def test_the_master_is_the_one_that_the_spark_provider_would_use(spark_connection, fields, master, deploy_mode):
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    conn_id = spark_connection(**fields)
+    backend = find_backend(conn_id)
+    assert (backend.master, backend.deploy_mode) == (master, deploy_mode)
+    if "k8s" not in master:  # the hook needs the kubernetes package for it
+        assert SparkSubmitHook(conn_id=conn_id)._connection["master"] == master
+
+
+def test_a_missing_spark_connection_is_named(airflow_database):
+    with pytest.raises(ConfigurationError, match=r"no Airflow connection 'spark_lost'.*Spark connection.*connections add"):
+        find_backend("spark_lost")
+
+
+def test_spark_connect_is_not_available_yet(spark_connection):
+    with pytest.raises(ConfigurationError, match=r"'spark_default' is of type 'spark_connect'.*not available yet"):
+        find_backend(spark_connection(conn_type="spark_connect", host="sc://host"))
+
+
+def test_a_connection_of_another_type_is_refused_with_what_to_write(spark_connection):
+    with pytest.raises(ConfigurationError, match=r"'spark_default' is of type 'yarn', expected 'spark'.*yarn, k8s"):
+        find_backend(spark_connection(conn_type="yarn", host="yarn"))
+
+
+def test_a_spark_connection_without_a_master_is_refused(spark_connection):
+    with pytest.raises(ConfigurationError, match=r"has no host.*local\[\*\]"):
+        find_backend(spark_connection())
+
+
+def test_without_java_the_message_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigurationError, match=r"Spark needs Java 17.*apt-get install openjdk-17"):
+        check_backend(LOCAL, GivenArguments())
+
+
+def test_a_driver_in_the_cluster_needs_no_java_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    check_backend(SparkBackend("spark_default", "yarn", "cluster", has_own_binary=True), GivenArguments())
+
+
+def test_settings_that_would_lose_rows_are_refused_together_with_what_else_is_wrong(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    given = GivenArguments(conf={"spark.sql.files.ignoreCorruptFiles": True})
+    with pytest.raises(ConfigurationError) as caught:
+        check_backend(LOCAL, given)
+    assert len(caught.value.problems) == 2
+    assert "ignoreCorruptFiles" in caught.value.problems[0]
+
+
+def test_the_users_own_arguments_are_kept(tmp_path):
+    given = GivenArguments(
+        conf={"spark.sql.shuffle.partitions": "7", "spark.jars.packages": "a:b:1"},
+        jars="/own.jar",
+        packages="c:d:2",
+        py_files="/own.zip",
+        driver_class_path="/own/classes",
+        env_vars={"LANG": "C"},
+    )
+    made = prepare_submission(LOCAL, "file:///spec", given=given, uris=["s3a://lake/orders"], cache_dir=None)
+    assert made.conf["spark.sql.shuffle.partitions"] == "7"
+    assert made.conf["spark.jars.packages"] == "c:d:2,a:b:1,org.apache.hadoop:hadoop-aws:3.5.0"
+    assert made.jars == "/own.jar"
+    assert made.driver_class_path.endswith(":/own/classes")
+    assert "delta-spark" in made.driver_class_path
+    assert made.py_files.startswith("/own.zip,")
+    assert made.env_vars["LANG"] == "C"
+    assert made.application_args == ("file:///spec",)
+
+
+def test_delta_brought_along_as_a_package_is_not_added_again():
+    given = GivenArguments(packages="io.delta:delta-spark_4.2_2.13:4.4.0")
+    made = prepare_submission(LOCAL, "file:///spec", given=given, uris=["/lake/orders"], cache_dir=None)
+    assert (made.jars, made.driver_class_path) == (None, None)
+
+
+def test_on_yarn_and_kubernetes_no_environment_is_added_because_it_would_be_visible_there():
+    backend = SparkBackend("spark_default", "yarn", "cluster", has_own_binary=True)
+    made = prepare_submission(backend, "s3a://spec", given=GivenArguments(), uris=["s3://lake/orders"], cache_dir=None)
+    assert made.env_vars == {}
+    assert "spark.jars.packages" not in made.conf
+
+
+def test_a_missing_spark_connection_stops_the_task_before_a_ledger_is_made(installation, lake, tmp_path):
+    lake.append("orders", 1)
+    run = installation.run(
+        installation.add(
+            f"""
+            from datetime import datetime
+            from airflow.sdk import DAG
+            from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+
+            with DAG("no_spark", schedule=None, start_date=datetime(2026, 1, 1)):
+                DeltaIngestOperator(
+                    task_id="ingest",
+                    stream=DeltaStream("no_spark", table="{lake.uri}/orders"),
+                    sink=DeltaTableSink("{lake.uri}/bronze"),
+                    conn_id="spark_lost",
+                    retries=3,
+                )
+            """
+        )
+    )
+    # failed, not up_for_retry: a retry would find the same
+    assert run.state("ingest") == "failed"
+    assert not (tmp_path / "staging").exists()
+
+
+def test_a_retryable_error_is_left_to_airflow_and_all_others_fail_for_good():
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(StorageError), task_failures():
+        raise StorageError("503")
+    with pytest.raises(AirflowFailException, match="ConfigurationError: no such table"), task_failures():
+        raise ConfigurationError("no such table")
+    with pytest.raises(ZeroDivisionError), task_failures():
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("run_type", "run_id"), [("backfill", "scheduled__2026-01-01"), ("manual", "backfill__2026-01-01")]
+)
+def test_a_backfill_is_refused_with_what_to_do_instead(run_type, run_id):
+    from airflow_provider_fds import DeltaStream
+
+    stream = DeltaStream("orders", table="/lake/orders")
+    dag_run = SimpleNamespace(run_type=run_type, run_id=run_id)
+    with pytest.raises(ConfigurationError, match=r"'/lake/orders'.*second stream with another name.*rewind"):
+        refuse_backfill({"dag_run": dag_run}, stream)
+    refuse_backfill({"dag_run": SimpleNamespace(run_type="scheduled", run_id="scheduled__2026")}, stream)

@@ -1,0 +1,148 @@
+"""Plan, load, commit: wiring, skips, and when a batch is committed. The load is a plain task here, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+from datetime import datetime
+from airflow.sdk import DAG, task
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream, DeltaTableSink
+
+orders = DeltaStream("{name}", table="{lake}/orders")
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
+    plan = DeltaPlanOperator(task_id="plan", stream=orders)
+"""
+
+
+@pytest.fixture
+def dag_of(installation, lake):
+    def make(name, *lines):
+        body = "".join(f"    {line}\n" for line in lines)
+        return installation.add(HEAD.format(name=name, lake=lake.uri) + body)
+
+    return make
+
+
+GOOD = (
+    'commit = DeltaCommitOperator(task_id="commit", batch=plan.output)',
+    'plan >> EmptyOperator(task_id="load") >> commit',
+)
+
+
+def test_a_batch_goes_from_plan_to_commit_as_flat_texts_and_nothing_new_is_a_skip(dag_of, installation, lake):
+    lake.append("orders", 1, 2)
+    lake.append("orders", 3)
+    dag = dag_of("good", *GOOD)
+    first = installation.run(dag)
+    assert set(first.states.values()) == {"success"}
+    batch = first.xcom("plan")
+    assert {type(value) for value in batch.values()} == {str}
+    assert all(first.xcom("plan", key) == value for key, value in batch.items())
+    assert (batch["batch_id"], batch["epoch"], batch["num_files"], batch["num_rows"]) == ("0", "1", "2", "3")
+    assert batch["txn_app_id"] == f"fds:{batch['uuid']}"
+    assert batch["txn_version"] == str(2**32 + 1)
+    assert batch["manifest"].startswith("file:")
+    assert first.xcom("commit")["end"] == batch["end"]
+
+    second = installation.run(dag)
+    assert set(second.states.values()) == {"skipped"}
+
+    lake.append("orders", 4)
+    third = installation.run(dag)
+    assert third.xcom("plan", "start") == batch["end"]
+    assert third.xcom("commit")["first_batch_id"] == 1
+
+
+def test_a_commit_without_a_load_between_is_refused_before_anything_is_planned(dag_of, installation, lake, tmp_path):
+    lake.append("orders", 1)
+    dag = dag_of("wired_wrong", 'commit = DeltaCommitOperator(task_id="commit", batch=plan.output)')
+    run = installation.run(dag)
+    assert (run.state("plan"), run.state("commit")) == ("failed", "upstream_failed")
+    assert not (tmp_path / "staging").exists()
+
+
+def test_a_load_beside_the_commit_is_not_a_load_between(dag_of, installation, lake):
+    from airflow_provider_fds.errors import ConfigurationError
+    from airflow_provider_fds.operators.wiring import check_wiring, commits_of
+
+    dag = dag_of("beside", 'plan >> EmptyOperator(task_id="load")', GOOD[0])
+    assert commits_of(dag, "plan") == ["commit"]
+    with pytest.raises(ConfigurationError, match="'commit' commits the batch that 'plan' has planned.*Wire plan >> "):
+        check_wiring(dag, "plan", "commit")
+
+
+def test_a_batch_whose_load_failed_is_not_committed_even_if_the_trigger_rule_lets_the_commit_run(
+    dag_of, installation, lake
+):
+    lake.append("orders", 1)
+    lines = (
+        "@task",
+        "def load():",
+        "    raise RuntimeError('no')",
+        'commit = DeltaCommitOperator(task_id="commit", batch=plan.output, trigger_rule="all_done")',
+        "plan >> load() >> commit",
+    )
+    failed = installation.run(dag_of("failing", *lines))
+    assert (failed.state("load"), failed.state("commit")) == ("failed", "failed")
+
+
+def test_a_batch_that_a_failed_run_has_left_goes_to_the_next_run_with_the_same_rows(dag_of, installation, lake):
+    lake.append("orders", 1)
+    lines = (
+        "@task",
+        "def load(batch):",
+        "    import os",
+        "    if os.environ.get('FDS_TEST_FAIL'):",
+        "        raise RuntimeError('no')",
+        'commit = DeltaCommitOperator(task_id="commit", batch=plan.output)',
+        "plan >> load(plan.output) >> commit",
+    )
+    dag = dag_of("left", *lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FDS_TEST_FAIL", "1")
+        failed = installation.run(dag)
+    assert failed.state("commit") == "upstream_failed"
+    lake.append("orders", 2)
+    again = installation.run(dag)
+    assert set(again.states.values()) == {"success"}
+    keys = ("uuid", "epoch", "batch_id", "manifest", "txn_version", "start", "end")
+    assert [again.xcom("plan", key) for key in keys] == [failed.xcom("plan", key) for key in keys]
+
+
+def test_with_verify_a_load_that_did_not_write_the_transaction_is_found_out(dag_of, installation, lake):
+    lake.append("orders", 1)
+    lake.append("sink", 1)
+    lines = (
+        f'commit = DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaTableSink("{lake.uri}/sink"))',
+        GOOD[1],
+    )
+    run = installation.run(dag_of("verified", *lines))
+    assert (run.state("load"), run.state("commit")) == ("success", "failed")
+
+
+def test_mapped_loads_all_have_to_succeed(dag_of, installation, lake):
+    lake.append("orders", 1)
+    lines = (
+        "@task",
+        "def load(part, manifest):",
+        "    return part",
+        'loads = load.partial(manifest=plan.output["manifest"]).expand(part=[1, 2, 3])',
+        'commit = DeltaCommitOperator(task_id="commit", batch=plan.output, stream=orders)',
+        "loads >> commit",
+    )
+    run = installation.run(dag_of("mapped_loads", *lines))
+    assert set(run.states.values()) == {"success"}
+    assert run.xcom("commit")["batches"] == 1
+
+
+def test_a_batch_of_another_stream_is_refused(dag_of, installation, lake):
+    lake.append("orders", 1)
+    lines = (
+        f'other = DeltaStream("other", table="{lake.uri}/orders")',
+        'commit = DeltaCommitOperator(task_id="commit", batch=plan.output, stream=other)',
+        GOOD[1],
+    )
+    run = installation.run(dag_of("of_another", *lines))
+    assert (run.state("load"), run.state("commit")) == ("success", "failed")
