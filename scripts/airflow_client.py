@@ -30,6 +30,10 @@ class AirflowClient:
         """Whether the scheduler knows the DAG."""
         return self._found(f"/api/v2/dags/{quote(dag_id)}") is not None
 
+    def unpause(self, dag_id: str) -> None:
+        """Let the scheduler make runs of the DAG."""
+        self.call("PATCH", f"/api/v2/dags/{quote(dag_id)}", body={"is_paused": False})
+
     def trigger(self, dag_id: str) -> str:
         """Start a run of the DAG and return its id."""
         run = self.call("POST", f"/api/v2/dags/{quote(dag_id)}/dagRuns", body={"logical_date": None})

@@ -137,7 +137,7 @@ class AirflowStack:
         while not (value := is_reached()):
             if time.monotonic() > deadline:
                 raise StackError(f"{what} within {seconds:.0f} s; the processes' output is in {self.output}")
-            time.sleep(0.2)
+            time.sleep(0.5)
         return value
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> Path:
@@ -248,8 +248,8 @@ def _settings(home: Path, dags: Path, port: int, task_log_port: int, trigger_log
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
         "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "300",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(task_log_port),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
@@ -257,6 +257,8 @@ def _settings(home: Path, dags: Path, port: int, task_log_port: int, trigger_log
         # a triggerer that died is replaced within seconds
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
+        # the first requests of a busy machine's API server take longer than the default of 5 s
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONUNBUFFERED": "1",

@@ -35,7 +35,7 @@ DAYS_AT_START: Final = 31
 #: Over how many seconds the rest is committed.
 FEED_SECONDS: Final = 100
 #: How long after the last commit the sink may take to have everything.
-DRAIN_SECONDS: Final = 150
+DRAIN_SECONDS: Final = 300
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -105,6 +105,7 @@ def _run(places: Places) -> int:
     with stack, _deaf_at_end():
         _say(f"Airflow is up: {stack.url}/dags/{DAG_ID}")
         stack.wait(lambda: _is_parsed(stack), 60, f"the DAG {DAG_ID} was not found")
+        stack.client.unpause(DAG_ID)
         _say(f"writing the other {DAYS - DAYS_AT_START} days over {FEED_SECONDS} s while the DAG runs")
         with _writer(places, DAYS_AT_START + 1, DAYS, FEED_SECONDS) as writer:
             _follow(stack, places, writer)
@@ -167,6 +168,8 @@ def _finished_runs(stack: AirflowStack) -> int:
 def _environment(places: Places) -> dict[str, str]:
     return {
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+        # a run that starts before the API server answers would fail
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
         "AIRFLOW__FDS__STAGING": str(places.staging),
         "FDS_DEMO_SOURCE": str(places.source),
         "FDS_DEMO_SINK": str(places.sink),

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS: Final = 10_000
 
 _ROW_GROUP_BYTES: Final = 16 << 20
-_RUN_BYTES: Final = 16 << 20
 _READ_ROWS: Final = 1_000
 _BUFFER_BYTES: Final = 1 << 20
 _DIGEST_CHARS: Final = 32
@@ -123,7 +122,7 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
     with tempfile.TemporaryDirectory(prefix="fds-snapshot-") as local:
         path = Path(local) / "snapshot.parquet"
         with _Writer(path) as writer:
-            for batch in in_order(live_rows(log, version, WHOLE_COLUMNS), run_bytes=_RUN_BYTES):
+            for batch in in_order(live_rows(log, version, WHOLE_COLUMNS)):
                 digest.update(_lines(batch))
                 num_files += batch.num_rows
                 num_bytes += pc.sum(batch.column("size")).as_py() or 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ORDER: Final = ("modificationTime", "path", "vectorId")
 
 #: Rows held for one sorted run, in bytes as Arrow has them; sorting needs about three times that for a moment.
-RUN_BYTES: Final = 24 << 20
+RUN_BYTES: Final = 16 << 20
 
 #: Size of the pieces of a run that the merge holds in memory, one of every run.
 BLOCK_BYTES: Final = 256 << 10
@@ -33,15 +33,14 @@ _BLOCKS_PER_STEP: Final = 32
 _Key: TypeAlias = tuple[int, str, str]
 
 
-def in_order(batches: Iterable[pa.RecordBatch], *, run_bytes: int = RUN_BYTES) -> Iterator[pa.RecordBatch]:
+def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batches`` by :data:`ORDER`, in batches of another size.
 
-    Memory stays at a few times ``run_bytes`` plus one block for every run, whatever comes in; the rest lies in a
-    temporary folder until the iterator is exhausted or closed. All batches must have the same schema.
+    Memory stays at a few times :data:`RUN_BYTES` plus one block for every run, whatever comes in; the rest lies in a
+    temporary folder, as large as the rows, until the iterator is exhausted or closed.
 
     Args:
-        batches: The rows, in any order, with the columns of :data:`ORDER`.
-        run_bytes: Rows to collect before they are sorted and written out.
+        batches: The rows, in any order, with the columns of :data:`ORDER`; all of one schema.
     """
     with tempfile.TemporaryDirectory(prefix="fds-order-") as folder:
         spill = _Spill(Path(folder) / "runs.arrow")
@@ -50,7 +49,7 @@ def in_order(batches: Iterable[pa.RecordBatch], *, run_bytes: int = RUN_BYTES) -
         for batch in batches:
             run.append(batch)
             size += batch.nbytes
-            if size >= run_bytes:
+            if size >= RUN_BYTES:
                 spill.write(_sorted(run))
                 run, size = [], 0
         if spill.is_empty:
@@ -117,7 +116,7 @@ class _Spill:
         if not run.num_rows:
             return
         if self._writer is None:
-            options = pa.ipc.IpcWriteOptions(compression=None, use_threads=False)
+            options = pa.ipc.IpcWriteOptions(use_threads=False)
             self._writer = pa.ipc.new_file(str(self._path), run.schema, options=options)
         rows = max(1, run.num_rows * BLOCK_BYTES // max(run.nbytes, 1))
         for first in range(0, run.num_rows, rows):

@@ -104,19 +104,20 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             return version
         return self._look_or_defer(context, deadline=time.time() + self.timeout)
 
-    def execute_complete(self, context: Any, event: Mapping[str, Any], deadline: float) -> int | None:
+    def execute_complete(self, context: Any, event: Mapping[str, Any], deadline: float | None = None) -> int | None:
         """Go on after the trigger fired: look again, because others may have committed meanwhile.
 
         Args:
             context: The task's context.
             event: What the trigger said, see :class:`DeltaTableVersionTrigger`.
-            deadline: When the sensor times out, in seconds since the epoch; the same over all deferrals.
+            deadline: When the sensor times out, in seconds since the epoch; the same over all deferrals. ``None``
+                under ``dag.test()``, which resumes a task with nothing but the event.
         """
         if event.get("status") == "error":
             message = f"{event.get('error')}: {event.get('message')}"
             raise AirflowException(message) if event.get("retryable") else AirflowFailException(message)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
-        return self._look_or_defer(context, deadline=deadline)
+        return self._look_or_defer(context, deadline=deadline or time.time() + self.timeout)
 
     def _look_or_defer(self, context: Any, *, deadline: float) -> int | None:
         try:

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.log import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
@@ -47,6 +48,7 @@ class Surroundings:
         owner: The run that works the batches.
         owner_is_running: Says whether another owner still runs. Asked before its batches are taken over.
         sink_options: Options of the sink's storage, ``None``: the table's.
+        run_since: When the asking run began at the earliest; what it did is not looked for before that.
     """
 
     staging_uri: str
@@ -58,6 +60,7 @@ class Surroundings:
     sink_options: Mapping[str, Any] | None = field(default=None, repr=False)
     checkpoints: CheckpointStore | None = None
     owner_is_running: Callable[[Owner], bool] = _nobody_runs
+    run_since: datetime | None = None
 
 
 class ConnectedStream:

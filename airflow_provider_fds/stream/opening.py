@@ -97,7 +97,7 @@ def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
 
 def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
     """Return what a run has committed; reads old entries only if the state forgot the run."""
-    record = connected.ledger.find_run(owner)
+    record = connected.ledger.find_run(owner, since=connected.around.run_since)
     if record is None or not record.batches:
         return None
     return RunResult(

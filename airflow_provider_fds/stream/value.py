@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 #: What a stream's name may be made of: it is a folder in staging, part of an Airflow Variable's key and of URLs.
-NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 _TEMPLATE_MARKERS: Final = ("{{", "{%")
 
@@ -27,7 +27,7 @@ class DeltaStream:
     another consumer of the same table.
 
     Args:
-        name: Name of the position, ``[A-Za-z0-9._-]``, at most 100 characters.
+        name: Name of the position, ``[A-Za-z0-9._-]``, at most 100 characters, the first no dot.
         table: URI (``s3://…``, ``file:///…``) or path of the source table.
         storage_conn_id: Airflow connection for the table's and the staging's storage; ``None`` means the
             environment's own credentials.
@@ -200,8 +200,8 @@ def _name_problems(name: object) -> list[str]:
                 "run, so it must be the same in every run: write it out, one DeltaStream per table."
             )
         ]
-    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name) or set(name) == {"."}:
-        return [f"name {name!r} must be 1 to 100 characters of letters, digits, '.', '_' and '-'."]
+    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+        return [f"name {name!r} must be 1 to 100 characters of letters, digits, '.', '_' and '-', the first no dot."]
     return []
 
 

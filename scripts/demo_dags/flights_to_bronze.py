@@ -1,6 +1,7 @@
 """The demo's DAG: the README's, with the paths that demo.py gives."""
 
 import os
+from datetime import timedelta
 
 from airflow.sdk import DAG
 
@@ -8,7 +9,12 @@ from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSin
 
 flights = DeltaStream("flights_to_bronze", table=os.environ["FDS_DEMO_SOURCE"])
 
-with DAG("flights_to_bronze", schedule="@continuous", max_active_runs=1):
+with DAG(
+    "flights_to_bronze",
+    schedule="@continuous",
+    max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+):
     wait = DeltaTableVersionSensor(task_id="wait", stream=flights, deferrable=True, poll_interval=1)
     ingest = DeltaIngestOperator(
         task_id="ingest",

@@ -206,9 +206,8 @@ class Run:
             self.map_labels = {ti.map_index: ti.rendered_map_index for ti in instances}
             of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id)
             values = session.scalars(select(XComModel).where(*of_run)).all()
-            self.xcoms = {
-                (xcom.task_id, xcom.map_index, xcom.key): XComModel.deserialize_value(xcom) for xcom in values
-            }
+            # as stored, not deserialize_value(): that would make the number 2 of the text "2"
+            self.xcoms = {(xcom.task_id, xcom.map_index, xcom.key): xcom.value for xcom in values}
 
     def state(self, task_id: str, map_index: int = -1) -> str:
         """Return the state of a task instance."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec.structs import replace
 
 from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
-from airflow_provider_fds.errors import CheckpointError, ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.position import Checkpoint
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MINE = Checkpoint(
     stream="auth_tokens", uuid="u1", deployment="prod", n=7, digest="ab", epoch=1, batch_id=2, offset='{"index":-1}'
@@ -21,48 +16,42 @@ STORE = VariableCheckpointStore("auth_tokens")
 SHADOW = "AIRFLOW_VAR_FDS.AUTH_T~OKENS"
 
 
-def run_in_a_task(dag_id, body):
-    """Run ``body`` as a task; return what it returned or raised."""
+DAG_THAT_WRITES = f"""
+    from datetime import datetime
     from airflow.sdk import DAG, task
+    from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
+    from airflow_provider_fds.errors import FdsError
+    from airflow_provider_fds.ledger.position import Checkpoint
 
-    outcome = []
-
-    @task(task_id="only")
-    def only():
-        try:
-            outcome.append(body())
-        except Exception as error:
-            outcome.append(error)
-
-    with DAG(dag_id, schedule=None) as dag:
-        only()
-    dag.test()
-    return outcome[0]
-
-
-def test_a_task_writes_the_variable_and_reads_it_back(airflow_database: Path):
-    def body():
-        before = STORE.read()
-        STORE.write(MINE)
-        STORE.write(replace(MINE, n=8))
-        return before, STORE.read()
-
-    assert run_in_a_task("writes_a_checkpoint", body) == (None, replace(MINE, n=8))
+    with DAG("writes_a_checkpoint", schedule=None, start_date=datetime(2026, 1, 1)):
+        @task
+        def write():
+            store = VariableCheckpointStore("auth_tokens")
+            before = store.read()
+            try:
+                store.write(Checkpoint.from_json({MINE.to_json()!r}, home="test"))
+            except FdsError as error:
+                return [before and before.n, type(error).__name__, str(error)]
+            return [before and before.n, store.read().to_json()]
+        write()
+"""
 
 
-def test_a_variable_that_the_environment_hides_is_found_when_it_is_written(
-    airflow_database: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_task_writes_the_variable_and_reads_it_back(installation):
+    dag = installation.add(DAG_THAT_WRITES)
+    assert installation.run(dag).xcom("write") == [None, MINE.to_json()]
+    assert installation.run(dag).xcom("write") == [MINE.n, MINE.to_json()]
+
+
+def test_a_variable_that_the_environment_hides_is_found_when_it_is_written(installation, monkeypatch):
     monkeypatch.setenv(SHADOW, replace(MINE, n=3).to_json())
-    error = run_in_a_task("writes_a_hidden_checkpoint", lambda: STORE.write(MINE))
-    assert isinstance(error, CheckpointError)
-    assert SHADOW in str(error)
-    assert "fds recover auth_tokens" in str(error)
+    before, kind, message = installation.run(installation.add(DAG_THAT_WRITES)).xcom("write")
+    assert (before, kind) == (3, "CheckpointError")
+    assert SHADOW in message
+    assert "fds recover auth_tokens" in message
 
 
-def test_outside_a_task_a_checkpoint_can_be_read_and_writing_says_why_not(
-    airflow_database: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_outside_a_task_a_checkpoint_can_be_read_and_writing_says_why_not(airflow_database, monkeypatch):
     monkeypatch.setenv(SHADOW, MINE.to_json())
     assert STORE.read() == MINE
     with pytest.raises(ConfigurationError, match=r"'fds\.auth_t~okens' cannot be written here.*--checkpoint FILE"):

@@ -86,7 +86,7 @@ def test_the_checksum_says_what_delta_itself_says_of_the_same_files(lab, table):
 
 
 # Spark writes data files before it is refused: into the manifest's folder, where no version lists them.
-@pytest.mark.parametrize("statement", ["DELETE FROM {} WHERE id = 1", "VACUUM {}", "INSERT INTO {} SELECT * FROM {}"])
+@pytest.mark.parametrize("statement", ["DELETE FROM {} WHERE id = 1", "VACUUM {}"])
 def test_a_manifest_cannot_be_written_to(lab, table, statement):
     (batch,) = lab.batches(table)
     manifest = lab.publish(batch, table)

@@ -83,3 +83,22 @@ def test_version_and_help(capsys):
     assert fds(capsys, "--version") == (0, f"fds {__version__}\n")
     assert "exit codes" in fds(capsys, "--help")[1]
     assert fds(capsys)[0] == 2
+
+
+def test_a_command_that_messages_name_and_that_is_not_there_says_what_to_do(capsys):
+    for command in ("recover", "rewind", "rebind", "replan", "resume", "acknowledge", "adopt", "reset", "retire"):
+        code, text = fds(capsys, command, "x", "--to-version", "3")
+        assert code == 2
+        assert f"fds {command} is not available in this version, and nothing was done. " in text
+
+
+def test_every_command_that_the_code_names_in_a_message_is_known(capsys):
+    import re
+    from pathlib import Path
+
+    import airflow_provider_fds
+
+    code = "".join(path.read_text() for path in Path(airflow_provider_fds.__file__).parent.rglob("*.py"))
+    for command in sorted(set(re.findall(r"[`']fds ([a-z]+)[ `]", code))):
+        text = fds(capsys, command)[1]
+        assert "invalid choice" not in text, command

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_fds.delta import frozen
+from airflow_provider_fds.delta import frozen, ordering
 from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
@@ -101,7 +101,7 @@ def test_freezing_elsewhere_gives_the_same_digest_whatever_the_sizes_of_batches(
     for _ in range(5):
         log_builder.append(40)
     first = freeze_snapshot(log, 5, staging, "a")
-    monkeypatch.setattr(frozen, "_RUN_BYTES", 1_000)
+    monkeypatch.setattr(ordering, "RUN_BYTES", 1_000)
 
     second = freeze_snapshot(log, 5, staging, "b")
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_fds.delta import ordering
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import snapshot_files, transactions
@@ -201,18 +200,17 @@ def test_two_processes_find_the_same_index_for_every_file(tmp_path, write_big_ch
         "rows = [p for b in snapshot_files(log, int(sys.argv[2])) for p in b.column('path').to_pylist()]\n"
         "print(hashlib.sha256(repr(list(enumerate(rows))).encode()).hexdigest())\n"
     )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path / "table"), str(version)],
-            check=True,
-            capture_output=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "table"), str(version)],
+        check=True,
+        capture_output=True,
+        text=True,
+        # another order of every set and dict of strings than here
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
+    )
 
     here = list(enumerate(paths(DeltaLog(LocalStorage(str(tmp_path / "table"))), version)))
-    assert found == {hashlib.sha256(repr(here).encode()).hexdigest().encode()}
+    assert result.stdout.strip() == hashlib.sha256(repr(here).encode()).hexdigest()
 
 
 def test_a_log_that_neither_checkpoint_nor_commits_cover_is_truncated(log_builder, checkpoint_writer, log):
@@ -278,40 +276,6 @@ def test_the_newest_transaction_of_each_application_is_found(log_builder, checkp
     assert transactions(log, 4, ["a", "b", "c", "d"]) == {"a": 2, "b": 5}
     assert transactions(log, 3, {"b"}) == {"b": 7}
     assert transactions(log, 4, []) == {}
-
-
-@pytest.mark.parametrize("run_bytes", [1, 3_000, 40_000, 1 << 20])
-def test_rows_that_do_not_fit_are_sorted_through_runs_on_disk(monkeypatch, run_bytes):
-    monkeypatch.setattr(ordering, "BLOCK_BYTES", 700)
-    rng = random.Random(run_bytes)
-    rows = [(rng.randrange(40), f"{rng.randrange(300):x}é", str(rng.randrange(3)), i) for i in range(2_000)]
-    names = [*ordering.ORDER, "value"]
-    batches = [
-        pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows[first : first + 77]])
-        for first in range(0, len(rows), 77)
-    ]
-
-    found = [tuple(row.values()) for b in ordering.in_order(batches, run_bytes=run_bytes) for row in b.to_pylist()]
-
-    # rows with equal keys may come in any order
-    assert [row[:3] for row in found] == sorted(row[:3] for row in rows)
-    assert sorted(found) == sorted(rows)
-
-
-def test_a_sort_that_is_given_up_leaves_nothing_on_disk(monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    rows = [{"modificationTime": i % 7, "path": str(i), "vectorId": ""} for i in range(500)]
-    batches = [pa.RecordBatch.from_pylist(rows)] * 10
-
-    sorting = ordering.in_order(batches, run_bytes=100)
-    next(sorting)
-    assert list(tmp_path.iterdir())
-    sorting.close()
-    assert not list(tmp_path.iterdir())
-
-
-def test_no_rows_sort_to_no_batches():
-    assert list(ordering.in_order([])) == []
 
 
 def test_a_snapshot_has_the_documented_columns(log_builder, log):

@@ -66,7 +66,7 @@ def test_all_problems_come_at_once():
         assert part in text
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "é", "x" * 101, "..", None, 3])
+@pytest.mark.parametrize("name", ["", "a/b", "é", "x" * 101, "..", ".x", None, 3])
 def test_a_name_that_cannot_be_a_folder_is_refused(name):
     with pytest.raises(ConfigurationError, match="name"):
         DeltaStream(name, "s3://lake/t")
