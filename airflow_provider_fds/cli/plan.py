@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.source.offset import Offset
@@ -82,7 +83,8 @@ def _written(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[F
     session = StreamSession(common.stream_of(arguments), around)
     work = session.begin(None, max_batches=arguments.max_batches or _NO_LIMIT, take_over=False, start=start)
     for batch in work.batches[: arguments.max_batches]:
-        yield _of_ledger(batch, session.connected.staging_location(session.connected.folder.below(batch.manifest)))
+        location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
+        yield _of_ledger(batch, hadoop_path(location))
     is_cut = arguments.max_batches is not None and len(work.batches) > arguments.max_batches
     yield (work.warning, work.is_more or is_cut)
 

@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.log import TableState
+from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch, commit_line
 
@@ -89,13 +90,14 @@ class Draft:
 def file_key_below(table_uri: str) -> Callable[[Add], str | tuple[str, str]]:
     """Return the function from an action to the identity of its file: absolute path and deletion vector.
 
-    Paths below the table's root stay relative, which saves joining each of them.
+    Paths below the table's root stay relative, which saves joining each of them. A vector's place is made absolute: one
+    bitmap may be logged relative (``u``) by one commit and absolute (``p``) by another.
     """
     root = table_uri + "/"
 
     def key(add: Add) -> str | tuple[str, str]:
         path = add.path.removeprefix(root)
         vector = add.deletionVector
-        return path if vector is None else (path, vector.unique_id)
+        return path if vector is None else (path, absolute_vector(table_uri, vector).unique_id)
 
     return key

@@ -108,7 +108,7 @@ def names(folder: str, spark: Any = None) -> Set[str]:
         return set()
     # one string of all paths: asking py4j for each of them is a round trip each
     paths = spark._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files.listStatus(path))
-    return {path.rsplit("/", 1)[-1] for path in spark._jvm.java.util.Arrays.toString(paths)[1:-1].split(", ")}
+    return {path.rsplit("/", 1)[-1] for path in spark._jvm.scala.runtime.ScalaRunTime.stringOf(paths)[:-1].split(", ")}
 
 
 def first_data_file(manifest: str, spark: Any = None) -> Optional[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional
 
+from airflow_provider_fds.spark.failures import RefusalError
+
 #: Rows may not vanish in silence, and the sink's history must say how many were written.
 _ALWAYS = {
     # one lost or truncated file gave 3,500 of 4,000 rows, no error, and count() still said 4,000
@@ -55,12 +57,12 @@ def force(spark: Any) -> Dict[str, str]:
     """Set what must be set on the session, and return it as it is in force.
 
     Raises:
-        ValueError: the session has a transaction of its own set, or does not take a setting.
+        RefusalError: the session has a transaction of its own set, or does not take a setting.
     """
     set_already = {key: spark.conf.get(key, None) for key in _REFUSED}
     problems = conf_problems({key: value for key, value in set_already.items() if value is not None})
     if problems:
-        raise ValueError("; ".join(problems))
+        raise RefusalError("Settings", "; ".join(problems))
     for key, value in _DEFAULTS.items():
         if spark.conf.get(key, None) is None:
             spark.conf.set(key, value)
@@ -70,5 +72,5 @@ def force(spark: Any) -> Dict[str, str]:
     in_force = {key: str(spark.conf.get(key)).lower() for key in forced}
     problems = conf_problems(in_force, spark.version)
     if problems:
-        raise ValueError("; ".join(problems))
+        raise RefusalError("Settings", "; ".join(problems))
     return in_force

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
-from airflow_provider_fds.spark.failures import RefusalError, is_conflict
+from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
 from airflow_provider_fds.spark.files import first_data_file, hadoop_path, scheme
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_properties, read_table_id
 
@@ -26,6 +26,11 @@ _PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_sour
 _SHORTEST_RETENTION_SECONDS = 86_400
 _RETENTION = "delta.setTransactionRetentionDuration"
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000}
+_TYPES_DIFFER = (
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_MERGE_INCOMPATIBLE_DATATYPE",
+    "DELTA_MERGE_INCOMPATIBLE_DECIMAL_TYPE",
+)
 _SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
 
 
@@ -101,6 +106,8 @@ class DeltaAppendSink:
         try:
             writer.save(self._path)
         except Exception as error:
+            if has_condition(error, *_TYPES_DIFFER):
+                raise self._types_differ(rows) from error
             if not is_conflict(error):
                 raise
             landed = self._look_again(batch)
@@ -274,6 +281,20 @@ class DeltaAppendSink:
                 f"{', '.join(sink.columns)}. Add them (ALTER TABLE … ADD COLUMNS), or let additive changes pass: "
                 "DeltaTableSink(…, merge_schema=True)",
             )
+
+    def _types_differ(self, rows: Any) -> RefusalError:
+        sink = self._spark.read.format("delta").load(self._path)
+        theirs = {field.name.lower(): field.dataType.simpleString() for field in sink.schema.fields}
+        differ = [
+            f"{field.name} ({field.dataType.simpleString()}, in the sink {theirs[field.name.lower()]})"
+            for field in rows.schema.fields
+            if theirs.get(field.name.lower(), field.dataType.simpleString()) != field.dataType.simpleString()
+        ]
+        return RefusalError(
+            "SinkSchema",
+            f"columns of the batch do not fit into the sink {self._path}: {', '.join(differ)}. Give the sink's columns "
+            "the source's types, or load into another table",
+        )
 
     def _with_provenance(self, frame: Any) -> Any:
         taken = [name for name in frame.columns if name.lower() in _PROVENANCE.values()]

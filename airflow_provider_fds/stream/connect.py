@@ -141,7 +141,7 @@ class ConnectedStream:
         return FrozenSnapshot(ref.version, ref.digest, self.folder.below(ref.key), ref.num_files, ref.num_bytes)
 
     def staging_location(self, key: str) -> str:
-        """Return the URI of a key in staging, as Spark reaches it."""
+        """Return the encoded URI of a key in staging, with the scheme that Spark has a file system for."""
         return spark_uri(f"{self.staging.uri}/{quote(key, safe=PATH_SAFE)}")
 
     def open_sink(self, uri: str) -> Storage:

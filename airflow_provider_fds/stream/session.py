@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from airflow_provider_fds.batch.location import spark_uri
+from airflow_provider_fds.batch.location import hadoop_path, spark_uri
 from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
 from airflow_provider_fds.errors import (
     BatchFailedError,
@@ -139,7 +139,7 @@ class StreamSession:
     def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:
         """Return the batches of ``work`` as the Spark side needs them, chained by ``after``."""
         wanted = {batch.batch_id for batch in work.batches}
-        specs = self.connected.state.specs(self.connected.staging_location(self.stream.name))
+        specs = self.connected.state.specs(hadoop_path(self.connected.staging_location(self.stream.name)))
         return tuple(spec for spec in specs if spec.batch_id in wanted)
 
     def collect(self, work: RunWork) -> Collected:

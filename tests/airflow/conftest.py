@@ -171,7 +171,6 @@ class Installation:
         """Run the DAG once, to its end."""
         return Run(dag.test(**kwargs))
 
-
     def wait_for_state(self, dag_id: str, task_id: str, state: str, timeout_seconds: float = 120) -> None:
         """Wait until a task instance of the DAG is in the state."""
         from airflow.models.taskinstance import TaskInstance

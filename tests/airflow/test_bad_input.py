@@ -51,7 +51,9 @@ def test_the_master_is_the_one_that_the_spark_provider_would_use(spark_connectio
 
 
 def test_a_missing_spark_connection_is_named(airflow_database):
-    with pytest.raises(ConfigurationError, match=r"no Airflow connection 'spark_lost'.*Spark connection.*connections add"):
+    with pytest.raises(
+        ConfigurationError, match=r"no Airflow connection 'spark_lost'.*Spark connection.*connections add"
+    ):
         find_backend("spark_lost")
 
 

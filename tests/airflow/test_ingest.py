@@ -39,7 +39,9 @@ def events(uri):
         return [event.extra for event in session.scalars(found.order_by(AssetEvent.id)).all()]
 
 
-def test_a_failed_job_leaves_its_batches_to_the_next_run_which_delivers_up_to_the_bad_version(dag_of, installation, lake):
+def test_a_failed_job_leaves_its_batches_to_the_next_run_which_delivers_up_to_the_bad_version(
+    dag_of, installation, lake
+):
     lake.append("orders", 1, 2)
     lake.append("orders", 3)
     lake.delete("orders", "id = 2")

@@ -186,7 +186,7 @@ def test_a_commit_that_the_stream_may_not_pass_wakes_it_for_the_operator_to_repo
 def test_it_refuses_to_run_in_a_backfill(sensor, context):
     from airflow.sdk.api.datamodels._generated import DagRunType
 
-    context["dag_run"].run_type = DagRunType.BACKFILL_JOB
+    context["dag_run"].run_type = DagRunType.BACKFILL
     with pytest.raises(AirflowFailException, match=r"'manual__1' is a backfill.*'orders'.*second stream"):
         sensor().execute(context)
 

@@ -123,13 +123,17 @@ def test_azure_by_key_token_application_and_connection_string(connection):
 
 
 def test_a_connection_that_is_not_there_is_named_with_what_to_do():
-    with pytest.raises(ConfigurationError, match=r"no Airflow connection 'aws_lake'.*s3://lake/orders.*connections add"):
+    with pytest.raises(
+        ConfigurationError, match=r"no Airflow connection 'aws_lake'.*s3://lake/orders.*connections add"
+    ):
         storage_options("aws_lake", "s3://lake/orders")
 
 
 def test_a_connection_of_another_store_is_refused(connection):
     conn_id = connection("google_cloud_platform")
-    with pytest.raises(ConfigurationError, match=r"'lake' is of type 'google_cloud_platform', but 's3://lake/orders'.*'aws'"):
+    with pytest.raises(
+        ConfigurationError, match=r"'lake' is of type 'google_cloud_platform', but 's3://lake/orders'.*'aws'"
+    ):
         storage_options(conn_id, "s3://lake/orders")
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_fds.delta.actions import DeletionVector
+from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.plan import BatchPlanner, range_digest
 
@@ -287,6 +289,22 @@ def test_43_and_46_a_file_with_a_new_vector_is_delivered_again(plan: Any, log_bu
     assert found.files == [["f", "f", "f"]]
     assert found.batches[0].num_rows == 10 + 9 + 8
     assert plan(1, skipChangeCommits=True).paths == ["f"]
+
+
+def test_one_bitmap_logged_relative_and_absolute_is_one_file_so_the_batch_is_cut(plan: Any, log_builder: Any) -> None:
+    relative = vector(1, 1)
+    stored = DeletionVector(**relative)
+    absolute = {
+        **relative,
+        "storageType": "p",
+        "pathOrInlineDv": absolute_vector(log_builder.uri, stored).pathOrInlineDv,
+    }
+    log_builder.create()
+    log_builder.commit(log_builder.add("f", deletionVector=relative))
+    log_builder.commit(log_builder.remove("f", deletionVector=relative), operation="DELETE")
+    log_builder.commit(log_builder.add("f", deletionVector=absolute), operation="RESTORE")
+
+    assert plan(1, ignoreDeletes=True).files == [["f"], ["f"]]
 
 
 def test_44_and_45_a_file_rewritten_twice_is_delivered_each_time(plan: Any, log_builder: Any) -> None:
