@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from demo_progress import Progress
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 DAG_ID: Final = "flights_to_bronze"
 #: Days that the table has before Airflow looks at it first: the stream begins with a snapshot of them.
@@ -98,7 +100,7 @@ def _run(places: Places) -> int:
         folder.mkdir(parents=True)
     _say(f"writing the first {DAYS_AT_START} days of flights, one commit a day")
     with _writer(places, 1, DAYS_AT_START, 0) as writer:
-        if writer.wait(timeout=120) != 0:
+        if writer.wait(timeout=300) != 0:
             raise DemoError("the writer failed, see above")
     stack = AirflowStack(places.airflow, ROOT / "scripts" / "demo_dags", env=_environment(places))
     _say("starting Airflow: API server, scheduler, dag-processor, triggerer")
@@ -109,15 +111,14 @@ def _run(places: Places) -> int:
         _say(f"writing the other {DAYS - DAYS_AT_START} days over {FEED_SECONDS} s while the DAG runs")
         with _writer(places, DAYS_AT_START + 1, DAYS, FEED_SECONDS) as writer:
             _follow(stack, places, writer)
+            stack.wait(lambda: _is_waiting(stack), 120, "the next run did not wait for more")
+            _say("nothing new: the next run waits in the triggerer, and holds no worker")
         verdict = judge(places.source, places.sink, places.staging / DAG_ID / "ledger", "flight_id")
         print("\n" + "\n".join(verdict.lines))
-        print(
-            f"{_finished_runs(stack)} runs of the DAG, {_elapsed():.0f} s; the UI: {stack.url}/dags/{DAG_ID}",
-            flush=True,
-        )
+        runs = sum(run["state"] == "success" for run in stack.client.runs(DAG_ID))
+        print(f"{runs} runs of the DAG in {_elapsed():.0f} s, to be seen at {stack.url}/dags/{DAG_ID}", flush=True)
         if os.environ.get("SERVE", "0") not in ("", "0"):
-            print("Airflow stays up until Ctrl-C, because of SERVE=1")
-            sys.stdout.flush()
+            print("Airflow stays up until Ctrl-C, because of SERVE=1", flush=True)
             with suppress(Interrupted):
                 while True:
                     signal.pause()
@@ -128,21 +129,23 @@ def _follow(stack: AirflowStack, places: Places, writer: subprocess.Popen[bytes]
     """Print the progress until the writer is done and the stream has all it wrote."""
     progress = DemoProgress(places.source, places.sink, places.staging / DAG_ID / "ledger")
     deadline = time.monotonic() + FEED_SECONDS + DRAIN_SECONDS
-    said = ""
+    said: Progress | None = None
+    said_at = 0.0
     while True:
         is_written = writer.poll() is not None
         if is_written and writer.returncode != 0:
             raise DemoError(f"the writer ended with {writer.returncode}, see above")
         now = progress.look()
-        if now.words != said:
-            said = now.words
-            _say(said)
+        is_news = said is None or now.committed_version != said.committed_version
+        if is_news or time.monotonic() - said_at > 5:
+            said, said_at = now, time.monotonic()
+            _say(now.words)
+            _stop_at_failure(stack)
         if is_written and now.versions_behind == 0:
             return
-        _stop_at_failure(stack)
         if time.monotonic() > deadline:
-            raise DemoError(f"the sink did not catch up in time: {said}; the logs are in {stack.home / 'logs'}")
-        time.sleep(2)
+            raise DemoError(f"the sink did not catch up in time: {now.words}; the logs are in {stack.home / 'logs'}")
+        time.sleep(1)
 
 
 def _stop_at_failure(stack: AirflowStack) -> None:
@@ -161,8 +164,9 @@ def _is_parsed(stack: AirflowStack) -> bool:
     return stack.client.has_dag(DAG_ID)
 
 
-def _finished_runs(stack: AirflowStack) -> int:
-    return sum(run["state"] == "success" for run in stack.client.runs(DAG_ID))
+def _is_waiting(stack: AirflowStack) -> bool:
+    run = stack.client.runs(DAG_ID)[0]
+    return stack.client.tasks(DAG_ID, run["dag_run_id"])["wait"]["state"] == "deferred"
 
 
 def _environment(places: Places) -> dict[str, str]:

@@ -25,8 +25,8 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
     if run_type == "backfill" or str(dag_run.run_id).startswith("backfill__"):
         raise ConfigurationError(
             f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} goes on from "
-            "its last committed offset: a backfill would take the newest rows, not those of the run's date, and move the "
-            "offset of the scheduled runs. To load a range again, make a second stream with another name, with "
+            "its last committed offset: a backfill would take the newest rows, not those of the run's date, and move "
+            "the offset of the scheduled runs. To load a range again, make a second stream with another name, with "
             "starting_version=… or starting_timestamp=…, and another sink; to move this stream, rewind it.",
             table=stream.table,
         )

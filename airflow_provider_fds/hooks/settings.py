@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.ledger.housekeeping import Retention
 
 _SECTION: Final = "fds"
 
@@ -33,6 +35,16 @@ def poll_interval_seconds() -> float:
             f"[fds] poll_interval is {value!r}; it must be a number of seconds greater than 0, such as 60."
         )
     return float(value)
+
+
+def retention() -> Retention:
+    """Return ``[fds] retention``: how long the plans and manifests of committed batches are kept."""
+    from airflow.providers.common.compat.sdk import conf
+
+    days = conf.getint(_SECTION, "retention", fallback=14)
+    if days is None or days < 0:
+        raise ConfigurationError(f"[fds] retention is {days!r}; it must be a number of days, such as 14.")
+    return Retention(age=timedelta(days=days))
 
 
 def cache_dir() -> Path | None:

@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
+from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.batch_message import stream_of
 from airflow_provider_fds.operators.sink import coerce_sink
@@ -78,6 +79,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 is_three_task=True,
             )
             result = session.commit_own(self.batch, verify=verify)
+            session.keep_house(retention())
         extra = asset_event.uncovered(
             self, result.to_dict(), verify.uri if verify else None, epoch_start=session.connected.state.epoch_start
         )

@@ -12,7 +12,7 @@ from airflow_provider_fds.errors import ConfigurationError, StoppedError, Stream
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.hooks.settings import cache_dir, retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sink import coerce_sink
@@ -139,6 +139,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 self.name = f"fds-{stream.name}"
             session = open_session(context, stream, sink)
             result = self._drain(context, session, sink, spark)
+            if result is not None:
+                session.keep_house(retention())
         if result is None:
             message = f"Nothing new in table {stream.table} for stream {stream.name!r}."
             if self.on_no_data == "skip":

@@ -23,6 +23,7 @@ _MODULES: Final = (
     "spark/job.py",
     "spark/settings.py",
     "spark/sink_delta.py",
+    "spark/sink_place.py",
 )
 _PACKAGES: Final = ("", "batch/", "spark/")
 

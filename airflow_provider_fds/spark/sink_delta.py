@@ -8,30 +8,25 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
-from airflow_provider_fds.spark.files import first_data_file, hadoop_path, scheme
-from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_properties, read_table_id
+from airflow_provider_fds.spark.files import hadoop_path
+from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
+from airflow_provider_fds.spark.sink_place import check_place, check_retention
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaTableSink
 
 _PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_source_timestamp"}
 
-#: A transaction that Delta forgets while its writer is still on the way lands twice.
-_SHORTEST_RETENTION_SECONDS = 86_400
-_RETENTION = "delta.setTransactionRetentionDuration"
-_UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000}
 _TYPES_DIFFER = (
     "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_MERGE_INCOMPATIBLE_DATATYPE",
     "DELTA_MERGE_INCOMPATIBLE_DECIMAL_TYPE",
 )
-_SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
 
 
 @dataclass(frozen=True)
@@ -69,14 +64,14 @@ class DeltaAppendSink:
         Raises:
             RefusalError: the sink is not what was recorded, or it is not this batch's turn.
         """
-        self._check_place(batch)
+        check_place(self._spark, self._sink, self._path, batch)
         history = self._log.history(self._known_version)
         if history is None:
             self._check_missing()
             return None
         if self._table_id is None:
             self._table_id = self._identify(history)
-            self._check_retention()
+            check_retention(self._spark, self._path)
         self._check_since(history)
         commit = history.find(batch)
         if commit is None:
@@ -144,38 +139,6 @@ class DeltaAppendSink:
 
     # What the sink has to be -------------------------------------------------------------------------------------
 
-    def _check_place(self, batch: BatchSpec) -> None:
-        name = scheme(self._path)
-        if self._sink.is_on_s3 and not self._sink.allow_single_driver_s3 and not self._has_multi_driver_store(name):
-            raise RefusalError(
-                "SingleDriverLogStore",
-                f"the sink {self._path} is on S3 with Delta's default log store, which loses commits when two drivers "
-                f"write at once. Set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
-                "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
-                "DeltaTableSink(…, allow_single_driver_s3=True)",
-            )
-        sink, manifest = _comparable(self._path), _comparable(batch.manifest)
-        stream_folder = re.sub(r"/manifests/\d+/[^/]+$", "", manifest)
-        if _overlap(sink, stream_folder):
-            raise RefusalError(
-                "SinkInStaging",
-                f"the sink {self._path} and the stream's staging {stream_folder} lie inside each other; housekeeping "
-                "or VACUUM of the one would remove the other: choose another folder for the sink",
-            )
-        data_file = first_data_file(batch.manifest, self._spark)
-        if data_file is not None and _comparable(data_file).startswith(sink + "/"):
-            raise RefusalError(
-                "SinkIsSource",
-                f"the sink {self._path} is the source itself (it holds {data_file}): the stream would read what it "
-                "writes; choose another sink",
-            )
-
-    def _has_multi_driver_store(self, name: str) -> bool:
-        conf = self._spark.conf
-        keys = (f"spark.delta.logStore.{name}.impl", "spark.delta.logStore.class")
-        stores = [store for store in (conf.get(key, None) for key in keys) if store]
-        return bool(stores) and not any(_SINGLE_DRIVER_STORE in store for store in stores)
-
     def _check_missing(self) -> None:
         wanted = self._table_id or self._job.sink_table_id
         if wanted is not None:
@@ -207,17 +170,6 @@ class DeltaAppendSink:
             f"the sink {self._path} is another table: its id is {found}, the stream has written to {wanted}. It was "
             "dropped and created again, or replaced; put the old one back, or rewind the stream to load the new one",
         )
-
-    def _check_retention(self) -> None:
-        kept = read_properties(self._spark, self._path).get(_RETENTION)
-        seconds = _interval_seconds(kept) if kept else None
-        if kept and (seconds is None or seconds < _SHORTEST_RETENTION_SECONDS):
-            raise RefusalError(
-                "TransactionRetention",
-                f"the sink {self._path} has {_RETENTION} = {kept!r}; Delta would forget which batches it has and write "
-                "one twice. Set it to 'interval 1 day' at least, or unset it: "
-                f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')",
-            )
 
     def _check_since(self, history: History) -> None:
         """Nothing may have happened to the table, since the stream last wrote, that transactions do not survive."""
@@ -307,23 +259,3 @@ class DeltaAppendSink:
         for name, new_name in _PROVENANCE.items():
             frame = frame.withColumnRenamed(name, new_name)
         return frame
-
-
-def _comparable(path: str) -> str:
-    """Return a decoded path in one form per place: one S3 scheme, one slash after ``file:``, none at the end."""
-    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
-    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
-
-
-def _overlap(one: str, other: str) -> bool:
-    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
-
-
-def _interval_seconds(text: str) -> Optional[int]:
-    """Return the length of a Delta interval (``interval 2 weeks``), ``None`` if it is not understood."""
-    words = re.sub(r"^\s*interval\s+", "", text.strip().lower())
-    if not re.fullmatch(r"(\s*\d+\s+[a-z]+)+\s*", words):
-        return None
-    parts = re.findall(r"(\d+)\s+([a-z]+?)s?(?=\s|$)", words)
-    # milliseconds and less count as nothing
-    return sum(int(number) * _UNIT_SECONDS.get(unit, 0) for number, unit in parts)

@@ -1,7 +1,7 @@
 """The demo's DAG: the README's, with the paths that demo.py gives."""
 
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
@@ -12,6 +12,8 @@ flights = DeltaStream("flights_to_bronze", table=os.environ["FDS_DEMO_SOURCE"])
 with DAG(
     "flights_to_bronze",
     schedule="@continuous",
+    # without it the first run has an interval of no length, and Airflow finds no date for the second
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
 ):

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -33,6 +34,8 @@ DAGS.mkdir()
         dags_folder = {DAGS}
         load_examples = False
         executor = LocalExecutor
+        default_task_retry_delay = 1
+        dags_are_paused_at_creation = False
         fernet_key = c2l4dHktZm91ciBieXRlcyBvZiBub3RoaW5nIHMhISE=
         simple_auth_manager_all_admins = True
         [api]
@@ -171,16 +174,36 @@ class Installation:
         """Run the DAG once, to its end."""
         return Run(dag.test(**kwargs))
 
+    def events(self, uri: str) -> list[dict[str, Any]]:
+        """Return the extras of all events of an asset, oldest first."""
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        found = select(AssetEvent).join(AssetModel, AssetEvent.asset_id == AssetModel.id).where(AssetModel.uri == uri)
+        with create_session() as session:
+            return [event.extra for event in session.scalars(found.order_by(AssetEvent.id)).all()]
+
+    def queued_dags(self) -> list[str]:
+        """Return the DAGs of which an asset event has queued a run."""
+        from airflow.models.asset import AssetDagRunQueue
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            return [row.target_dag_id for row in session.scalars(select(AssetDagRunQueue)).all()]
+
     def wait_for_state(self, dag_id: str, task_id: str, state: str, timeout_seconds: float = 120) -> None:
         """Wait until a task instance of the DAG is in the state."""
         from airflow.models.taskinstance import TaskInstance
         from airflow.utils.session import create_session
         from sqlalchemy import select
+        from sqlalchemy.exc import OperationalError
 
         wanted = (TaskInstance.dag_id == dag_id, TaskInstance.task_id == task_id, TaskInstance.state == state)
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
-            with create_session() as session:
+            with suppress(OperationalError), create_session() as session:  # SQLite may be locked for a moment
                 if session.scalar(select(TaskInstance.run_id).where(*wanted)) is not None:
                     return
             time.sleep(0.1)

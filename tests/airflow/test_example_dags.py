@@ -25,24 +25,11 @@ def test_orders_to_bronze_loads_what_is_there_and_tells_the_consumer(installatio
     result = run.xcom("ingest")
     assert lake.ids("bronze/orders") == [1, 2, 3]
     assert (result["rows"], result["batches"], result["sink_version"]) == (3, 1, 0)
-    assert_event(lake, result)
+    # the sink's asset has one event, and the consumer's run is queued
+    assert installation.events(f"{lake.uri}/bronze/orders") == [result]
+    assert installation.queued_dags() == ["orders_consumer"]
     consumer = installation.run(installation.add_example("orders_consumer"))
     assert consumer.xcom("report") == result
-
-
-def assert_event(lake, result):
-    """The sink's asset has one event with the result, and the consumer's run is queued."""
-    from airflow.models.asset import AssetDagRunQueue, AssetEvent, AssetModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    uri = f"{lake.uri}/bronze/orders"
-    with create_session() as session:
-        joined = select(AssetEvent).join(AssetModel, AssetEvent.asset_id == AssetModel.id).where(AssetModel.uri == uri)
-        (event,) = session.scalars(joined).all()
-        assert event.extra == result
-        queued = session.scalars(select(AssetDagRunQueue)).all()
-        assert [row.target_dag_id for row in queued] == ["orders_consumer"]
 
 
 def test_orders_cron_loads_and_then_skips_what_is_not_new(installation, lake):
@@ -61,6 +48,8 @@ def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lak
     assert run.map_labels == {0: "many_orders", 1: "many_customers"}
     assert (lake.ids("many/orders"), lake.ids("many/customers")) == ([1, 2], [7])
     assert run.xcom("ingest", map_index=1)["rows"] == 1
+    assert installation.events(f"{lake.uri}/many/customers") == [run.xcom("ingest", map_index=1)]
+    assert installation.events(f"{lake.uri}/many/orders") == [run.xcom("ingest", map_index=0)]
 
 
 def test_orders_three_tasks_loads_with_a_job_of_ones_own(installation, lake, monkeypatch):

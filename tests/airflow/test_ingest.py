@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 DAG_TEXT = """
@@ -9,12 +11,11 @@ from datetime import datetime
 from airflow.sdk import DAG
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
 
-with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1), params={{"java": ""}}):
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest", {options}),
         sink=DeltaTableSink("{lake}/{name}"),
-        conf={{"spark.driver.extraJavaOptions": "{{{{ params.java }}}}"}},
         {arguments}
     )
 """
@@ -28,57 +29,57 @@ def dag_of(installation, lake):
     return make
 
 
-def events(uri):
-    """Return the extras of all events of an asset, oldest first."""
-    from airflow.models.asset import AssetEvent, AssetModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        found = select(AssetEvent).join(AssetModel, AssetEvent.asset_id == AssetModel.id).where(AssetModel.uri == uri)
-        return [event.extra for event in session.scalars(found.order_by(AssetEvent.id)).all()]
-
-
-def test_a_failed_job_leaves_its_batches_to_the_next_run_which_delivers_up_to_the_bad_version(
+def test_what_a_failed_run_has_done_stays_and_the_next_run_delivers_the_rest_up_to_the_bad_version(
     dag_of, installation, lake
 ):
     lake.append("orders", 1, 2)
     lake.append("orders", 3)
     lake.delete("orders", "id = 2")
-    dag = dag_of("stopping")
+    lost = data_file(lake, version=1)
+    dag = dag_of("stopping", options="max_files_per_batch=1")
 
-    # a JVM that does not start: nothing is written, nothing committed, no event
-    failed = installation.run(dag, run_conf={"java": "-XX:NoSuchFlag"})
+    # the file of the second batch cannot be read: the first batch is committed, the run fails without an event
+    lost.rename(lost.with_suffix(".away"))
+    failed = installation.run(dag)
     assert failed.state("ingest") == "failed"
-    assert not lake.exists("stopping")
-    assert events(f"{lake.uri}/stopping") == []
+    assert lake.ids("stopping") == [1, 2]
+    assert installation.events(f"{lake.uri}/stopping") == []
 
-    # the next run takes the batches over; the delete behind them is a warning
+    # the next run takes the second batch over; the delete behind it is a warning; the event covers both batches
+    lost.with_suffix(".away").rename(lost)
     delivered = installation.run(dag)
     assert delivered.state("ingest") == "success"
     assert lake.ids("stopping") == [1, 2, 3]
     result = delivered.xcom("ingest")
-    assert (result["rows"], result["first_version"], result["last_version"]) == (3, 0, 1)
-    (event,) = events(f"{lake.uri}/stopping")
-    assert event == result
+    assert (result["first_batch_id"], result["rows"], result["first_version"]) == (1, 1, 1)
+    (event,) = installation.events(f"{lake.uri}/stopping")
+    assert (event["first_batch_id"], event["batches"], event["rows"], event["first_version"]) == (0, 2, None, 0)
+    assert (event["end"], event["sink_version"]) == (result["end"], result["sink_version"])
 
-    # now the bad version is first in line
+    # now the bad version is first in line: the run fails before Spark is started
     stopped = installation.run(dag)
     assert stopped.state("ingest") == "failed"
     assert lake.ids("stopping") == [1, 2, 3]
+    assert len(installation.events(f"{lake.uri}/stopping")) == 1
+
+
+def data_file(lake, version):
+    """Return the one data file that a version of ``orders`` has added."""
+    log = lake.root / "orders" / "_delta_log" / f"{version:020d}.json"
+    (add,) = [json.loads(line)["add"] for line in log.read_text().splitlines() if '"add"' in line]
+    return lake.root / "orders" / add["path"]
 
 
 def test_nothing_new_can_succeed_without_waking_anybody(dag_of, installation, lake):
     lake.append("orders", 1)
-    options = 'ignore_changes=True, starting_timestamp="2100-01-01"'
-    options = options.replace("ignore_changes=True, ", "")
+    options = 'starting_timestamp="2100-01-01"'
     arguments = f'on_no_data="succeed", outlets=[Asset("{lake.uri}/waiting")]'
     text = DAG_TEXT.replace("import DAG", "import DAG, Asset").replace('starting_version="earliest", ', "")
     dag = installation.add(text.format(name="waiting", lake=lake.uri, options=options, arguments=arguments))
     run = installation.run(dag)
     assert run.state("ingest") == "success"
     assert run.xcom("ingest") is None
-    assert events(f"{lake.uri}/waiting") == []
+    assert installation.events(f"{lake.uri}/waiting") == []
 
 
 def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_goes_on(dag_of, installation, lake):

@@ -62,12 +62,15 @@ def test_airflow_lists_the_provider(airflow_home):
 
 
 def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch):
-    from airflow_provider_fds.hooks.settings import cache_dir, deployment, poll_interval_seconds
+    from airflow_provider_fds.hooks.settings import cache_dir, deployment, poll_interval_seconds, retention
 
     assert poll_interval_seconds() == 60
+    assert retention().age.days == 14
     assert deployment() == "http://fds.test"
     assert cache_dir() is None
     monkeypatch.setenv("AIRFLOW__FDS__POLL_INTERVAL", "2.5")
+    monkeypatch.setenv("AIRFLOW__FDS__RETENTION", "30")
+    assert retention().age.days == 30
     monkeypatch.setenv("AIRFLOW__FDS__DEPLOYMENT", "production")
     monkeypatch.setenv("AIRFLOW__FDS__CACHE_DIR", "/var/cache/fds")
     assert poll_interval_seconds() == 2.5

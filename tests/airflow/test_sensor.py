@@ -32,7 +32,7 @@ def context(airflow_database):
     """The part of a task's context that a sensor reads."""
     from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 
-    fields = {name: None for name in DagRun.model_fields}
+    fields = dict.fromkeys(DagRun.model_fields)
     run = DagRun.model_construct(**{**fields, "run_id": "manual__1", "run_type": DagRunType.MANUAL})
     return {"dag_run": run, "ti": SimpleNamespace(get_first_reschedule_date=lambda _context: None)}
 
@@ -193,7 +193,7 @@ def test_it_refuses_to_run_in_a_backfill(sensor, context):
 
 def test_a_table_that_is_not_there_fails_for_good_and_is_named(sensor, context, tmp_path):
     stream = DeltaStream("orders", table=str(tmp_path / "nothing"), staging=str(tmp_path / "staging"))
-    with pytest.raises(AirflowFailException, match="TableNotFoundError: .*nothing"):
+    with pytest.raises(AirflowFailException, match=r"TableNotFoundError: .*nothing"):
         sensor(stream=stream).execute(context)
 
 

@@ -69,7 +69,7 @@ def test_a_load_beside_the_commit_is_not_a_load_between(dag_of, installation, la
 
     dag = dag_of("beside", 'plan >> EmptyOperator(task_id="load")', GOOD[0])
     assert commits_of(dag, "plan") == ["commit"]
-    with pytest.raises(ConfigurationError, match="'commit' commits the batch that 'plan' has planned.*Wire plan >> "):
+    with pytest.raises(ConfigurationError, match=r"'commit' commits the batch that 'plan' has planned.*Wire plan >> "):
         check_wiring(dag, "plan", "commit")
 
 
@@ -146,3 +146,24 @@ def test_a_batch_of_another_stream_is_refused(dag_of, installation, lake):
     )
     run = installation.run(dag_of("of_another", *lines))
     assert (run.state("load"), run.state("commit")) == ("success", "failed")
+
+
+def test_while_another_run_owns_the_batch_a_plan_skips_or_fails_as_it_is_told(dag_of, installation, lake):
+    lake.append("orders", 1)
+    lines = (
+        'skipping = DeltaPlanOperator(task_id="skipping", stream=orders)',
+        'failing = DeltaPlanOperator(task_id="failing", stream=orders, on_busy="fail", trigger_rule="all_done")',
+        "plan >> skipping >> failing",
+    )
+    run = installation.run(dag_of("busy", *lines))
+    assert (run.state("plan"), run.state("skipping"), run.state("failing")) == ("success", "skipped", "failed")
+
+
+def test_a_plan_that_waits_for_its_turn_leaves_the_worker():
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from airflow_provider_fds.errors import StreamBusyError
+    from airflow_provider_fds.operators.busy import give_way
+
+    with pytest.raises(AirflowRescheduleException):
+        give_way("wait", StreamBusyError("busy", owner="somebody"))

@@ -63,15 +63,18 @@ class Looks:
     def __init__(self, monkeypatch):
         self.heads = []
         self.lists = []
+        self.news = asyncio.Event()
         head, listing = LocalStorage.head_async, LocalStorage.list_after_async
         looks = self
 
         async def counted_head(storage, key):
             looks.heads.append(key)
+            looks.news.set()
             return await head(storage, key)
 
         def counted_list(storage, folder, after=None):
             looks.lists.append(after)
+            looks.news.set()
             return listing(storage, folder, after)
 
         monkeypatch.setattr(LocalStorage, "head_async", counted_head)
@@ -79,7 +82,8 @@ class Looks:
 
     async def until(self, kind, count):
         while len(getattr(self, kind)) < count:
-            await asyncio.sleep(0.005)
+            self.news.clear()
+            await self.news.wait()
 
 
 async def test_it_fires_at_once_if_there_is_data_already(watched):

@@ -58,7 +58,7 @@ def test_a_template_in_a_streams_name_is_refused(name):
 
 def test_another_tasks_output_inside_a_value_is_refused():
     output = DeltaPlanOperator(task_id="plan", stream=TEMPLATED).output["manifest"]
-    with pytest.raises(ConfigurationError, match="another task's output.*would run before its input"):
+    with pytest.raises(ConfigurationError, match=r"another task's output.*would run before its input"):
         DeltaStream("orders", table=output)
     with pytest.raises(ConfigurationError, match="option 'starting_version' is a template or another task's output"):
         DeltaStream("orders", table="/orders", starting_version=output)
@@ -77,7 +77,7 @@ def test_a_sink_may_be_given_as_a_dict_and_anything_else_is_refused():
     assert coerce_sink(DeltaTableSink("/sink").to_dict()) == DeltaTableSink("/sink")
     with pytest.raises(ConfigurationError, match="sink must be a DeltaTableSink or a dict"):
         coerce_sink("/sink")
-    with pytest.raises(ConfigurationError, match="sink .* is not one"):
+    with pytest.raises(ConfigurationError, match=r"sink .* is not one"):
         coerce_sink({"target": "/sink"})
 
 
@@ -141,11 +141,11 @@ def test_streams_out_of_an_xcom_and_templates_are_mapped_and_label_their_tasks(i
                 def streams():
                     return [{{"name": f"of_xcom_{{t}}", "table": "{lake.uri}/" + t}} for t in "ab"]
 
-                load = lambda name: task(task_id=name)(lambda: 1)()
                 label = "{{{{ task.stream.name }}}}"
-                of_xcom = DeltaPlanOperator.partial(task_id="of_xcom", map_index_template=label).expand(stream=streams())
+                plan = lambda name: DeltaPlanOperator.partial(task_id=name, map_index_template=label)
+                plan("of_xcom").expand(stream=streams())
                 values = [DeltaStream(f"value_{{t}}", table="{{{{ params.lake }}}}/" + t) for t in "ab"]
-                of_values = DeltaPlanOperator.partial(task_id="of_values", map_index_template=label).expand(stream=values)
+                plan("of_values").expand(stream=values)
             """
         )
     )

@@ -88,7 +88,7 @@ class Pipeline:
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("lake")
+    return tmp_path_factory.mktemp("a lake")
 
 
 @pytest.fixture(scope="session")

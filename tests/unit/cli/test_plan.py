@@ -116,6 +116,54 @@ def test_a_lost_position_is_code_4(table, capsys):
     assert rows[-1]["error"]["type"] == "LogTruncatedError"
 
 
+def test_a_hole_in_the_log_is_code_4_and_names_the_version(table, capsys):
+    (table.log / f"{2:020d}.json").unlink()
+    code, rows, text = fds(
+        capsys, "plan", table.root, "--dry-run", "--option", "starting_version=0", "--output", "json"
+    )
+
+    assert code == 4, text
+    assert (rows[-1]["error"]["type"], rows[-1]["error"]["version"]) == ("LogGapError", 2)
+
+
+@pytest.mark.parametrize("content", ["", "\n"])
+def test_an_empty_commit_file_is_code_5_and_named(table, capsys, content):
+    (table.log / f"{2:020d}.json").write_text(content)
+    code, rows, text = fds(
+        capsys, "plan", table.root, "--dry-run", "--option", "starting_version=0", "--output", "json"
+    )
+
+    assert code == 5, text
+    assert rows[-1]["error"]["type"] == "TornFileError"
+
+
+def test_a_feature_that_cannot_be_read_is_named(log_builder, capsys):
+    log_builder.create(
+        protocol={
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["catalogManaged"],
+            "writerFeatures": [],
+        }
+    )
+    code, _, text = fds(capsys, "plan", log_builder.root, "--dry-run")
+
+    assert code == 2
+    assert "catalogManaged" in text
+
+
+def test_a_table_with_another_id_is_code_4(table, capsys, tmp_path):
+    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=latest")
+    assert fds(capsys, *arguments)[0] == 0
+    first = table.log / f"{0:020d}.json"
+    first.write_text(first.read_text().replace(table.table_id, "22222222-0000-0000-0000-000000000000"))
+    table.append(1)
+    code, _, text = fds(capsys, *arguments)
+
+    assert code == 4, text
+    assert table.table_id in text
+
+
 def test_a_torn_commit_is_code_5(table, capsys):
     (table.log / f"{2:020d}.json").write_text('{"add":')
     code, rows, text = fds(

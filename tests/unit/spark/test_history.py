@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.batch.spec import BatchSpec, commit_metadata, read_commit_metadata, txn_version
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit, quoted
-from airflow_provider_fds.spark.sink_delta import _interval_seconds
+from airflow_provider_fds.spark.sink_place import interval_seconds
 
 
 def batch(epoch=1, number=0, digest="d", uuid="u"):
@@ -95,7 +95,7 @@ def test_a_path_with_a_backtick_is_one_name_in_sql():
     ],
 )
 def test_intervals_of_delta_are_understood(text, seconds):
-    assert _interval_seconds(text) == seconds
+    assert interval_seconds(text) == seconds
 
 
 def content(*actions):

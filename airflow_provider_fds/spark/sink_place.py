@@ -1,0 +1,105 @@
+"""Where a sink may be: what is checked about its place before anything is looked up or written.
+
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Optional
+
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.files import first_data_file, scheme
+from airflow_provider_fds.spark.history import read_properties
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.sinks import DeltaTableSink
+
+#: A transaction that Delta forgets while its writer is still on the way lands twice.
+_SHORTEST_RETENTION_SECONDS = 86_400
+_RETENTION = "delta.setTransactionRetentionDuration"
+_UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000}
+_SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
+
+
+def check_place(spark: Any, sink: DeltaTableSink, path: str, batch: BatchSpec) -> None:
+    """Refuse a sink that lies where its rows or its commits would not be safe.
+
+    Args:
+        spark: The session.
+        sink: As declared.
+        path: Its place, as Spark takes it.
+        batch: Tells where staging and source are.
+
+    Raises:
+        RefusalError: on S3 without a log store that is atomic across drivers; in or around staging; the source itself.
+    """
+    name = scheme(path)
+    if sink.is_on_s3 and not sink.allow_single_driver_s3 and not _has_multi_driver_store(spark, name):
+        raise RefusalError(
+            "SingleDriverLogStore",
+            f"the sink {path} is on S3 with Delta's default log store, which loses commits when two drivers "
+            f"write at once. Set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
+            "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
+            "DeltaTableSink(…, allow_single_driver_s3=True)",
+        )
+    place, manifest = _comparable(path), _comparable(batch.manifest)
+    stream_folder = re.sub(r"/manifests/\d+/[^/]+$", "", manifest)
+    if _overlap(place, stream_folder):
+        raise RefusalError(
+            "SinkInStaging",
+            f"the sink {path} and the stream's staging {stream_folder} lie inside each other; housekeeping "
+            "or VACUUM of the one would remove the other: choose another folder for the sink",
+        )
+    data_file = first_data_file(batch.manifest, spark)
+    if data_file is not None and _comparable(data_file).startswith(place + "/"):
+        raise RefusalError(
+            "SinkIsSource",
+            f"the sink {path} is the source itself (it holds {data_file}): the stream would read what it "
+            "writes; choose another sink",
+        )
+
+
+def _has_multi_driver_store(spark: Any, name: str) -> bool:
+    conf = spark.conf
+    keys = (f"spark.delta.logStore.{name}.impl", "spark.delta.logStore.class")
+    stores = [store for store in (conf.get(key, None) for key in keys) if store]
+    return bool(stores) and not any(_SINGLE_DRIVER_STORE in store for store in stores)
+
+
+def check_retention(spark: Any, path: str) -> None:
+    """Refuse a sink that forgets transactions while their writers may still be on the way.
+
+    Raises:
+        RefusalError: ``delta.setTransactionRetentionDuration`` is shorter than a day, or not understood.
+    """
+    kept = read_properties(spark, path).get(_RETENTION)
+    seconds = interval_seconds(kept) if kept else None
+    if kept and (seconds is None or seconds < _SHORTEST_RETENTION_SECONDS):
+        raise RefusalError(
+            "TransactionRetention",
+            f"the sink {path} has {_RETENTION} = {kept!r}; Delta would forget which batches it has and write "
+            "one twice. Set it to 'interval 1 day' at least, or unset it: "
+            f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')",
+        )
+
+
+def _comparable(path: str) -> str:
+    """Return a decoded path in one form per place: one S3 scheme, one slash after ``file:``, none at the end."""
+    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
+    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
+
+
+def interval_seconds(text: str) -> Optional[int]:
+    """Return the length of a Delta interval (``interval 2 weeks``), ``None`` if it is not understood."""
+    words = re.sub(r"^\s*interval\s+", "", text.strip().lower())
+    if not re.fullmatch(r"(\s*\d+\s+[a-z]+)+\s*", words):
+        return None
+    parts = re.findall(r"(\d+)\s+([a-z]+?)s?(?=\s|$)", words)
+    # milliseconds and less count as nothing
+    return sum(int(number) * _UNIT_SECONDS.get(unit, 0) for number, unit in parts)
