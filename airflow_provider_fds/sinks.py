@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, Dict, Tuple
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
@@ -26,17 +29,19 @@ class DeltaTableSink:
     """
 
     uri: str
-    partition_by: Tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
     provenance: bool = False
     merge_schema: bool = False
     allow_single_driver_s3: bool = False
-    storage_conn_id: "str | None" = None
+    storage_conn_id: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.uri, str) or not self.uri.strip():
             raise ValueError(f"DeltaTableSink: uri must be the URI or path of a Delta table, got {self.uri!r}")
         if isinstance(self.partition_by, (str, bytes)):  # type: ignore[unreachable]
-            raise ValueError(f"DeltaTableSink: partition_by must be a list of columns, got {self.partition_by!r}")
+            raise ValueError(  # noqa: TRY004  # one kind of error for what cannot work
+                f"DeltaTableSink: partition_by must be a list of columns, got {self.partition_by!r}"
+            )
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
 
     @property
@@ -49,15 +54,15 @@ class DeltaTableSink:
         """Whether the rows written equal the rows of the batch, so that the log's own count can be checked."""
         return True
 
-    def identity(self) -> Dict[str, str]:
+    def identity(self) -> dict[str, str]:
         """Return what binds the stream to this sink: another identity is another sink."""
         return {"kind": self.kind, "target": self.uri.rstrip("/")}
 
-    def to_dict(self) -> Dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the sink as JSON-able values, without anything secret."""
         return {"kind": self.kind, **asdict(self)}
 
-    def rendered(self, render: "Callable[[str], str]") -> "DeltaTableSink":
+    def rendered(self, render: Callable[[str], str]) -> DeltaTableSink:
         """Return a copy whose ``uri`` went through ``render`` (Airflow's templates)."""
         return replace(self, uri=render(self.uri))
 
@@ -66,12 +71,12 @@ class DeltaTableSink:
         """Whether the table lies on S3 or something that speaks its protocol."""
         return self.uri.split("://", 1)[0].lower() in _S3_SCHEMES
 
-    def serialize(self) -> Dict[str, Any]:
+    def serialize(self) -> dict[str, Any]:
         """Return what Airflow shows of the sink in a serialised DAG."""
         return self.to_dict()
 
 
-def sink_from_dict(value: Dict[str, Any]) -> DeltaTableSink:
+def sink_from_dict(value: dict[str, Any]) -> DeltaTableSink:
     """Build a sink from :meth:`DeltaTableSink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
     fields = dict(value)
     kind = fields.pop("kind", None)

@@ -16,10 +16,10 @@ _NEW_STREAM: Final = (
 
 #: Command -> what can be done instead.
 _INSTEAD: Final = {
-    "recover": "If the ledger is whole, delete the checkpoint (the Variable fds.STREAM, or the file): the next run takes "
-    "the position from the ledger and writes it again. If the ledger is lost, restore the staging folder from a copy; "
-    "without one, start a stream under another name behind the last version that the sink has (key `end` in the "
-    "userMetadata of its newest commit by FDS)",
+    "recover": "If the ledger is whole, delete the checkpoint (the Variable fds.STREAM, or the file): the next run "
+    "takes the position from the ledger and writes it again. If the ledger is lost, restore the staging folder from "
+    "a copy; without one, start a stream under another name behind the last version that the sink has (key `end` in "
+    "the userMetadata of its newest commit by FDS)",
     "rewind": _NEW_STREAM,
     "reset": _NEW_STREAM,
     "replan": f"Planned batches stay as they are. {_NEW_STREAM}",

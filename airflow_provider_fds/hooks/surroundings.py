@@ -12,6 +12,7 @@ from airflow_provider_fds.stream.connect import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.sinks import DeltaTableSink
@@ -25,6 +26,7 @@ def working_surroundings(
     owner: Owner,
     owner_is_running: Callable[[Owner], bool],
     sink: DeltaTableSink | None = None,
+    run_since: datetime | None = None,
 ) -> Surroundings:
     """Return the surroundings of a task that works a stream. Looks connections up; touches no storage.
 
@@ -45,6 +47,7 @@ def working_surroundings(
         owner=owner,
         owner_is_running=owner_is_running,
         sink_options=sink_options,
+        run_since=run_since,
     )
 
 

@@ -40,6 +40,11 @@ def open_session(
     name = deployment()
     owner = task_owner(ti, name, task_id=plan_task_id, map_index=plan_map_index, is_three_task=is_three_task)
     around = working_surroundings(
-        stream, actor=task_actor(ti, name), owner=owner, owner_is_running=owner_is_running(ti, name), sink=sink
+        stream,
+        actor=task_actor(ti, name),
+        owner=owner,
+        owner_is_running=owner_is_running(ti, name),
+        sink=sink,
+        run_since=getattr(context.get("dag_run"), "run_after", None),
     )
     return StreamSession(stream, around)

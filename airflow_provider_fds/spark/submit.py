@@ -150,13 +150,12 @@ def submit_arguments(
     settings = merged_conf(lean_conf(master, deploy_mode), conf)
     cache = default_cache_dir() if cache_dir is None else cache_dir
     is_local = is_local_master(master)
-    if is_local:
-        # else a folder spark-warehouse appears wherever the process happens to stand
-        settings.setdefault("spark.sql.warehouse.dir", str(cache / "warehouse"))
     jars = [str(jar) for jar in delta_jars(cache)]
     env: dict[str, str] = {}
     binary = "spark-submit"
     if use_bundled_spark and deploy_mode == "client":
+        # else a folder spark-warehouse appears wherever the process happens to stand
+        settings.setdefault("spark.sql.warehouse.dir", f"file:{cache.absolute() / 'warehouse'}")
         home = bundled_spark_home()
         binary = str(home / "bin" / "spark-submit")
         env = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}

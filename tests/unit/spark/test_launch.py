@@ -63,6 +63,7 @@ def test_a_cluster_command_ships_the_jars_and_leaves_the_jvm_alone(cache):
     assert "SerialGC" not in options
     assert "spark.driver.host" not in conf_of(command)
     assert "SPARK_LOCAL_IP" not in arguments.env_vars
+    assert conf_of(command)["spark.sql.warehouse.dir"] == f"file:{cache}/warehouse"
 
 
 def test_a_cluster_mode_command_names_nothing_of_this_machine(cache):
