@@ -193,22 +193,6 @@ class Installation:
         with create_session() as session:
             return [row.target_dag_id for row in session.scalars(select(AssetDagRunQueue)).all()]
 
-    def wait_for_state(self, dag_id: str, task_id: str, state: str, timeout_seconds: float = 120) -> None:
-        """Wait until a task instance of the DAG is in the state."""
-        from airflow.models.taskinstance import TaskInstance
-        from airflow.utils.session import create_session
-        from sqlalchemy import select
-        from sqlalchemy.exc import OperationalError
-
-        wanted = (TaskInstance.dag_id == dag_id, TaskInstance.task_id == task_id, TaskInstance.state == state)
-        deadline = time.monotonic() + timeout_seconds
-        while time.monotonic() < deadline:
-            with suppress(OperationalError), create_session() as session:  # SQLite may be locked for a moment
-                if session.scalar(select(TaskInstance.run_id).where(*wanted)) is not None:
-                    return
-            time.sleep(0.1)
-        raise TimeoutError(f"{task_id} of {dag_id} is not {state} after {timeout_seconds} s")
-
 
 class Run:
     """What has become of a DAG run."""

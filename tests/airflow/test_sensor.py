@@ -197,19 +197,25 @@ def test_a_table_that_is_not_there_fails_for_good_and_is_named(sensor, context, 
         sensor(stream=stream).execute(context)
 
 
-def test_a_deferred_task_wakes_up_in_a_real_run(installation, lake):
+def test_a_deferred_task_wakes_up_in_a_real_run(installation, lake, tmp_path):
     """Through Airflow's own task processes and an inline trigger: deferred, woken, verified again."""
     lake.append("orders", 1)
     dag = installation.add(
         f"""
         from datetime import datetime
+        from pathlib import Path
         from airflow.sdk import DAG
         from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream, DeltaTableVersionSensor
         from airflow.providers.standard.operators.empty import EmptyOperator
 
+        class Telling(DeltaTableVersionSensor):
+            def defer(self, **kwargs):
+                Path("{tmp_path}/deferred").touch()
+                super().defer(**kwargs)
+
         orders = DeltaStream("deferred", table="{lake.uri}/orders")
         with DAG("deferring", schedule=None, start_date=datetime(2026, 1, 1)):
-            wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True, poll_interval=0.2)
+            wait = Telling(task_id="wait", stream=orders, deferrable=True, poll_interval=0.2)
             plan = DeltaPlanOperator(task_id="plan", stream=orders)
             commit = DeltaCommitOperator(task_id="commit", batch=plan.output)
             wait >> plan >> EmptyOperator(task_id="load") >> commit
@@ -220,12 +226,18 @@ def test_a_deferred_task_wakes_up_in_a_real_run(installation, lake):
     assert (first.xcom("wait"), first.xcom("commit")["last_version"]) == (0, 0)
 
     def write():
-        installation.wait_for_state("deferring", "wait", "deferred")
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "deferred").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        # also when it never came: the run must end, and the assertion below says what was missing
         lake.append("orders", 2)
+
+    assert not (tmp_path / "deferred").exists()
 
     writer = threading.Thread(target=write)
     writer.start()
     second = installation.run(dag)
     writer.join()
+    assert (tmp_path / "deferred").exists()
     assert set(second.states.values()) == {"success"}
     assert (second.xcom("wait"), second.xcom("commit")["first_version"]) == (1, 1)
