@@ -10,8 +10,6 @@ import os
 import shutil
 import tempfile
 import textwrap
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -209,7 +207,7 @@ class Run:
             of_run = (TaskInstance.dag_id == dag_run.dag_id, TaskInstance.run_id == dag_run.run_id)
             instances = session.scalars(select(TaskInstance).where(*of_run)).all()
             self.states = {(ti.task_id, ti.map_index): str(ti.state) for ti in instances}
-            self.map_labels = {ti.map_index: ti.rendered_map_index for ti in instances}
+            self.map_labels = {(ti.task_id, ti.map_index): ti.rendered_map_index for ti in instances}
             of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id)
             values = session.scalars(select(XComModel).where(*of_run)).all()
             # as stored, not deserialize_value(): that would make the number 2 of the text "2"
