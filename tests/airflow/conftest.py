@@ -6,10 +6,12 @@ Airflow reads ``AIRFLOW_HOME`` when it is imported first, so it is set when this
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 import textwrap
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -72,6 +74,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def airflow_home() -> Iterator[Path]:
     """The home, removed in the end."""
     yield HOME
+    with warnings.catch_warnings():
+        # pipes that Airflow's hooks and supervisors leave open; pytest would find them when no filter of ours holds
+        warnings.simplefilter("ignore")
+        gc.collect()
     shutil.rmtree(HOME, ignore_errors=True)
 
 
