@@ -134,7 +134,7 @@ def submit_arguments(
     """Put together what spark-submit gets for the job at ``spec_uri``.
 
     Local masters get Delta's JARs on the class path of the JVM; others get them as ``--jars``, because executors need
-    them too. With a Spark that is not the bundled one, its own Delta is used if the user's configuration brings it.
+    them too. A Spark that is not the bundled one must be of the version of the installed pyspark, for these JARs belong to it.
 
     Args:
         spec_uri: URI of the :class:`~airflow_provider_fds.batch.spec.JobSpec`.

@@ -79,6 +79,18 @@ def test_every_public_name_can_be_imported_from_the_root_of_the_package():
         _ = airflow_provider_fds.nothing_of_that_name
 
 
+def test_every_message_of_the_troubleshooting_page_is_one_of_ours():
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "airflow_provider_fds").rglob("*.py"))
+    joined = re.sub(r'"\s*\n\s*f?"', "", code)
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    first_table = page.split("What dies")[0]
+    seen = [row.split("|")[1] for row in first_table.splitlines() if row.startswith("| `")]
+    assert len(seen) > 8
+    for cell in seen:
+        for message in re.findall(r"`([^`]+)`", cell):
+            assert message in joined, message
+
+
 def test_no_page_or_file_speaks_of_machines_or_registries():
     words = re.compile(r"pythonhosted|index-url|maven2/|/root/|/home/")
     for path in [*PAGES, *ROOT.glob("*.toml"), *ROOT.glob("requirements/*"), ROOT / "Makefile"]:
