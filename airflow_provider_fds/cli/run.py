@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
@@ -12,6 +15,7 @@ from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import FdsError
@@ -69,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         if work.status != "work":
             is_more = False
             break
-        run_locally(session.job(work, sink), master=arguments.master, conf=conf, on_line=_log_line)
+        with _ending_spark_too():
+            run_locally(session.job(work, sink), master=arguments.master, conf=conf, on_line=_log_line)
         collected = session.collect(work)
         for report in collected.reports:
             if report.is_done:
@@ -86,6 +91,23 @@ def run(arguments: argparse.Namespace) -> int:
         result = session.result()
         print("nothing new" if result is None else f"{result.rows} rows in {result.batches} batches", flush=True)
     return EXIT_OK if error is None else error.exit_code
+
+
+@contextmanager
+def _ending_spark_too() -> Iterator[None]:
+    """Turn SIGTERM into an exception, so that the Spark application goes with this process, as it does on Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show(report: TryReport, output: str) -> None:

@@ -134,7 +134,7 @@ def submit_arguments(
     """Put together what spark-submit gets for the job at ``spec_uri``.
 
     Local masters get Delta's JARs on the class path of the JVM; others get them as ``--jars``, because executors need
-    them too. A Spark that is not the bundled one must be of the version of the installed pyspark, for these JARs belong to it.
+    them too. A Spark that is not the bundled one must have the version of the installed pyspark: the JARs are for that.
 
     Args:
         spec_uri: URI of the :class:`~airflow_provider_fds.batch.spec.JobSpec`.

@@ -1,0 +1,76 @@
+"""``fds run`` as a person runs it: a real process that starts a real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from airflow_provider_fds.batch.spec import read_commit_metadata
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    for version in range(3):
+        rows = pa.table({"id": list(range(version * 10, version * 10 + 10))})
+        deltalake.write_deltalake(tmp_path / "orders", rows, mode="append")
+    return tmp_path
+
+
+def command(lake: Path) -> list[str]:
+    return [
+        sys.executable, "-m", "airflow_provider_fds.cli.main", "run", str(lake / "orders"),
+        "--sink", str(lake / "bronze"), "--staging", str(lake / "staging"), "--checkpoint", str(lake / "cp.json"),
+        "--stream", "orders", "--option", "starting_version=0", "--option", "max_versions_per_batch=1",
+        "--master", "local[1]", "--output", "json",
+    ]  # fmt: skip
+
+
+def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled(lake):
+    first = subprocess.Popen(command(lake), stdout=subprocess.PIPE, text=True)
+    started = lake / "staging" / "orders" / "tries" / "1" / "0"
+    deadline = time.monotonic() + 120
+    while not list(started.glob("*.started.json")) and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.1)
+    (marker,) = started.glob("*.started.json")
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=60)
+    assert first.returncode == 128 + signal.SIGTERM
+    assert not spark_of(lake), "Spark outlived the command"
+
+    second = subprocess.run(command(lake), capture_output=True, text=True, timeout=240, check=False)
+    assert second.returncode == 0, second.stderr[-3000:]
+    assert json.loads(second.stdout.splitlines()[-1]) == {"status": "up_to_date", "error": None}
+
+    table = deltalake.DeltaTable(lake / "bronze")
+    assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == list(range(30))
+    found = [read_commit_metadata(commit.get("userMetadata")) for commit in reversed(table.history())]
+    chain = [(m["after"], m["start"], m["end"]) for m in found if m is not None]
+    assert len(chain) == 3
+    assert all(after == start for after, start, _ in chain)
+    assert [start for _, start, _ in chain[1:]] == [end for _, _, end in chain[:-1]]
+    assert marker.exists()
+    checkpoint = json.loads((lake / "cp.json").read_text())
+    assert (checkpoint["batch_id"], checkpoint["offset"]) == (2, chain[-1][2])
+
+
+def spark_of(lake: Path) -> list[int]:
+    """Return the processes whose command line names a file of this test's staging folder."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            try:
+                text = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if os.fsencode(lake / "staging") in text:
+                found.append(int(folder.name))
+    return found
