@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ class DeltaTableSink:
     def __post_init__(self) -> None:
         if not isinstance(self.uri, str) or not self.uri.strip():
             raise ValueError(f"DeltaTableSink: uri must be the URI or path of a Delta table, got {self.uri!r}")
+        if re.match(r"[A-Za-z0-9+.-]+://([^/]*:[^/]*@|.*[?])", self.uri):
+            raise ValueError(
+                "DeltaTableSink: uri has a user and password before the host, or a query, and everybody who sees the "
+                "DAG would see it; put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
+            )
         if isinstance(self.partition_by, (str, bytes)):  # type: ignore[unreachable]
             raise ValueError(  # noqa: TRY004  # one kind of error for what cannot work
                 f"DeltaTableSink: partition_by must be a list of columns, got {self.partition_by!r}"

@@ -21,7 +21,14 @@ orders = DeltaStream(
     storage_conn_id=os.environ.get("FDS_EXAMPLE_STORAGE_CONN_ID"),
 )
 
-with DAG("orders_to_bronze", schedule="@continuous", max_active_runs=1, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
+with DAG(
+    "orders_to_bronze",
+    schedule="@continuous",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    max_active_runs=1,
+    # a version that the stream may not pass fails every run: let Airflow pause the DAG instead of going round
+    max_consecutive_failed_dag_runs=3,
+):
     wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True)
     ingest = DeltaIngestOperator(
         task_id="ingest",

@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# Run the suites of tests/ one after the other, each in a process of its own: a process holds one Spark session.
+# Run `make check` and the suites of tests/ one after the other, each in a process of its own: a process holds one Spark session.
 # All run, even if one fails; the exit code says whether all passed.
 #
-#   scripts/run_tests.sh                 all suites
+#   scripts/run_tests.sh                 all
 #   scripts/run_tests.sh unit interop    these
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(unit interop airflow stack)
+[ ${#suites[@]} -gt 0 ] || suites=(check unit interop airflow stack)
 summary=()
 failed=0
 for suite in "${suites[@]}"; do
-    echo "== tests/$suite"
+    echo "== $suite"
     start=$SECONDS
-    .venv/bin/python -m pytest "tests/$suite"
+    if [ "$suite" = check ]; then
+        make --no-print-directory check
+    else
+        .venv/bin/python -m pytest "tests/$suite"
+    fi
     code=$?
     verdict=passed
     if [ $code -ne 0 ]; then

@@ -7,6 +7,7 @@ import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.stream.value import DeltaStream
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.stream.connect import Surroundings
+
+#: Begins the run id of an owner that only planned.
+_PLAN = "plan:"
 
 #: The deployment under which the command line works unless told otherwise.
 CLI_DEPLOYMENT = "cli"
@@ -97,15 +101,20 @@ def surroundings_of(arguments: argparse.Namespace, *, owner: Owner) -> Surroundi
         table_options=options,
         staging_options=options,
         checkpoints=FileCheckpointStore(Path(checkpoint)) if checkpoint else None,
-        owner_is_running=owner_is_running,
+        owner_is_running=_takes_over if getattr(arguments, "take_over", False) else owner_is_running,
     )
 
 
+def _takes_over(owner: Owner) -> bool:
+    """Say that no process of the command line runs any more; an Airflow task is still asked for in Airflow only."""
+    return owner.kind != "cli"
+
+
 def plan_owner(deployment: str) -> Owner:
-    """Return the owner of what ``fds plan`` plans: nobody who runs, so that any run may take it over."""
+    """Return the owner of what one ``fds plan`` plans: nobody who runs, so that any run may take it over."""
     from airflow_provider_fds.ledger.entries import Owner
 
-    return Owner(kind="cli", deployment=deployment, run_id="plan")
+    return Owner(kind="cli", deployment=deployment, run_id=f"{_PLAN}{uuid4().hex[:12]}")
 
 
 def process_owner(deployment: str) -> Owner:
@@ -123,7 +132,7 @@ def owner_is_running(owner: Owner) -> bool:
     A process of this machine is looked up. What cannot be looked up from here, an Airflow task or a process of
     another machine, counts as running.
     """
-    if owner.kind == "cli" and owner.run_id == "plan":
+    if owner.kind == "cli" and (owner.run_id or "").startswith(_PLAN):
         return False
     host, _, rest = (owner.run_id or "").partition(":")
     process_id, _, started = rest.partition(":")

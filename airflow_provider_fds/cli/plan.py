@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
     from airflow_provider_fds.source.start import SnapshotStart
+    from airflow_provider_fds.stream.session import StreamSession
 
 #: Without a limit, ``fds plan`` plans all there is.
 _NO_LIMIT = 2**31
@@ -85,8 +86,30 @@ def _written(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[F
     for batch in work.batches[: arguments.max_batches]:
         location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
         yield _of_ledger(batch, hadoop_path(location))
-    is_cut = arguments.max_batches is not None and len(work.batches) > arguments.max_batches
-    yield (work.warning, work.is_more or is_cut)
+    if arguments.max_batches is not None and len(work.batches) > arguments.max_batches:
+        yield (None, True)
+        return
+    yield _behind(session, Offset.from_json(work.batches[-1].end)) if work.batches else (work.warning, False)
+
+
+def _behind(session: StreamSession, end: Offset) -> tuple[FdsError | None, bool]:
+    """Return what lies behind planned batches: a version that stands in the way, or whether there is more to plan."""
+    from airflow_provider_fds.source.plan import BatchPlanner
+
+    connected = session.connected
+    planner = BatchPlanner(
+        connected.log,
+        end,
+        None,
+        session.stream.options,
+        connected.log.latest(),
+        snapshot=connected.frozen_snapshot(),
+        snapshot_storage=connected.staging,
+    )
+    for batch in planner:
+        if batch.files:
+            return (None, True)
+    return (planner.outcome.error if planner.outcome is not None else None, False)
 
 
 def _dry(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:

@@ -45,6 +45,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark")
     parser.add_argument("--provenance", action="store_true", help="write _source_version and _source_timestamp too")
     parser.add_argument("--partition-by", metavar="COLUMN", action="append", default=[], help="for a sink it creates")
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="take over batches of an `fds run` on another machine; only if that one is gone",
+    )
     parser.add_argument("--max-batches", type=int, metavar="N", help="load N batches at most")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=run)

@@ -141,6 +141,7 @@ def decide_block(state: StreamState, command: Block) -> Action | None:
         accepted is not None
         and accepted.sink_version == command.sink_version
         and accepted.rows_written == command.rows_written
+        and accepted.reason == command.reason
     ):
         return None
     return Blocked(

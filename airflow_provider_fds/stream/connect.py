@@ -79,7 +79,8 @@ class ConnectedStream:
     def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
         self.stream = stream
         self.around = around
-        check_table_uri(canonical_uri(stream.table))
+        for uri in (stream.table, around.staging_uri):
+            _check_uri(uri)
         self.table: Storage = open_storage(stream.table, around.table_options)
         self.staging: Storage = open_storage(around.staging_uri, around.staging_options)
         _refuse_nested(self.table.uri, self.staging.uri)
@@ -146,13 +147,24 @@ class ConnectedStream:
 
     def open_sink(self, uri: str) -> Storage:
         """Return the storage of a sink table."""
+        _check_uri(uri)
         options = self.around.sink_options
         return open_storage(uri, self.around.table_options if options is None else options)
 
 
+def _check_uri(uri: str) -> None:
+    """Refuse a URI that holds a credential; as it was written, since encoding it would hide a query."""
+    check_table_uri(uri if "://" in uri else canonical_uri(uri))
+
+
+def lie_inside_each_other(one: str, other: str) -> bool:
+    """Whether one of two URIs is the other, or lies below it; ``s3``, ``s3a`` and ``s3n`` name the same bucket."""
+    first, second = (f"{spark_uri(uri)}/" for uri in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
 def _refuse_nested(table: str, staging: str) -> None:
-    inner, outer = f"{staging}/", f"{table}/"
-    if inner.startswith(outer) or outer.startswith(inner):
+    if lie_inside_each_other(table, staging):
         raise ConfigurationError(
             f"staging {staging} and table {table} lie inside each other: VACUUM on the table would remove the ledger, "
             "or the stream its own files. Put staging into a folder of its own.",

@@ -20,6 +20,7 @@ from airflow_provider_fds.ledger.commands import Bind, Create, Open
 from airflow_provider_fds.ledger.entries import SinkBinding, SnapshotRef
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _digest_before(log: DeltaLog, start: Offset) -> str | None:
 def _refuse_own_folders(connected: ConnectedStream, sink: DeltaTableSink) -> None:
     target = connected.open_sink(sink.uri).uri
     for what, uri in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
-        if f"{target}/".startswith(f"{uri}/") or f"{uri}/".startswith(f"{target}/"):
+        if lie_inside_each_other(target, uri):
             raise SinkError(
                 f"stream {connected.stream.name!r}: the sink {target} and {what} {uri} lie inside each other. Write "
                 "into a folder of its own",

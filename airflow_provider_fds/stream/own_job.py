@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
-from airflow_provider_fds.ledger.commands import Commit
+from airflow_provider_fds.ledger.commands import Block, Commit
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 _NEEDED = ("uuid", "epoch", "batch_id", "digest")
+
+#: A user's own job leaves no report; its tries have one name.
+_TRY = "own-job"
 
 
 def commit_own_job(
@@ -60,26 +63,34 @@ def commit_own_job(
             f"stream {connected.stream.name!r}: batch {batch_id} of epoch {epoch} is not planned any more (the stream "
             f"is in epoch {state.epoch}, its next batch is {state.first_uncommitted}). Plan again"
         )
+    owner = _owner_of(connected, state)
     if (changed := check_range_unchanged(connected.log, planned)) is not None:
-        raise VerificationError(
-            f"stream {connected.stream.name!r}, batch {batch_id}: {changed}. The offset stays where it is",
-            table=connected.log.table_uri,
-            version=planned.last_version,
-        )
+        _block(connected, Block(epoch=epoch, batch_id=batch_id, owner=owner, try_id=_TRY, reason=changed))
     if verify is not None:
         _verify_transaction(connected, verify, txn_app_id(state.uuid), txn_version(epoch, batch_id))
-    owner = _owner_of(connected, state)
     connected.execute(
         Commit(
             epoch=epoch,
             batch_id=batch_id,
             owner=owner,
-            try_id=batch.get("try_id", "own-job"),
+            try_id=_TRY,
             outcome="own_job",
             digest=planned.digest,
         )
     )
     return owner
+
+
+def _block(connected: ConnectedStream, command: Block) -> None:
+    """Block the batch and raise; return if a person has accepted exactly this before."""
+    if connected.execute(command).blocked is None:
+        return
+    raise VerificationError(
+        f"stream {connected.stream.name!r}, batch {command.batch_id}: {command.reason}. The offset stays where it is "
+        "until a person has looked: compare what the job loaded with the source, then run "
+        f"`fds accept {connected.stream.name} --batch {command.batch_id} --why …`",
+        table=connected.log.table_uri,
+    )
 
 
 def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:

@@ -106,7 +106,7 @@ class StreamSession:
         state = opening.ensure_bound(self.connected, sink, own_job=own_job)
         if state.planned:
             return self._work(self._take_over(state) if take_over else state, warning=None)
-        if (done := self._done(state, retry=retry)) is not None:
+        if (done := self._done(state, retry=retry, own_job=own_job)) is not None:
             return done
         return self._plan(state, max_batches)
 
@@ -162,12 +162,13 @@ class StreamSession:
             report = self._report(work, batch)
             if report is not None:
                 reports.append(report)
-            if report is not None and report.outcome == "mismatch":
-                self._block(work, batch, report, "the sink has other rows than the log counts")
-            elif report is None or not report.is_done:
+            if report is None or not (report.is_done or report.outcome == "mismatch"):
                 return Collected(tuple(committed), tuple(reports), _failure(self.stream.table, batch, report))
-            if (changed := check_range_unchanged(self.connected.log, batch)) is not None:
-                self._block(work, batch, report, changed)
+            differs = "the sink has other rows than the log counts" if report.outcome == "mismatch" else None
+            changed = check_range_unchanged(self.connected.log, batch)
+            if problems := [problem for problem in (differs, changed) if problem is not None]:
+                # in one word, so that a person accepts all that is wrong or nothing
+                self._block(work, batch, report, "; ".join(problems))
             self.connected.execute(
                 Commit(
                     epoch=work.epoch,
@@ -241,8 +242,12 @@ class StreamSession:
                 )
             )
         if not found.batches:
-            if found.error is not None:
+            result = self.result() if record is not None else None
+            if found.error is not None and result is None:
                 raise found.error
+            if result is not None:
+                # what this run could deliver is delivered; a version that stands in the way is for the next one
+                return RunWork("done", state.epoch, target=target, result=result, warning=found.error)
             return RunWork("up_to_date", state.epoch, target=target)
         state = self.connected.execute(
             Plan(
@@ -256,13 +261,16 @@ class StreamSession:
         )
         return replace(self._work(state, warning=found.error), is_more=found.is_more)
 
-    def _done(self, state: StreamState, *, retry: bool) -> RunWork | None:
-        """Return the result of a run that has nothing left to do, ``None`` if it has to look at the table."""
+    def _done(self, state: StreamState, *, retry: bool, own_job: bool) -> RunWork | None:
+        """Return the result of a run that has nothing left to do, ``None`` if it has to look at the table.
+
+        A run of a user's own job loads one batch; others work to the version they saw when they planned first.
+        """
         record = state.run_of(self.around.owner)
         if record is None or record.target is None:
             if not retry:
                 return None
-        elif Offset.from_json(_position(state)).version <= record.target:
+        elif not (own_job and record.batches) and Offset.from_json(_position(state)).version <= record.target:
             return None
         result = self.result()
         target = None if record is None else record.target
@@ -276,8 +284,8 @@ class StreamSession:
         if self.around.owner_is_running(owner):
             raise StreamBusyError(
                 f"stream {self.stream.name!r}: its next {len(state.planned)} batches belong to {owner.words()}, which "
-                "still runs. They are loaded by one run at a time; this run waits for its turn. If that run is in "
-                "truth gone, let Airflow mark it failed",
+                "still runs as far as is known here. They are loaded by one run at a time. If it is in truth gone: "
+                + ("call `fds run` with --take-over" if owner.kind == "cli" else "mark it failed in Airflow"),
                 owner=owner.words(),
             )
         logger.warning(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 
@@ -33,3 +34,13 @@ def test_what_cannot_be_looked_up_from_here_counts_as_running():
 
 def test_what_was_only_planned_belongs_to_whoever_runs_it():
     assert not arguments.owner_is_running(arguments.plan_owner("cli"))
+
+
+def test_a_person_can_say_that_a_process_of_another_machine_is_gone(tmp_path):
+    given = argparse.Namespace(
+        staging=str(tmp_path), deployment="cli", storage_option=[], checkpoint=None, take_over=True
+    )
+    around = arguments.surroundings_of(given, owner=arguments.process_owner("cli"))
+
+    assert not around.owner_is_running(Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"))
+    assert around.owner_is_running(Owner(kind="airflow", deployment="p", dag_id="d", run_id="r", task_id="t"))

@@ -223,3 +223,20 @@ def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):
     assert code == 5
     assert "the staging" in text
     assert "cannot be" in text
+
+
+def test_a_repeated_plan_sees_what_came_behind_its_batches(table, capsys, tmp_path):
+    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--output", "json")
+    assert fds(capsys, *arguments)[1][-1]["status"] == "up_to_date"
+    table.append(1)
+    code, rows, _ = fds(capsys, *arguments)
+    assert (code, rows[-1]["status"]) == (0, "more")
+    table.commit(operation="OPTIMIZE")
+
+
+def test_a_repeated_plan_still_says_what_stands_in_the_way(table, capsys, tmp_path):
+    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--output", "json")
+    table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
+    for _ in range(2):
+        code, rows, _ = fds(capsys, *arguments)
+        assert (code, rows[-1]["status"], rows[-1]["error"]["version"]) == (3, "stopped", 4)

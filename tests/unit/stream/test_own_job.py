@@ -89,3 +89,24 @@ def test_a_job_that_did_not_write_the_batchs_transaction_is_not_committed(bench,
     with pytest.raises(VerificationError, match=f"has transaction {version}"):
         session.commit_own(batch, verify=sink)
     assert session.connected.load().last_batch_id is None
+
+
+def test_a_source_that_changed_under_the_job_blocks_the_batch_until_a_person_accepts(bench, two_appends, log_builder):
+    from airflow_provider_fds.ledger.commands import Accept
+
+    batch = planned(bench)
+    (log_builder.log / f"{2:020d}.json").unlink()
+    session = bench.session(owner=owner("commit"))
+    with pytest.raises(VerificationError, match="fds accept"):
+        session.commit_own(batch)
+    session.connected.execute(Accept(epoch=1, batch_id=0, why="compared"))
+
+    assert session.commit_own(batch).batches == 1
+
+
+def test_a_cleared_plan_task_does_not_hand_out_the_next_batch(bench, two_appends):
+    batch = planned(bench)
+    bench.session(owner=owner("commit")).commit_own(batch)
+    again = bench.session(owner=owner("plan")).begin(None, own_job=True, max_batches=1, retry=True)
+
+    assert again.status == "done"

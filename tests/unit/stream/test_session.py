@@ -448,3 +448,54 @@ def test_a_new_stream_can_start_at_the_version_that_broke_the_schema(bench, two_
 
     assert work.batches[0].first_version == broken
     assert work.warning is None
+
+
+def test_a_retry_after_a_good_prefix_returns_the_result_although_a_bad_version_is_next(
+    bench, two_appends, log_builder, sink
+):
+    log_builder.commit(log_builder.remove("part-00001-00000.parquet"), operation="DELETE")
+    first, _ = run_once(bench, sink)
+
+    again = bench.session().begin(sink, retry=True)
+
+    assert again.status == "done"
+    assert again.result == first.result()
+    assert isinstance(again.warning, ViolationError)
+
+
+def test_what_a_person_accepted_does_not_cover_another_problem_of_the_batch(bench, two_appends, log_builder, sink):
+    from airflow_provider_fds.ledger.commands import Accept
+
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink), outcome="mismatch", rows_written=49)
+    with pytest.raises(VerificationError):
+        session.collect(work)
+    session.connected.execute(Accept(epoch=1, batch_id=0, why="looked"))
+    (log_builder.log / f"{2:020d}.json").unlink()
+
+    with pytest.raises(VerificationError, match="log changed while the batch was loaded"):
+        session.collect(work)
+
+
+@pytest.mark.parametrize("uri", ["s3://key:s3cr3t@lake/x", "s3://lake/x?sig=s3cr3t"])
+def test_a_credential_in_any_uri_is_refused_and_not_repeated(bench, two_appends, uri):
+    for make in (
+        lambda: DeltaStream("s", uri),
+        lambda: DeltaStream("s", "s3://lake/t", staging=uri),
+        lambda: DeltaTableSink(uri),
+    ):
+        with pytest.raises((ConfigurationError, ValueError)) as caught:
+            make()
+        assert "s3cr3t" not in str(caught.value)
+        assert "s3cr3t" not in str(getattr(caught.value, "table", ""))
+    bench.staging = uri
+    with pytest.raises(ConfigurationError):
+        bench.session()
+
+
+def test_staging_inside_the_table_is_noticed_under_another_spelling_of_s3():
+    from airflow_provider_fds.stream.connect import lie_inside_each_other
+
+    assert lie_inside_each_other("s3://lake/orders", "s3a://lake/orders/staging")
+    assert not lie_inside_each_other("s3://lake/orders", "s3a://lake/orders2")
