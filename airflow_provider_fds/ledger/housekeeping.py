@@ -1,4 +1,4 @@
-"""What a stream may throw away: manifests, tries, jobs, snapshots and folds that nobody needs any more.
+"""What a stream may throw away: manifests, tries, snapshots and folds that nobody needs any more.
 
 Kept are the newest batches *and* whatever was committed not long ago (LEDGER.md, "Keeping house"); everything of
 batches that are planned, and of the run that works them; the snapshot of the epoch that is open. Entries are never
@@ -128,12 +128,6 @@ def removable_snapshots(
     return tuple(meta.key for meta in files if meta.key != in_use and meta.modified_ms < earliest_ms)
 
 
-def removable_jobs(files: Iterable[ObjectMeta], now: datetime, retention: Retention) -> tuple[str, ...]:
-    """Return the keys of the job specs (``<try>.job.json``) that are too old for a job to read them. Pure."""
-    earliest_ms = (now - retention.age).timestamp() * 1000
-    return tuple(meta.key for meta in files if meta.key.endswith(".job.json") and meta.modified_ms < earliest_ms)
-
-
 def removable_folds(numbers: Iterable[int]) -> tuple[int, ...]:
     """Return which folds may go, of those that are there. Pure."""
     return tuple(n for n in sorted(numbers)[:-KEPT_FOLDS] if (n + 1) % FOLD_STRIDE)
@@ -163,10 +157,7 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
     for epoch, batch_id in found.batches:
         for meta in list(storage.list_after(folder.try_reports(epoch, batch_id))):
             storage.delete(meta.key)
-    for key in (
-        *removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention),
-        *removable_jobs(list(storage.list_after(folder.tries)), now, retention),
-    ):
+    for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):
         storage.delete(key)
     numbers = [parse_numbered_name(meta.key.rsplit("/", 1)[-1]) for meta in storage.list_after(folder.folds)]
     for n in removable_folds(n for n in numbers if n is not None):
@@ -215,6 +206,5 @@ __all__ = [
     "keep_house",
     "removable",
     "removable_folds",
-    "removable_jobs",
     "removable_snapshots",
 ]

@@ -16,7 +16,6 @@ from airflow_provider_fds.ledger.housekeeping import (
     keep_house,
     removable,
     removable_folds,
-    removable_jobs,
     removable_snapshots,
 )
 from airflow_provider_fds.ledger.log import Ledger
@@ -123,17 +122,6 @@ def test_the_snapshot_of_the_open_epoch_stays_and_so_do_young_ones(make, stream)
         at("orders/snapshots/1-c.parquet", 1),
     ]
     assert removable_snapshots(files, stream.ledger.state, stream.now, TWO) == ("orders/snapshots/0-b.parquet",)
-
-
-def test_job_specs_go_by_their_age(make):
-    old = int((make.now - timedelta(days=15)).timestamp() * 1000)
-    young = int((make.now - timedelta(days=13)).timestamp() * 1000)
-    files = [
-        ObjectMeta("orders/tries/a.job.json", 1, old),
-        ObjectMeta("orders/tries/b.job.json", 1, young),
-        ObjectMeta("orders/tries/note.txt", 1, old),
-    ]
-    assert removable_jobs(files, make.now, TWO) == ("orders/tries/a.job.json",)
 
 
 def test_of_the_folds_the_newest_stay_and_one_of_many():
