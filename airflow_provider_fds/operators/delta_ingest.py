@@ -190,7 +190,9 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 self.log.warning("Everything before this was delivered; the next run fails here: %s", stopped)
                 break
             if work.status == "done":
-                self.log.info("This run has committed already, to its target, version %s.", work.target)
+                self.log.info("This run has committed already what it could, up to version %s.", work.target)
+                if work.warning is not None:
+                    self.log.warning("The next run fails here: %s", work.warning)
                 return work.result
             if work.status != "work":
                 break
