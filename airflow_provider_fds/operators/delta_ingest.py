@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
+    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.spark.launch import SubmitArguments
     from airflow_provider_fds.stream.result import RunResult, RunWork
@@ -187,12 +188,11 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             except StoppedError as stopped:
                 if not has_committed:
                     raise
-                self.log.warning("Everything before this was delivered; the next run fails here: %s", stopped)
+                self._warn(stopped)
                 break
             if work.status == "done":
                 self.log.info("This run has committed already what it could, up to version %s.", work.target)
-                if work.warning is not None:
-                    self.log.warning("The next run fails here: %s", work.warning)
+                self._warn(work.warning)
                 return work.result
             if work.status != "work":
                 break
@@ -200,11 +200,14 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             has_committed = True
             if is_out_of_time:
                 self.log.warning("Time limit of %s reached; the rest is left to the next run.", limit)
-            if work.warning is not None:
-                self.log.warning("Everything before this was delivered; the next run fails here: %s", work.warning)
+            self._warn(work.warning)
             if is_out_of_time or not work.is_more:
                 break
         return session.result()
+
+    def _warn(self, stopped: FdsError | None) -> None:
+        if stopped is not None:
+            self.log.warning("Everything before this was delivered; the next run fails here: %s", stopped)
 
     def _work(
         self,
