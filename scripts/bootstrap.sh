@@ -124,7 +124,8 @@ if [ -n "$index" ] && [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
 fi
 # the newest stamp alone is true
 rm -f .venv/.fds-demo .venv/.fds-dev
-.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes \
+# compiled once, as pip does it: else every process of Airflow compiles its modules where writing bytecode is off
+.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes --compile-bytecode \
     --build-constraints requirements/build.txt -r "requirements/$group.txt"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps \
     --build-constraints requirements/build.txt --editable .
