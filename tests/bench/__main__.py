@@ -55,14 +55,18 @@ def planning() -> list[Row]:
         one = [measure.run("planning:plan", root=f"{folder}/one", target=1) for _ in range(3)]
         # a hundred commits, as lie between two runs; Delta writes a checkpoint every ten or so
         generate_log.write_log(Path(folder) / "some", 100, 10)
+        generate_log.write_log(Path(folder) / "long", 100_000, 1)
+        near, far = (measure.run("planning:plan", root=f"{folder}/long", target=t) for t in (10_000, 100_000))
         around = [measure.run("planning:around_the_job", root=f"{folder}/some", target=100) for _ in range(ROUNDS)]
     assert many[0].value["files"] == 100_000
     assert one[0].value["files"] == 300_000
+    assert far.value["files"] == 100_000
     return [
         Row("planning 10,000 commits of 10 files, local disk", measure.median(many).seconds, "s", 2.5),
         Row("… memory", measure.median(many).peak_mb, "MB", 80),
         Row("one commit of 300,000 files, memory", measure.median(one).peak_mb, "MB", 120),
         Row("… time", measure.median(one).seconds, "s", None),
+        Row("planning 100,000 commits, memory / that for 10,000", far.peak_mb / near.peak_mb, "x", 1.1),
         Row("what FDS adds around the Spark job, batch of 1,000 files", measure.median(around).seconds, "s", 0.5),
     ]
 
