@@ -180,7 +180,8 @@ class LocalStorage:
         try:
             yield
         except OSError as error:
-            if isinstance(error, FileNotFoundError):
+            # only who reads can be told that there is none; who writes could not make the folder
+            if isinstance(error, FileNotFoundError) and doing != "writing":
                 raise
             raise self._error(doing, key, error) from error
 

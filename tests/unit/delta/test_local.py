@@ -142,6 +142,13 @@ def test_a_file_system_without_hard_links_says_so(storage, monkeypatch):
     assert list((storage.root / "f").iterdir()) == []
 
 
+@pytest.mark.parametrize("call", ["put", "put_if_absent"])
+def test_a_folder_that_cannot_be_made_is_an_error_and_not_absence(call):
+    storage = LocalStorage("/proc/no-such-folder")
+    with pytest.raises(StorageError, match="writing file:///proc/no-such-folder/a/b"):
+        getattr(storage, call)("a/b", b"")
+
+
 def test_an_error_of_the_disk_names_the_file_and_the_cause(storage):
     storage.put("f/x", b"1")
     with pytest.raises(StorageError, match=r"reading file:///.*/root/f: Is a directory"):
