@@ -14,6 +14,7 @@ from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
 from airflow_provider_fds.batch.publish import manifest_folder
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
@@ -133,6 +134,16 @@ class Lab:
         if planner.outcome.error is not None:
             raise planner.outcome.error
         return batches
+
+    def snapshot_batches(self, path: str, **options: Any) -> list[SourceBatch]:
+        """Plan the initial snapshot of the table as it is now."""
+        log = self.log(path)
+        version = log.latest()
+        frozen = freeze_snapshot(log, version, self.staging, "snapshots")
+        state = log.state_at(version)
+        start = Offset(state.metadata.id, version, is_initial_snapshot=True)
+        parsed = SourceOptions.parse(options)
+        return list(BatchPlanner(log, start, state, parsed, version, snapshot=frozen, snapshot_storage=self.staging))
 
     def publish(self, batch: SourceBatch, path: str, *, stats: bool = True) -> str:
         """Write the manifest of a batch of the table at ``path``; return its URI."""
