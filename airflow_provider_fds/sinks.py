@@ -17,7 +17,8 @@ class DeltaTableSink:
     """Appends each batch to a Delta table, once.
 
     The table is created by the first batch if it is not there. Source columns keep their names; the two
-    columns of provenance that a batch carries are not written unless asked for.
+    columns of provenance that a batch carries are not written unless asked for. Rows of the change data feed are
+    appended as they are, with their ``_change_type``.
 
     Args:
         uri: URI or path of the sink table.

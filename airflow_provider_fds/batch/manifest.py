@@ -1,9 +1,9 @@
 """The manifest: a batch as a Delta table of one commit, that lists the source's files by absolute URI.
 
 ``spark.read.format("delta").load(folder)`` gives the rows of the batch, each with ``_commit_version`` and
-``_commit_timestamp``. What that read needs is applied by Spark itself: deletion vectors, column mapping, widened
-types, partition values. The actions follow the Delta protocol ("Actions"); absolute paths are what a shallow clone
-writes.
+``_commit_timestamp``, and with ``_change_type`` if it is of the change data feed. What that read needs is applied by
+Spark itself: deletion vectors, column mapping, widened types, partition values. The actions follow the Delta protocol
+("Actions"); absolute paths are what a shallow clone writes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from airflow_provider_fds.batch.manifest_schema import NAMESPACE, ManifestSchema
 from airflow_provider_fds.batch.publish import write_manifest
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
+from airflow_provider_fds.source.planned import ChangedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,10 +143,15 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
     check_table_uri(table_uri)
     base = spark_uri(table_uri.rstrip("/"))
     state = batch.state
-    with_row_ids = has_row_ids(state.protocol, state.metadata) and all(
-        # Files from before row tracking was enabled have no ids: Spark would make some up without a word.
-        file.add.baseRowId is not None and file.add.defaultRowCommitVersion is not None
-        for file in batch.files
+    # rows of the change data feed have no ids, as in Delta: a removed file, or a change file, lists none
+    with_row_ids = (
+        batch.feed is None
+        and has_row_ids(state.protocol, state.metadata)
+        and all(
+            # Files from before row tracking was enabled have no ids: Spark would make some up without a word.
+            file.add.baseRowId is not None and file.add.defaultRowCommitVersion is not None
+            for file in batch.files
+        )
     )
     protocol = manifest_protocol(
         state.protocol,
@@ -154,7 +160,9 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
         table=table_uri,
         version=state.version,
     )
-    schema = manifest_schema(state.metadata, with_row_ids=with_row_ids, table=table_uri, version=state.version)
+    schema = manifest_schema(
+        state.metadata, with_row_ids=with_row_ids, table=table_uri, version=state.version, feed=batch.feed
+    )
     files = _files(batch.files, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)
     adds = _ENCODER.encode_lines([_Line(add=file) for file in files])
     content = f"{state.metadata.id}\n{schema.schema_string}\n{hashlib.sha256(adds).hexdigest()}"
@@ -208,14 +216,17 @@ def _files(
                 version=file.version,
             )
         seen.add(key)
+        partition_values = {
+            **(add.partitionValues or {}),
+            schema.version_key: str(file.version),
+            schema.timestamp_key: stamp,
+        }
+        if schema.change_type_key is not None and isinstance(add, ChangedFile):
+            partition_values[schema.change_type_key] = add.change_type
         files.append(
             _File(
                 path=path,
-                partition_values={
-                    **(add.partitionValues or {}),
-                    schema.version_key: str(file.version),
-                    schema.timestamp_key: stamp,
-                },
+                partition_values=partition_values,
                 size=add.size,
                 modification_time=add.modificationTime,
                 data_change=True,

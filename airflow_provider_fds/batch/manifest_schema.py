@@ -15,12 +15,18 @@ from airflow_provider_fds.batch.manifest_protocol import kept_properties
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_provider_fds.delta.actions import Metadata
+    from airflow_provider_fds.source.planned import FeedKind
 
 #: Version of the source that a row comes from.
 COMMIT_VERSION: Final = "_commit_version"
 #: Time of that version.
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+#: What happened to a row: ``insert``, ``delete``, ``update_preimage``, ``update_postimage`` (change data feed).
+CHANGE_TYPE: Final = "_change_type"
 
 #: Ids are derived, not drawn: the same batch gives the same manifest to the byte, whoever builds it.
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_OID, "airflow-provider-fds/manifest")
@@ -52,6 +58,7 @@ class ManifestSchema:
         configuration: The table properties that are kept.
         version_key: Key of the commit version in ``partitionValues`` (a physical name).
         timestamp_key: Key of the commit timestamp in ``partitionValues`` (a physical name).
+        change_type_key: Key of the change type in ``partitionValues`` (a physical name); ``None`` if files have none.
     """
 
     schema_string: str
@@ -59,9 +66,12 @@ class ManifestSchema:
     configuration: dict[str, str]
     version_key: str
     timestamp_key: str
+    change_type_key: str | None = None
 
 
-def manifest_schema(metadata: Metadata, *, with_row_ids: bool, table: str, version: int) -> ManifestSchema:
+def manifest_schema(
+    metadata: Metadata, *, with_row_ids: bool, table: str, version: int, feed: FeedKind | None = None
+) -> ManifestSchema:
     """Return the schema of a manifest from the source's ``metadata``.
 
     Every column, element and value becomes nullable: an older file may hold a null where the newest schema says
@@ -69,47 +79,57 @@ def manifest_schema(metadata: Metadata, *, with_row_ids: bool, table: str, versi
     added as partition columns; in a column-mapped table they get ids above all that were ever given, and physical
     names derived from the table's id, so they never meet a name in a data file.
 
+    Files of the change data feed have ``_change_type`` besides: whole files as a partition column, like the other two;
+    change files as the column they were written with, whose physical name is its name. That column has no field id in
+    the file, so a table mapped by id is read by physical name then, which its writer gave the change files, too.
+
     Raises:
         ConfigurationError: The source has a column of that name itself (names compare without case).
     """
     schema: dict[str, Any] = {"type": "struct", "fields": []}
     if metadata.schemaString:
         schema = msgspec.json.decode(metadata.schemaString)
-    _check_names(schema, table=table, version=version)
+    partition_columns = _COLUMNS if feed != "whole_files" else ((CHANGE_TYPE, "string"), *_COLUMNS)
+    columns = _COLUMNS if feed is None else ((CHANGE_TYPE, "string"), *_COLUMNS)
+    _check_names(schema, columns, table=table, version=version)
     highest_id = _relax(schema)
     configuration = kept_properties(metadata, with_row_ids=with_row_ids)
     is_mapped = configuration.get(_MODE, "none") != "none"
     if is_mapped:
         highest_id = max(highest_id, int(configuration.get(_MAX_ID, "0")))
-    keys = []
-    for name, kind in _COLUMNS:
+    keys = {}
+    for name, kind in columns:
         field_metadata: dict[str, Any] = {}
         key = name
         if is_mapped:
             highest_id += 1
-            key = f"col-{uuid.uuid5(NAMESPACE, f'{metadata.id}/{name}')}"
+            if (name, kind) in partition_columns:
+                key = f"col-{uuid.uuid5(NAMESPACE, f'{metadata.id}/{name}')}"
             field_metadata = {_FIELD_ID: highest_id, _PHYSICAL_NAME: key}
         schema["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": field_metadata})
-        keys.append(key)
+        keys[name] = key
     if is_mapped:
         configuration[_MAX_ID] = str(highest_id)
+        if feed == "change_files":
+            configuration[_MODE] = "name"
     return ManifestSchema(
         schema_string=msgspec.json.encode(schema).decode(),
-        partition_columns=(*metadata.partitionColumns, COMMIT_VERSION, COMMIT_TIMESTAMP),
+        partition_columns=(*metadata.partitionColumns, *(name for name, _ in partition_columns)),
         configuration=configuration,
-        version_key=keys[0],
-        timestamp_key=keys[1],
+        version_key=keys[COMMIT_VERSION],
+        timestamp_key=keys[COMMIT_TIMESTAMP],
+        change_type_key=keys[CHANGE_TYPE] if feed == "whole_files" else None,
     )
 
 
-def _check_names(schema: dict[str, Any], *, table: str, version: int) -> None:
-    reserved = {name for name, _ in _COLUMNS}
+def _check_names(schema: dict[str, Any], columns: Sequence[tuple[str, str]], *, table: str, version: int) -> None:
+    reserved = [name for name, _ in columns]
     taken = [field["name"] for field in schema["fields"] if field["name"].lower() in reserved]
     if taken:
         raise ConfigurationError(
             f"table {table} has the column{'s' if len(taken) > 1 else ''} {', '.join(taken)} at version {version}; a "
-            f"batch adds {COMMIT_VERSION} and {COMMIT_TIMESTAMP} to every row, and Delta allows no two columns whose "
-            "names differ in case only. Rename the column in the source (ALTER TABLE … RENAME COLUMN, with "
+            f"batch adds {', '.join(reserved[:-1])} and {reserved[-1]} to every row, and Delta allows no two columns "
+            "whose names differ in case only. Rename the column in the source (ALTER TABLE … RENAME COLUMN, with "
             "delta.columnMapping.mode = 'name'), or read a copy of the table without it",
             table=table,
             version=version,

@@ -63,6 +63,7 @@ class Remove(_Struct, frozen=True):
     deletionTimestamp: int | None = None  # noqa: N815
     size: int | None = None
     partitionValues: dict[str, str | None] | None = None  # noqa: N815
+    stats: str | None = None
     deletionVector: DeletionVector | None = None  # noqa: N815
 
     @property

@@ -79,3 +79,15 @@ def decode_z85(text: str) -> bytes:
             raise ValueError(f"{text!r} is not Z85: the group at {start} does not fit four bytes")
         out += struct.pack(">I", value)
     return bytes(out)
+
+
+def encode_z85(data: bytes) -> str:
+    """Encode as Z85, filled up with zeros to whole groups of four bytes, as Delta does with inline vectors."""
+    out: list[str] = []
+    for (group,) in struct.iter_unpack(">I", data + bytes(-len(data) % 4)):
+        value, chars = group, list[str]()
+        for _ in range(5):
+            value, digit = divmod(value, 85)
+            chars.append(_Z85[digit])
+        out.extend(reversed(chars))
+    return "".join(out)

@@ -29,17 +29,18 @@ class Admission:
         self._takes_whole = False
         self._is_empty = True
 
-    def admit_version(self, files: int, size_bytes: int, *, is_snapshot: bool = False) -> bool:
+    def admit_version(self, files: int, size_bytes: int, *, is_snapshot: bool = False, is_group: bool = False) -> bool:
         """Take up a version that has files, if its first file (with ``whole_commits``: all of it) may come in.
 
         Args:
             files: Number of its files that are still to deliver, at least 1.
             size_bytes: Their size together.
             is_snapshot: Whether it is the initial snapshot, which is never taken as a whole.
+            is_group: Whether it may not be cut whatever the options say (Delta: ``admit`` of a sequence of files).
         """
         if self._versions_left <= 0 or self._files_left <= 0 or self._bytes_left <= 0:
             return False
-        takes_whole = self._whole_commits and not is_snapshot
+        takes_whole = is_group or (self._whole_commits and not is_snapshot)
         if takes_whole and not self._is_empty and (files > self._files_left or size_bytes > self._bytes_left):
             return False
         self._versions_left -= 1

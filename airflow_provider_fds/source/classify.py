@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_provider_fds.errors import StoppedError, ViolationError
+from airflow_provider_fds.source.change_feed import is_enabled, not_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_provider_fds.delta.actions import Action, Metadata, Protocol
+    from airflow_provider_fds.delta.actions import Action, CommitInfo, Metadata, Protocol
     from airflow_provider_fds.source.options import SourceOptions
 
 _T = TypeVar("_T")
 
 #: Characters of ``commitInfo.operationParameters`` that an error quotes at most.
 _MAX_PARAMETERS: Final = 300
+
+#: Metrics of a MERGE that are all "0" where no row changed; absent ones say nothing.
+_MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class CommitContent:
         parameters: ``commitInfo.operationParameters`` in words, ``""`` if there are none.
         metadata: ``metaData`` of the commit, if it has one.
         protocol: ``protocol`` of the commit, if it has one.
+        change_files: Number of ``cdc`` actions.
+        is_merge_without_effect: Whether it is a MERGE that by its metrics inserted, updated and deleted nothing.
     """
 
     version: int
@@ -47,6 +53,8 @@ class CommitContent:
     parameters: str = ""
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    change_files: int = 0
+    is_merge_without_effect: bool = False
 
     @classmethod
     def of(cls, version: int, actions: Iterable[Action], *, table: str) -> CommitContent:
@@ -55,7 +63,7 @@ class CommitContent:
         Raises:
             StoppedError: If it holds two different ``metaData`` or ``protocol`` actions, which the protocol forbids.
         """
-        adds = removes = added_bytes = 0
+        adds = removes = added_bytes = change_files = 0
         rest: list[Action] = []
         for action in actions:
             if (add := action.add) is not None:
@@ -64,6 +72,8 @@ class CommitContent:
                     added_bytes += add.size
             elif (remove := action.remove) is not None:
                 removes += remove.dataChange is not False
+            elif action.cdc is not None:
+                change_files += 1
             elif action.metaData is not None or action.protocol is not None or action.commitInfo is not None:
                 rest.append(action)
         infos = [action.commitInfo for action in rest if action.commitInfo is not None]
@@ -78,6 +88,8 @@ class CommitContent:
             _words(parameters) if parameters else "",
             _only([action.metaData for action in rest], "metaData", version, table),
             _only([action.protocol for action in rest], "protocol", version, table),
+            change_files,
+            bool(infos) and _is_merge_without_effect(infos[-1]),
         )
 
     @property
@@ -91,6 +103,11 @@ class CommitContent:
     def changes_words(self) -> str:
         """What the commit does to data files, in words."""
         return f"it adds {_files(self.adds)} and removes {_files(self.removes)}"
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether it changes data, or says what was changed."""
+        return self.adds > 0 or self.removes > 0 or self.change_files > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +144,20 @@ def classify(content: CommitContent, options: SourceOptions, *, table: str) -> E
     """Decide what happens with a commit.
 
     A commit that changes no data is emitted with no files, whatever the options. ``skip_versions`` and
-    ``skip_operations`` come before all else; ``skip_change_commits`` wins over the options that ignore.
+    ``skip_operations`` come before all else; ``skip_change_commits`` wins over the options that ignore. With
+    ``read_change_feed`` a commit may add, change and delete, but not switch the change data feed off.
 
     Args:
         content: The whole commit.
         options: The stream's options.
         table: URI of the table, for the message.
     """
+    if options.read_change_feed:
+        return _classify_changes(content, options, table)
     if not content.adds and not content.removes:
         return _EMIT
-    if options.skip_versions and options.skips_version(content.version):
-        return Skip(f"skip_versions lists version {content.version}; {content.changes_words}")
-    if options.skip_operations and content.operation and content.operation.upper() in options.skip_operations:
-        return Skip(f"skip_operations lists {content.operation}; {content.changes_words}")
+    if (skip := _skipped_by_name(content, options)) is not None:
+        return skip
     if not content.removes:
         return _EMIT
     if options.skip_change_commits:
@@ -150,6 +168,28 @@ def classify(content: CommitContent, options: SourceOptions, *, table: str) -> E
         by = "ignore_changes" if options.ignore_changes else "ignore_deletes"
         return Skip(f"{by}; {content.changes_words}")
     return Stop(_violation(content, table))
+
+
+def _classify_changes(content: CommitContent, options: SourceOptions, table: str) -> Emit | Skip | Stop:
+    """Classify a commit for a stream of changes (``DeltaSourceCDCSupport.filterCDCActions``)."""
+    is_switched_off = content.metadata is not None and not is_enabled(content.metadata)
+    if is_switched_off and not options.skips_version(content.version):
+        return Stop(not_recorded(content.version, table=table))
+    if not content.has_changes:
+        return _EMIT
+    if (skip := _skipped_by_name(content, options)) is not None:
+        return skip
+    if content.is_merge_without_effect and not content.change_files:
+        return Skip(f"a MERGE that changed no row, by its metrics; {content.changes_words}")
+    return _EMIT
+
+
+def _skipped_by_name(content: CommitContent, options: SourceOptions) -> Skip | None:
+    if options.skip_versions and options.skips_version(content.version):
+        return Skip(f"skip_versions lists version {content.version}; {content.changes_words}")
+    if options.skip_operations and content.operation and content.operation.upper() in options.skip_operations:
+        return Skip(f"skip_operations lists {content.operation}; {content.changes_words}")
+    return None
 
 
 def _violation(content: CommitContent, table: str) -> ViolationError:
@@ -199,6 +239,12 @@ def _words(parameters: Mapping[str, object]) -> str:
         f"{key} -> {value if isinstance(value, str) else json.dumps(value)}" for key, value in parameters.items()
     )
     return text if len(text) <= _MAX_PARAMETERS else text[:_MAX_PARAMETERS] + "…"
+
+
+def _is_merge_without_effect(info: CommitInfo) -> bool:
+    """Say whether metrics show that a MERGE only rewrote files (``CDCReader.shouldSkipFileActionsInCommit``)."""
+    metrics = info.operationMetrics or {}
+    return info.operation == "MERGE" and all(str(metrics.get(name)) == "0" for name in _MERGE_METRICS)
 
 
 def _files(number: int) -> str:

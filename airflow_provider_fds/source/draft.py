@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options import SourceOptions
+    from airflow_provider_fds.source.planned import FeedKind
 
 
 class Draft:
@@ -26,6 +27,7 @@ class Draft:
         start: Position before the batch (exclusive).
         end: Position after what was taken in (inclusive).
         state: Protocol and metadata at the last version taken in; its version is not kept up.
+        feed: Kind of the files taken in, if the stream reads the change data feed.
         files: Files taken in.
         skipped: Commits passed over.
         keys: Identity of each file taken in: a manifest, being a Delta log, can list one only once.
@@ -39,6 +41,7 @@ class Draft:
         "_last_version",
         "admission",
         "end",
+        "feed",
         "files",
         "keys",
         "skipped",
@@ -50,6 +53,7 @@ class Draft:
         self.start = start
         self.end = start
         self.state = state
+        self.feed: FeedKind | None = None
         self.files: list[PlannedFile] = []
         self.skipped: list[SkippedCommit] = []
         self.keys: set[str | tuple[str, str]] = set()
@@ -84,6 +88,7 @@ class Draft:
             last_version=self._last_version,
             log_digest=self._commits.hexdigest(),
             last_commit_sha256="" if self._last_commit is None else self._last_commit.sha256,
+            feed=self.feed,
         )
 
 

@@ -38,7 +38,8 @@ class Offset:
         table_id: ``metaData.id`` of the table.
         version: Version of the table.
         index: Number of the last consumed file within the version, from 0, over the ``add`` actions that change
-            data in the order of the commit file; :data:`BASE_INDEX` if the version is still untouched.
+            data in the order of the commit file (with the change data feed over its ``cdc`` actions, or its ``add``
+            and ``remove`` actions); :data:`BASE_INDEX` if the version is still untouched.
         is_initial_snapshot: Whether ``index`` counts the files of the snapshot of ``version`` instead of those of
             the commit ``version``.
 

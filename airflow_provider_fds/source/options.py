@@ -42,7 +42,9 @@ class SourceOptions:
         skip_operations: Operations (``commitInfo.operation``, in upper case) whose commits are passed over.
         exclude_regex: Leave out files whose path in the log (encoded) contains a match; Java's and Python's common
             syntax. Excluded files count for the limits.
-        read_change_feed: Not available yet.
+        read_change_feed: Read what changed instead of the files that were added: inserts, deletes, and updates with the
+            row before and after, each with its ``_change_type``. The table must record it
+            (``delta.enableChangeDataFeed``). Not together with the three options that ignore or skip changes.
         version_as_of: Not available yet.
         timestamp_as_of: Not available yet.
         ending_version: Not available yet.
@@ -187,9 +189,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "skip_versions": _Option(values_of.version_ranges),
     "skip_operations": _Option(values_of.operations),
     "exclude_regex": _Option(values_of.regex),
-    "read_change_feed": _Option(
-        _not_yet(allowed=False, instead="Leave it out to read the files that commits add"), ("read_change_data",)
-    ),
+    "read_change_feed": _Option(values_of.boolean, ("read_change_data",)),
     "version_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
     "timestamp_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
     "ending_version": _Option(_not_yet(None, _RANGE_INSTEAD)),
@@ -258,10 +258,19 @@ def _all_names() -> list[str]:
 
 
 def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    problems = []
     if "starting_version" in found and "starting_timestamp" in found:
         first, second = found["starting_version"][0], found["starting_timestamp"][0]
-        return [f"options {first!r} and {second!r} exclude each other: a stream starts at a version or at a time."]
-    return []
+        problems.append(f"options {first!r} and {second!r} exclude each other: a stream starts at a version or a time.")
+    if "read_change_feed" in found and found["read_change_feed"][1]:
+        feed = found["read_change_feed"][0]
+        problems += [
+            f"option {found[name][0]!r} has no effect with {feed!r}, where deletes and updates arrive as rows. Leave "
+            "one of them out."
+            for name in ("ignore_deletes", "ignore_changes", "skip_change_commits")
+            if name in found and found[name][1]
+        ]
+    return problems
 
 
 def _digest(value: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.barrier import state_after
+from airflow_provider_fds.source.change_feed import as_inserts, is_enabled, not_recorded, read_changes
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
 from airflow_provider_fds.source.draft import Draft, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.options import SourceOptions
+    from airflow_provider_fds.source.planned import FeedKind
 
 __all__ = ["BatchPlanner", "PlanOutcome", "PlannedFile", "SkippedCommit", "SourceBatch", "range_digest"]
 
@@ -51,7 +53,8 @@ class BatchPlanner:
     can only come last or alone.
 
     A batch ends where the limits of the options end it, before a commit that lists a file again that the batch has
-    already, and before a version that cannot be passed. Commits after the target are never read.
+    already, between a commit with change files and one without (``read_change_feed``), and before a version that
+    cannot be passed. Commits after the target are never read.
 
     Args:
         log: The table's log.
@@ -138,10 +141,13 @@ class BatchPlanner:
             try:
                 self._state = self._log.state_at(version)
             except LostPositionError:
+                if self._options.read_change_feed:
+                    # whether changes were recorded has to be known
+                    self._state = self._log.state_at(start.version)
                 # Reading from a version on needs its commit only. Where log cleanup left nothing to rebuild the
                 # state from, the newest one stands in until a commit says otherwise, as in Delta's own source.
                 self._log.verify_position(version + 1)
-                self._state = self._log.state_at(self._target)
+                self._state = self._state or self._log.state_at(self._target)
                 self._is_state_known = False
             self._draft.state = self._state
         start.ensure_table(self._state.metadata.id, table=self._table)
@@ -155,7 +161,12 @@ class BatchPlanner:
 
         def read(draft: Draft) -> None:
             draft.read_snapshot(commit)
+            draft.feed = feed
 
+        feed: FeedKind | None = None
+        if self._options.read_change_feed:
+            feed = "whole_files"
+            self._ensure_recorded(self._state, version)
         if left <= 0:
             read(self._draft)
         else:
@@ -163,7 +174,9 @@ class BatchPlanner:
             if timestamp_ms is None:
                 timestamp_ms = self._time_of(commit or self._log.commit(version))
             self._draft.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
-            files = snapshot.adds(storage, start.next_index)
+            files: Iterable[tuple[int, Add]] = snapshot.adds(storage, start.next_index)
+            if self._options.read_change_feed:
+                files = as_inserts(files, self._excluded)
             yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
         self._draft.end = Offset.after(version, start.table_id)
         self._is_inside_version = False
@@ -189,16 +202,20 @@ class BatchPlanner:
             verdict = classify(content, options, table=table)
             if isinstance(verdict, Stop):
                 raise verdict.error
+            if options.read_change_feed:
+                self._ensure_recorded(state, version)
             self._state = state
             first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
             if isinstance(verdict, Skip):
                 self._draft.read_commit(commit, state)
                 self._keep_time(commit, state)
                 self._draft.skipped.append(SkippedCommit(version, content.operation, verdict.reason))
+            elif options.read_change_feed:
+                yield from self._commit_changes(commit, content, state, first_index)
             elif content.adds > first_index:
                 yield from self._commit_files(commit, content, state, first_index)
             else:
-                self._ensure_index(first_index, content)
+                self._ensure_index(first_index, version, content.adds)
                 self._draft.read_commit(commit, state)
                 self._keep_time(commit, state)
             self._draft.end = Offset.after(version, start.table_id)
@@ -207,20 +224,66 @@ class BatchPlanner:
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
+        def files() -> Iterable[tuple[int, Add]]:
+            return islice(enumerate(_data_changing(commit.actions)), first_index, None)
+
         left = content.adds - first_index
-        timestamp_ms = self._time_of(commit)
-        if not self._draft.admission.admit_version(left, content.added_bytes) or self._repeats_a_file(commit):
-            yield from self._cut()
-            self._draft.admission.admit_version(left, content.added_bytes)
-
-        def read(draft: Draft) -> None:
-            draft.read_commit(commit, state)
-
-        files = islice(enumerate(_data_changing(commit.actions)), first_index, None)
-        delivered = yield from self._deliver(content.version, timestamp_ms, files, left, read)
+        delivered = yield from self._admit(commit, state, files, left, content.added_bytes)
         if not delivered and all(self._is_excluded(add) for add in islice(_data_changing(commit.actions), first_index)):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
+
+    def _commit_changes(
+        self, commit: Commit, content: CommitContent, state: TableState, first_index: int
+    ) -> Iterator[SourceBatch]:
+        """Deliver the changes of a commit; files that are excluded count for no limit here, as in Delta."""
+        changes = read_changes(commit, content, first_index, self._excluded, self._log.storage)
+        self._ensure_index(first_index, commit.version, changes.count)
+        if changes.num_files:
+            yield from self._admit(
+                commit,
+                state,
+                changes.files,
+                changes.num_files,
+                changes.size_bytes,
+                feed=changes.kind,
+                is_group=changes.is_group,
+            )
+            return
+        self._draft.read_commit(commit, state)
+        self._keep_time(commit, state)
+        if changes.num_excluded:
+            reason = f"exclude_regex leaves out all {changes.num_excluded} files of its changes"
+            self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
+
+    def _admit(
+        self,
+        commit: Commit,
+        state: TableState,
+        files: Callable[[], Iterable[tuple[int, Add]]],
+        left: int,
+        size_bytes: int,
+        *,
+        feed: FeedKind | None = None,
+        is_group: bool = False,
+    ) -> Generator[SourceBatch, None, int]:
+        """Begin a version in the batch or, where it does not fit, in the next one; then deliver its files."""
+        timestamp_ms = self._time_of(commit)
+        draft = self._draft
+        is_other_kind = bool(draft.files) and draft.feed != feed
+        if (
+            is_other_kind
+            or not draft.admission.admit_version(left, size_bytes, is_group=is_group)
+            or self._repeats_a_file(files)
+        ):
+            yield from self._cut()
+            self._draft.admission.admit_version(left, size_bytes, is_group=is_group)
+
+        def read(draft: Draft) -> None:
+            draft.read_commit(commit, state)
+            draft.feed = feed
+
+        return (yield from self._deliver(commit.version, timestamp_ms, files(), left, read))
 
     def _deliver(
         self,
@@ -270,9 +333,9 @@ class BatchPlanner:
     def _is_excluded(self, add: Add) -> bool:
         return self._excluded is not None and self._excluded(add.path) is not None
 
-    def _repeats_a_file(self, commit: Commit) -> bool:
+    def _repeats_a_file(self, files: Callable[[], Iterable[tuple[int, Add]]]) -> bool:
         keys = self._draft.keys
-        return bool(keys) and not keys.isdisjoint(map(self._key, _data_changing(commit.actions)))
+        return bool(keys) and not keys.isdisjoint(self._key(add) for _, add in files())
 
     def _time_of(self, commit: Commit) -> int:
         if self._state is None:
@@ -285,14 +348,19 @@ class BatchPlanner:
         if self._is_timed and not _has_commit_times(state.metadata):
             self._timestamps.of(commit, state.metadata)
 
-    def _ensure_index(self, first_index: int, content: CommitContent) -> None:
-        if first_index > content.adds:
+    def _ensure_recorded(self, state: TableState | None, version: int) -> None:
+        """Stop before a version at which changes are not recorded, unless it is passed over anyway."""
+        if state is not None and not is_enabled(state.metadata) and not self._options.skips_version(version):
+            raise not_recorded(version, table=self._table)
+
+    def _ensure_index(self, first_index: int, version: int, count: int) -> None:
+        if first_index > count:
             raise ConfigurationError(
                 f"{self._table}: the position {self._start.to_json()} names file {first_index - 1} of version "
-                f"{content.version}, which has {content.adds} data files: the position was made under other options, "
+                f"{version}, which has {count} data files: the position was made under other options, "
                 "or for another table. Take the position from the stream's ledger.",
                 table=self._table,
-                version=content.version,
+                version=version,
             )
 
 

@@ -9,13 +9,29 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from airflow_provider_fds.delta.actions import Add
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.delta.log import TableState
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.source.offset import Offset
+
+
+#: How the files of a batch of changes say what happened to their rows. ``"whole_files"``: one change type holds for all
+#: rows of a file. ``"change_files"``: each row has its own, in a column of the file. A manifest can list one kind only.
+FeedKind = Literal["whole_files", "change_files"]
+
+
+class ChangedFile(Add, frozen=True, gc=False):
+    """A file as the change data feed has it.
+
+    Attributes:
+        change_type: What happened to all its rows, ``"insert"`` or ``"delete"``; ``None``: the file says it per row.
+    """
+
+    change_type: str | None = None
 
 
 class PlannedFile(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +89,7 @@ class SourceBatch:
         log_digest: :func:`range_digest` of the commits in :attr:`commit_range`.
         last_commit_sha256: SHA-256 of the commit file of :attr:`last_version`, ``""`` if log cleanup took the
             commit that the initial snapshot is of.
+        feed: Which kind of files of the change data feed it holds; ``None`` if the stream does not read it.
     """
 
     start: Offset
@@ -84,6 +101,7 @@ class SourceBatch:
     last_version: int
     log_digest: str
     last_commit_sha256: str
+    feed: FeedKind | None = None
 
     @property
     def num_files(self) -> int:

@@ -18,6 +18,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.commands import Bind, Create, Open
 from airflow_provider_fds.ledger.entries import SinkBinding, SnapshotRef
+from airflow_provider_fds.source.change_feed import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.connect import lie_inside_each_other
@@ -178,6 +179,8 @@ def _open(connected: ConnectedStream, state: StreamState, given: Offset | None) 
     if start is None:
         return state
     offset = start.offset if isinstance(start, SnapshotStart) else start
+    if connected.stream.options.read_change_feed:
+        check_start(log, offset)
     if not offset.is_initial_snapshot:
         if given is not None:
             log.verify_position(offset.version)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.source.change_feed import has_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.offset import Offset
@@ -146,6 +147,8 @@ class TableWatch:
         return None
 
     def _has_files(self, commit: Commit, content: CommitContent) -> bool:
+        if self._options.read_change_feed:
+            return has_changes(commit, content, self._excluded)
         if not content.adds or self._excluded is None:
             return content.adds > 0
         return any(

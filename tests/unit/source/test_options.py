@@ -26,11 +26,11 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "skip_versions": ("3,5-7", ((3, 3), (5, 7))),
     "skip_operations": ("delete, OPTIMIZE", ("DELETE", "OPTIMIZE")),
     "exclude_regex": (r"/tmp-\d+/", r"/tmp-\d+/"),
+    "read_change_feed": ("true", True),
 }
 
 #: For each option that comes later: a value that asks for it.
 NOT_YET: dict[str, Any] = {
-    "read_change_feed": True,
     "version_as_of": 3,
     "timestamp_as_of": "2026-01-31",
     "ending_version": 9,
@@ -87,7 +87,7 @@ def test_an_option_that_comes_later_is_refused_and_says_that_nothing_was_done(na
 
 
 def test_an_option_that_comes_later_may_be_given_its_default() -> None:
-    values = {"read_change_feed": "false", "on_violation": "fail", "onLostPosition": "fail", "ending_version": None}
+    values = {"on_violation": "fail", "onLostPosition": "fail", "ending_version": None}
     assert SourceOptions.parse(values) == SourceOptions()
 
 
@@ -267,7 +267,7 @@ def test_all_problems_are_reported_together() -> None:
             "maxFilesPerTrigger": 0,
             "startingVersoin": 3,
             "failOnDataLoss": False,
-            "readChangeFeed": True,
+            "versionAsOf": 3,
             "startingVersion": 1,
             "startingTimestamp": "2026-01-31",
             "excludeRegex": "(",
@@ -276,6 +276,15 @@ def test_all_problems_are_reported_together() -> None:
     assert len(found) == 6
     with pytest.raises(ConfigurationError, match="6 problems in the source options"):
         SourceOptions.parse({"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1})
+
+
+@pytest.mark.parametrize("name", ["ignoreDeletes", "ignoreFileDeletion", "skipChangeCommits", "ignore_changes"])
+def test_options_that_would_have_no_effect_on_a_stream_of_changes_are_refused(name: str) -> None:
+    (problem,) = problems({"readChangeFeed": True, name: True})
+    assert repr(name) in problem
+    assert "no effect with 'readChangeFeed'" in problem
+    assert SourceOptions.parse({"readChangeData": True, name: False}).read_change_feed
+    assert not SourceOptions.parse({"readChangeFeed": False, name: True}).read_change_feed
 
 
 def test_none_means_not_given() -> None:
@@ -315,7 +324,7 @@ def test_the_digest_is_the_same_in_every_version_of_fds() -> None:
 
 def test_only_what_drops_whole_commits_changes_the_meaning_of_an_index() -> None:
     changing = {name for name in WORKING if _meaning({name: WORKING[name][0]}) != SourceOptions().meaning_digest()}
-    assert changing == {"skip_change_commits", "skip_versions", "skip_operations"}
+    assert changing == {"skip_change_commits", "skip_versions", "skip_operations", "read_change_feed"}
 
 
 def _meaning(values: dict[str, Any]) -> str:

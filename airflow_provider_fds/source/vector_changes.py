@@ -1,0 +1,153 @@
+"""What a commit did to files whose deletion vectors it changed: the difference of two bitmaps.
+
+A commit that gives a file another deletion vector removes the file with the old one and adds it with the new one. The
+rows that only the new one names were deleted, those that only the old one names came back (RESTORE). Either set is
+listed as the file with an inline vector that deletes *all other* rows, which any reader of deletion vectors applies.
+Source of the rule: ``CDCReader.processDeletionVectorActions`` of delta-spark 4.4, which filters the other way round.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyroaring import BitMap64
+
+from airflow_provider_fds.delta.vectors import VectorReader, inline_vector
+from airflow_provider_fds.errors import LostPositionError, StoppedError
+from airflow_provider_fds.source.change_feed import whole_file
+from airflow_provider_fds.source.planned import ChangedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_fds.delta.actions import Add, DeletionVector, Remove
+    from airflow_provider_fds.delta.commits import Commit
+    from airflow_provider_fds.delta.storage import Storage
+
+
+class _Stats(msgspec.Struct, gc=False):
+    numRecords: int | None = None  # noqa: N815
+
+
+_STATS: Final = msgspec.json.Decoder(_Stats)
+
+
+def vector_changes(commit: Commit, storage: Storage) -> Iterator[tuple[int, ChangedFile | None]]:
+    """Yield what each ``add`` and ``remove`` of ``commit`` that changes data means, with its index.
+
+    A file that the commit removes and adds again is a delete at the index of its ``remove`` and an insert at that of
+    its ``add``; ``None`` where no row changed in that direction.
+
+    Raises:
+        StoppedError: A vector cannot be read, or the number of rows of its file is not known.
+        LostPositionError: The file of a vector is gone.
+    """
+    changing = [
+        action for action in commit.actions if (file := action.add or action.remove) is not None and file.changes_data
+    ]
+    root = f"{storage.uri}/"
+    added = {action.add.path.removeprefix(root): action.add for action in changing if action.add is not None}
+    pairs: dict[str, tuple[Remove, Add]] = {}
+    for action in changing:
+        if action.remove is not None and (path := action.remove.path.removeprefix(root)) in added:
+            pairs[path] = (action.remove, added[path])
+    diff = _Difference(commit.version, storage)
+    found: dict[str, tuple[ChangedFile | None, ChangedFile | None]] = {}
+    for index, action in enumerate(changing):
+        file = action.add or action.remove
+        path = "" if file is None else file.path.removeprefix(root)
+        if path not in pairs:
+            yield index, whole_file(action, commit.version, storage.uri)
+            continue
+        if path not in found:
+            found[path] = diff.of(*pairs[path])
+        yield index, found[path][action.add is not None]
+
+
+class _Difference:
+    """Compares the vectors of one file before and after a commit."""
+
+    def __init__(self, version: int, storage: Storage) -> None:
+        self._version = version
+        self._table = storage.uri
+        self._reader = VectorReader(storage)
+
+    def of(self, remove: Remove, add: Add) -> tuple[ChangedFile | None, ChangedFile | None]:
+        """Return the rows that were deleted and those that came back, each as a file, ``None`` where there are none."""
+        old = self._rows(remove.path, remove.deletionVector)
+        new = self._rows(add.path, add.deletionVector)
+        if old == new:
+            return None, None
+        rows = self._count(remove, add, max(_end(old), _end(new)))
+        return self._only(new - old, rows, add, "delete"), self._only(old - new, rows, add, "insert")
+
+    def _only(self, changed: BitMap64, rows: int, add: Add, change_type: str) -> ChangedFile | None:
+        if not changed:
+            return None
+        others = _all_but(changed, rows)
+        return ChangedFile(
+            add.path,
+            size=add.size,
+            partitionValues=add.partitionValues,
+            modificationTime=add.modificationTime,
+            # the minima and maxima of the file are not those of these rows
+            stats=f'{{"numRecords":{rows},"tightBounds":false}}',
+            deletionVector=inline_vector(others) if others else None,
+            change_type=change_type,
+        )
+
+    def _rows(self, path: str, vector: DeletionVector | None) -> BitMap64:
+        try:
+            return self._reader.rows(vector)
+        except FileNotFoundError as error:
+            raise LostPositionError(
+                f"{self._table}: version {self._version} changes the deletion vector of {path}, and the file of its "
+                f"vector {vector and vector.unique_id} is gone: VACUUM removed it, so the rows that the commit "
+                "changed cannot be known any more. Restore the file, or pass over the commit with "
+                f"skip_versions='{self._version}', which loses its changes",
+                table=self._table,
+                version=self._version,
+            ) from error
+        except ValueError as error:
+            why = f"the deletion vector {vector and vector.unique_id} cannot be read: {error}"
+            raise self._stop(path, why) from error
+
+    def _count(self, remove: Remove, add: Add, least: int) -> int:
+        for stats in (add.stats, remove.stats):
+            try:
+                rows = _STATS.decode(stats).numRecords if stats else None
+            except msgspec.DecodeError:
+                rows = None
+            if rows is not None and rows >= least:
+                return rows
+            if rows is not None:
+                raise self._stop(
+                    add.path, f"its statistics say {rows} rows, and a deletion vector names row {least - 1} (from 0)"
+                )
+        raise self._stop(
+            add.path,
+            "neither remove nor add says how many rows it has (stats.numRecords), which the protocol demands of files "
+            "with a deletion vector",
+        )
+
+    def _stop(self, path: str, why: str) -> StoppedError:
+        return StoppedError(
+            f"{self._table}: version {self._version} changes the deletion vector of {path}, and which rows that "
+            f"deleted cannot be found out: {why}. The stream stops before version {self._version}; everything before "
+            f"it is delivered. skip_versions='{self._version}' passes over the commit, with all its changes",
+            table=self._table,
+            version=self._version,
+        )
+
+
+def _all_but(changed: BitMap64, rows: int) -> BitMap64:
+    others = BitMap64()
+    others.add_range(0, rows)
+    others -= changed
+    return others
+
+
+def _end(rows: BitMap64) -> int:
+    """Return the number of rows that a file must have at least to have all of ``rows``."""
+    return int(rows.max()) + 1 if rows else 0
