@@ -106,6 +106,33 @@ async def test_a_commit_whose_files_are_all_excluded_is_no_data(table):
     assert (await looking.poll()).has_data
 
 
+CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+async def test_deletes_and_change_files_are_data_for_a_stream_of_changes(table):
+    looking, _ = watch(table, 2, read_change_feed=True, exclude_regex="^tmp/")
+    for line in (table.remove("tmp/x"), {"cdc": {"path": "tmp/y", "size": 1}}):
+        table.commit(line, timestamp_ms=now_ms())
+        assert await looking.poll() is None
+    table.commit(table.remove("tmp/z", dataChange=False), timestamp_ms=now_ms())
+    assert await looking.poll() is None
+    looking, _ = watch(table, 2, read_change_feed=True)
+    assert (await looking.poll()).has_data
+    looking, _ = watch(table, 3, read_change_feed=True)
+    assert (await looking.poll()).has_data
+
+
+async def test_a_commit_that_switches_the_feed_off_wakes_the_run_that_reports_it(table):
+    looking, _ = watch(table, 2, read_change_feed=True)
+    table.commit(table.metadata(configuration=CHANGE_FEED), timestamp_ms=now_ms())
+    assert await looking.poll() is None
+    table.commit(table.metadata(), timestamp_ms=now_ms())
+    seen = await looking.poll()
+
+    assert seen.reason.startswith("stopped: ")
+    assert "version 3 does not record changes" in seen.reason
+
+
 async def test_a_commit_that_stops_the_stream_wakes_the_run_that_reports_it(table):
     looking, _ = watch(table, 2)
     table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE", timestamp_ms=now_ms())

@@ -499,3 +499,24 @@ def test_staging_inside_the_table_is_noticed_under_another_spelling_of_s3():
 
     assert lie_inside_each_other("s3://lake/orders", "s3a://lake/orders/staging")
     assert not lie_inside_each_other("s3://lake/orders", "s3a://lake/orders2")
+
+
+def test_a_stream_of_changes_is_not_opened_where_none_are_recorded(bench, two_appends, sink):
+    with pytest.raises(ConfigurationError, match="not true at version 0, where the stream would start"):
+        run_once(bench, sink, stream=bench.stream(read_change_feed=True))
+    with pytest.raises(ConfigurationError, match="not true at version 2"):
+        run_once(bench, sink, stream=bench.stream(read_change_feed=True, starting_version="latest"))
+    # nothing was opened, so the same stream starts as soon as the options can work
+    _, work = run_once(bench, sink)
+    assert [batch.num_files for batch in work.batches] == [5]
+
+
+def test_changes_are_planned_as_batches_of_one_kind_and_the_count_of_change_files_is_unknown(bench, log_builder, sink):
+    log_builder.create(configuration={"delta.enableChangeDataFeed": "true"})
+    log_builder.append(2)
+    change = {"cdc": {"path": "_change_data/x", "size": 7, "partitionValues": {}}}
+    log_builder.commit(log_builder.remove("part-00001-00000.parquet"), log_builder.add("y"), change, operation="UPDATE")
+    session, work = run_once(bench, sink, stream=bench.stream(read_change_feed=True))
+
+    assert [(batch.num_files, batch.num_rows) for batch in work.batches] == [(2, 20), (1, None)]
+    assert Offset.from_json(session.connected.state.position).version == 3
