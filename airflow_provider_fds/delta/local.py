@@ -11,7 +11,7 @@ import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
@@ -158,6 +158,12 @@ class LocalStorage:
         """Remove the file; not an error if there is none."""
         with self._errors("deleting", key), suppress(*_ABSENT):
             (self.root / key).unlink()
+
+    def beside(self, uri: str) -> LocalStorage | None:
+        """Return the folder at ``uri`` if it is a file URI, with one slash (Hadoop's) or three; else ``None``."""
+        if not uri.startswith("file:"):
+            return None
+        return LocalStorage("/" + unquote(uri.removeprefix("file:"), errors="surrogateescape").lstrip("/"))
 
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, in a thread: a network file system may take its time."""

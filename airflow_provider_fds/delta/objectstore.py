@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
@@ -162,6 +162,13 @@ class ObjectStorage:
         with self._errors("deleting", key), suppress(FileNotFoundError):
             obstore.delete(self._store, self._prefix + key)
 
+    def beside(self, uri: str) -> ObjectStorage | None:
+        """Return the folder at ``uri`` if it lies in the same bucket or container, else ``None``."""
+        bucket, path = _bucket_and_path(uri)
+        if bucket != _bucket_and_path(self.uri)[0]:
+            return None
+        return ObjectStorage(self._store, uri, unquote(path), is_ordered=self._is_ordered)
+
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, without blocking the event loop."""
         with self._errors("looking at", key):
@@ -284,6 +291,13 @@ class _RawReader(io.RawIOBase):
 
     def tell(self) -> int:
         return self._reader.tell()
+
+
+def _bucket_and_path(uri: str) -> tuple[str, str]:
+    scheme, _, rest = uri.partition("://")
+    authority, _, path = rest.partition("/")
+    # s3a and s3n are Hadoop's names of s3
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{authority}", path
 
 
 def _meta(key: str, found: Any) -> ObjectMeta:

@@ -62,6 +62,9 @@ class Storage(Protocol):
     def delete(self, key: str) -> None:
         """Remove the object; not an error if there is none."""
 
+    def beside(self, uri: str) -> Storage | None:
+        """Return the folder at the encoded ``uri``, ``None`` if it is not on the same disk or in the same bucket."""
+
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, without blocking the event loop."""
 

@@ -52,7 +52,8 @@ class VectorReader:
     """Reads the vectors of one table.
 
     Args:
-        storage: Storage of the table. Vectors elsewhere (those of a clone's origin) are read only from local disk.
+        storage: Storage of the table. Vectors elsewhere, those of a clone's origin, must be on the same disk or in the
+            same bucket.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -93,9 +94,10 @@ class VectorReader:
         root = f"{self._storage.uri}/"
         if uri.startswith(root):
             return self._storage.get(unquote(uri.removeprefix(root)))[0]
-        if uri.startswith("file:"):
-            from airflow_provider_fds.delta.local import LocalStorage
-
-            folder, _, name = unquote(uri.removeprefix("file:")).rpartition("/")
-            return LocalStorage(folder or "/").get(name)[0]
-        raise ValueError(f"it lies outside the table, at {uri}, and only vectors on local disk are read from elsewhere")
+        folder, _, name = uri.rpartition("/")
+        elsewhere = self._storage.beside(folder)
+        if elsewhere is None:
+            raise ValueError(
+                f"it lies at {uri}, outside the table, in storage that the table's credentials do not cover"
+            )
+        return elsewhere.get(unquote(name))[0]

@@ -75,7 +75,7 @@ def test_each_vector_of_a_file_is_found_at_its_offset(tmp_path, prefix):
     assert not reader.rows(None)
 
 
-def test_a_vector_elsewhere_is_read_from_local_disk_only(tmp_path):
+def test_a_vector_elsewhere_is_read_from_the_same_disk(tmp_path):
     (vector,) = write(tmp_path / "origin é", BitMap64([7]))
     origin = LocalStorage(str(tmp_path / "origin é"))
     reader = VectorReader(LocalStorage(str(tmp_path / "clone")))
@@ -86,8 +86,29 @@ def test_a_vector_elsewhere_is_read_from_local_disk_only(tmp_path):
 
     assert list(reader.rows(absolute(origin.uri))) == [7]
     assert list(reader.rows(absolute(origin.uri.replace("file://", "file:")))) == [7]
-    with pytest.raises(ValueError, match="outside the table, at s3://other/t/deletion_vector"):
+    with pytest.raises(ValueError, match=r"at s3://other/t/deletion_vector.*, outside the table"):
         reader.rows(absolute("s3://other/t"))
+
+
+def test_a_vector_elsewhere_is_read_from_the_same_bucket(tmp_path):
+    from obstore.store import MemoryStore
+
+    from airflow_provider_fds.delta.objectstore import ObjectStorage
+
+    (vector,) = write(tmp_path, BitMap64([7]))
+    store = MemoryStore()
+    name = f"deletion_vector_{UUID_NAME}.bin"
+    ObjectStorage(store, "s3://lake/a%20b", "a b").put(name, (tmp_path / name).read_bytes())
+    reader = VectorReader(ObjectStorage(store, "s3a://lake/clone", "clone"))
+
+    def absolute(root: str) -> DeletionVector:
+        return DeletionVector("p", f"{root}/{name}", offset=1, sizeInBytes=vector.sizeInBytes, cardinality=1)
+
+    assert list(reader.rows(absolute("s3://lake/a%20b"))) == [7]
+    with pytest.raises(FileNotFoundError):
+        reader.rows(absolute("s3://lake/other"))
+    with pytest.raises(ValueError, match="outside the table"):
+        reader.rows(absolute("s3://other/a%20b"))
 
 
 def test_a_vector_whose_file_is_gone_is_not_found(tmp_path):

@@ -87,3 +87,18 @@ def test_the_initial_snapshot_is_never_taken_whole() -> None:
     admission = Admission(SourceOptions.parse({"max_files_per_batch": 2, "whole_commits": True}))
     assert admission.admit_version(10, 10, is_snapshot=True)
     assert [admission.admit_file(1) for _ in range(3)] == [True, True, False]
+
+
+def test_70_and_71_a_group_comes_in_whole_or_not_at_all_and_nothing_overtakes_it() -> None:
+    admission = Admission(SourceOptions.parse({"max_files_per_batch": 3}))
+    # alone it may be as large as it is
+    assert admission.admit_version(5, 50, is_group=True)
+    assert all(admission.admit_file(10) for _ in range(5))
+    assert not admission.admit_version(1, 1)
+
+    admission = Admission(SourceOptions.parse({"max_files_per_batch": 3}))
+    assert admission.admit_version(2, 20)
+    assert admission.admit_file(10)
+    assert admission.admit_file(10)
+    assert not admission.admit_version(2, 20, is_group=True)
+    assert admission.admit_version(1, 20, is_group=True)
