@@ -210,9 +210,12 @@ def test_change_files_are_read_with_a_type_that_was_widened_later(lab):
 
 
 def test_a_clone_reads_the_vectors_of_its_origin(lab):
-    origin = build(lab, "origin", "true", "none")
+    properties = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'"
+    origin = lab.create("origin", f"(id LONG, v STRING) USING delta TBLPROPERTIES ({properties})")
+    lab.spark.range(40).selectExpr("id", "'v' v").coalesce(1).write.format("delta").mode("append").save(origin)
+    lab.sql("DELETE FROM {} WHERE id IN (3, 7)", origin)
     path = lab.path("clone of changes")
-    lab.spark.sql(f"CREATE TABLE delta.`{path}` SHALLOW CLONE delta.`{origin}` VERSION AS OF 5")
+    lab.spark.sql(f"CREATE TABLE delta.`{path}` SHALLOW CLONE delta.`{origin}`")
     lab.sql("DELETE FROM {} WHERE id IN (15, 17)", path)
     lab.sql("UPDATE {} SET v = 'c' WHERE id = 19", path)
     vectors = [action.remove.deletionVector for action in lab.log(path).commit(1).actions if action.remove is not None]
