@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = """\
 exit codes:
-  0  up to date, or the given limit was reached
+  0  up to date, finished, or the given limit was reached
   2  something in the arguments or the configuration cannot work
   3  stopped before a version that the options do not let pass
   4  the position of the stream no longer exists in the table
@@ -66,10 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return known.exit_code
 
 
-def end_of(error: FdsError | None, *, is_more: bool = False) -> dict[str, object]:
+def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool = False) -> dict[str, object]:
     """Return the last object of ``--output json``: how far the command came, and what stopped it."""
     if error is None:
-        return {"status": "more" if is_more else "up_to_date", "error": None}
+        return {"status": "finished" if is_finished else "more" if is_more else "up_to_date", "error": None}
     return {
         "status": "stopped",
         "error": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.cli import arguments as common
@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
-    from airflow_provider_fds.source.start import SnapshotStart
     from airflow_provider_fds.stream.session import StreamSession
+
+
+class _Outcome(NamedTuple):
+    """How planning ended: what stands in the way, whether there is more, why the stream is finished (or ``""``)."""
+
+    error: FdsError | None
+    is_more: bool = False
+    finished: str = ""
+
 
 #: Without a limit, ``fds plan`` plans all there is.
 _NO_LIMIT = 2**31
@@ -58,17 +66,19 @@ def plan(arguments: argparse.Namespace) -> int:
     if not arguments.dry_run and not arguments.staging:
         raise ConfigurationError("fds plan needs --staging DIR to write plans and manifests, or --dry-run to only look")
     shown = 0
-    outcome: tuple[FdsError | None, bool] = (None, False)
+    outcome: _Outcome = _Outcome(None)
     rows = _dry(arguments) if arguments.dry_run else _written(arguments)
     for row in rows:
-        if isinstance(row, tuple):
+        if isinstance(row, _Outcome):
             outcome = row
             break
         shown += 1
         print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
-    error, is_more = outcome
+    error, is_more, finished = outcome
     if arguments.output == "json":
-        print(json.dumps(end_of(error, is_more=is_more)))
+        print(json.dumps(end_of(error, is_more=is_more, is_finished=bool(finished))))
+    elif finished:
+        print(finished)
     elif error is None:
         print("more versions are waiting" if is_more else "up to date" if shown else "nothing new")
     else:
@@ -76,7 +86,7 @@ def plan(arguments: argparse.Namespace) -> int:
     return EXIT_OK if error is None else error.exit_code
 
 
-def _written(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+def _written(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | _Outcome]:
     from airflow_provider_fds.stream.session import StreamSession
 
     around = common.surroundings_of(arguments, owner=common.plan_owner(arguments.deployment))
@@ -87,34 +97,41 @@ def _written(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[F
         location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
         yield _of_ledger(batch, hadoop_path(location))
     if arguments.max_batches is not None and len(work.batches) > arguments.max_batches:
-        yield (None, True)
+        yield _Outcome(None, is_more=True)
         return
-    yield _behind(session, Offset.from_json(work.batches[-1].end)) if work.batches else (work.warning, False)
+    if work.batches:
+        yield _behind(session, Offset.from_json(work.batches[-1].end))
+    else:
+        yield _Outcome(work.warning, finished=work.reason)
 
 
-def _behind(session: StreamSession, end: Offset) -> tuple[FdsError | None, bool]:
+def _behind(session: StreamSession, end: Offset) -> _Outcome:
     """Return what lies behind planned batches: a version that stands in the way, or whether there is more to plan."""
+    from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
 
     connected = session.connected
+    stream_end = known_end(connected.log, session.stream.options, end)
+    newest = connected.log.latest()
     planner = BatchPlanner(
         connected.log,
         end,
         None,
         session.stream.options,
-        connected.log.latest(),
+        newest if stream_end is None else stream_end.target(end, newest),
         snapshot=connected.frozen_snapshot(),
         snapshot_storage=connected.staging,
     )
     for batch in planner:
         if batch.files:
-            return (None, True)
-    return (planner.outcome.error if planner.outcome is not None else None, False)
+            return _Outcome(None, is_more=True)
+    return _Outcome(planner.outcome.error if planner.outcome is not None else None)
 
 
-def _dry(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+def _dry(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | _Outcome]:
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 
@@ -123,27 +140,33 @@ def _dry(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | tuple[FdsEr
     log = DeltaLog(open_storage(stream.table, options))
     start = Offset.from_json(arguments.offset) if arguments.offset else resolve_start(log, stream.options)
     if start is None:
-        yield (None, False)
+        yield _Outcome(None)
+        return
+    position = start.offset if isinstance(start, SnapshotStart) else start
+    end = known_end(log, stream.options, position)
+    if end is not None and end.is_reached(position):
+        yield _Outcome(None, finished=end.words(stream.name, log.table_uri))
         return
     newest = log.latest()
+    target = newest if end is None else end.target(position, newest)
     if isinstance(start, Offset) and not start.is_initial_snapshot:
         start.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
         log.verify_position(start.version)
     if isinstance(start, SnapshotStart) or start.is_initial_snapshot:
-        planned = _with_frozen(log, start, stream.options, newest)
+        planned = _with_frozen(log, position, stream.options, target)
     else:
-        planner = BatchPlanner(log, start, None, stream.options, newest)
+        planner = BatchPlanner(log, start, None, stream.options, target)
         planned = _numbered(planner)
     for shown, row in enumerate(planned):
-        if arguments.max_batches is not None and shown == arguments.max_batches and not isinstance(row, tuple):
-            yield (None, True)
+        if arguments.max_batches is not None and shown == arguments.max_batches and not isinstance(row, _Outcome):
+            yield _Outcome(None, is_more=True)
             return
         yield row
 
 
 def _with_frozen(
-    log: DeltaLog, start: Offset | SnapshotStart, options: SourceOptions, newest: int
-) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+    log: DeltaLog, position: Offset, options: SourceOptions, target: int
+) -> Iterator[dict[str, Any] | _Outcome]:
     """Plan from an initial snapshot that is frozen in a temporary folder, which goes away again."""
     import tempfile
 
@@ -151,22 +174,21 @@ def _with_frozen(
     from airflow_provider_fds.delta.snapshot import freeze_snapshot
     from airflow_provider_fds.source.plan import BatchPlanner
 
-    position = start if isinstance(start, Offset) else start.offset
     with tempfile.TemporaryDirectory(prefix="fds-dry-run-") as folder:
         staging = open_storage(folder)
         frozen = freeze_snapshot(log, position.version, staging, "snapshot")
         yield from _numbered(
-            BatchPlanner(log, position, None, options, newest, snapshot=frozen, snapshot_storage=staging)
+            BatchPlanner(log, position, None, options, target, snapshot=frozen, snapshot_storage=staging)
         )
 
 
-def _numbered(planner: BatchPlanner) -> Iterator[dict[str, Any] | tuple[FdsError | None, bool]]:
+def _numbered(planner: BatchPlanner) -> Iterator[dict[str, Any] | _Outcome]:
     batch_id = 0
     for batch in planner:
         if batch.files:
             yield _of_source(batch, batch_id)
             batch_id += 1
-    yield (planner.outcome.error if planner.outcome is not None else None, False)
+    yield _Outcome(planner.outcome.error if planner.outcome is not None else None)
 
 
 def _of_source(batch: SourceBatch, batch_id: int) -> dict[str, Any]:

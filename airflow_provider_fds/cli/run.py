@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import FdsError
+    from airflow_provider_fds.stream.session import StreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
-    from airflow_provider_fds.cli.main import end_of
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.spark.launch import java_problem, run_locally
     from airflow_provider_fds.stream.session import StreamSession
@@ -88,13 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise collected.failure
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
-    if arguments.output == "json":
-        print(json.dumps(end_of(error, is_more=is_more)))
-    elif error is not None:
-        print(f"fds: stopped: {error}", file=sys.stderr)
-    else:
-        result = session.result()
-        print("nothing new" if result is None else f"{result.rows} rows in {result.batches} batches", flush=True)
+    _show_end(session, error, is_more=is_more, output=arguments.output)
     return EXIT_OK if error is None else error.exit_code
 
 
@@ -121,6 +115,23 @@ def _show(report: TryReport, output: str) -> None:
         print(json.dumps(facts), flush=True)
     else:
         print(f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}", flush=True)
+
+
+def _show_end(session: StreamSession, error: FdsError | None, *, is_more: bool, output: str) -> None:
+    from airflow_provider_fds.cli.main import end_of
+
+    finished = session.finished_reason() if error is None and not is_more else None
+    if output == "json":
+        print(json.dumps(end_of(error, is_more=is_more, is_finished=finished is not None)))
+        return
+    if error is not None:
+        print(f"fds: stopped: {error}", file=sys.stderr)
+        return
+    result = session.result()
+    if result is not None:
+        print(f"{result.rows} rows in {result.batches} batches", flush=True)
+    if finished is not None or result is None:
+        print(finished or "nothing new", flush=True)
 
 
 def _log_line(line: str) -> None:

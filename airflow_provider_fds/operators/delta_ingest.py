@@ -55,7 +55,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     sink, and is committed after its rows are verified to be there; whatever dies in between, the next try works on
     the same rows, and they land once. The batches before a failure stay committed.
 
-    Nothing new: the task is skipped (``on_no_data="succeed"``: it succeeds with ``None``), no asset event. Done: the
+    Nothing new, or a stream that is finished: the task is skipped (``on_no_data="succeed"``: it succeeds with
+    ``None``), no asset event. Done: the
     XCom is what this run has committed (``stream, epoch, batches, first_batch_id, last_batch_id, start`` (exclusive)
     ``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes, sink_version``), and
     the sink's asset event has the same in ``extra``. A cleared or repeated task of a run that has committed returns
@@ -121,6 +122,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.on_busy = on_busy
         self.batches_per_run = batches_per_run
         self.run_time_limit = run_time_limit
+        self._nothing = ""
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
 
@@ -143,7 +145,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             if result is not None:
                 session.keep_house(retention())
         if result is None:
-            message = f"Nothing new in table {stream.table} for stream {stream.name!r}."
+            message = self._nothing or f"Nothing new in table {stream.table} for stream {stream.name!r}."
             if self.on_no_data == "skip":
                 raise AirflowSkipException(message)
             self.log.info(message)
@@ -195,6 +197,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 self._warn(work.warning)
                 return work.result
             if work.status != "work":
+                self._nothing = work.reason
                 break
             is_out_of_time = self._work(context, session, sink, work, spark, deadline_ms)
             has_committed = True

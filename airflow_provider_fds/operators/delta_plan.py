@@ -36,7 +36,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
     **If it is misused.** A job that does not use ``txn_app_id`` and ``txn_version`` (Delta's write options
     ``txnAppId``, ``txnVersion``) or an overwrite of its own loads a batch again when it is retried after its write.
 
-    Nothing new is a skip, downstream included.
+    Nothing new is a skip, downstream included; so is a stream that is finished.
 
     Args:
         stream: The stream, or a dict of its arguments.
@@ -77,6 +77,8 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
             self.log.warning("The stream stops after this batch: %s", work.warning)
         if work.status == "done":
             raise AirflowSkipException("This run has committed its batch already; there is nothing to load.")
+        if work.status == "finished":
+            raise AirflowSkipException(work.reason)
         if work.status != "work":
             raise AirflowSkipException(f"Nothing new in table {stream.table} for stream {stream.name!r}.")
         batch = session.batch_specs(work)[0]

@@ -38,9 +38,10 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     **Event contract.** The sensor succeeds when there is something for the stream to do: data beyond its committed
     offset, a version it may not pass (the operator then reports it), or a position that would get lost by waiting.
-    Versions without data (OPTIMIZE, empty commits) do not wake it. Before the stream's first run any data counts. It
-    writes nothing and reserves nothing: it says "now", not "you". The XCom (``return_value``, an ``int``) is the
-    newest version seen, for people to read; :class:`DeltaIngestOperator` looks for itself.
+    Versions without data (OPTIMIZE, empty commits) do not wake it. A stream that has read all up to its end is
+    finished: the sensor is skipped, with the reason, rather than wait for ever. Before the stream's first run any
+    data counts. It writes nothing and reserves nothing: it says "now", not "you". The XCom (``return_value``, an
+    ``int``) is the newest version seen, for people to read; :class:`DeltaIngestOperator` looks for itself.
 
     **If it is misused.** With a stream that no operator commits it succeeds at once, every time: with
     ``schedule="@continuous"`` that is a DAG that runs without pause. Two DAGs that wait with one stream both wake,
@@ -163,6 +164,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             surroundings = reading_surroundings(stream)
             storage = open_storage(stream.table, surroundings.table_options)
             sighting = TableWatch(stream, storage, read_position(stream, surroundings)).check()
+        if sighting is not None and sighting.is_finished:
+            raise AirflowSkipException(sighting.reason)
         if sighting is None:
             self.log.info("Nothing new in table %s.", stream.table)
         else:

@@ -67,6 +67,14 @@ def starting_version(value: object) -> int | str:
     return number
 
 
+def version(value: object) -> int:
+    """Read a version from 0."""
+    number = _whole(value)
+    if number is None or not 0 <= number <= _LARGEST:
+        raise ValueError(f"must be a version from 0, got {value!r}")
+    return number
+
+
 def timestamp(value: object) -> str:
     """Read a point in time: a text that ``parse_timestamp`` reads, a ``datetime`` or a ``date``; UTC without zone."""
     from airflow_provider_fds.delta.timestamps import parse_timestamp

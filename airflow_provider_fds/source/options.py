@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source import option_values as values_of
+from airflow_provider_fds.source.option_ranges import range_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,8 +48,8 @@ class SourceOptions:
             (``delta.enableChangeDataFeed``). Not together with the three options that ignore or skip changes.
         version_as_of: Not available yet.
         timestamp_as_of: Not available yet.
-        ending_version: Not available yet.
-        ending_timestamp: Not available yet.
+        ending_version: Last version to read (inclusive); after it the stream is finished.
+        ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
         partition_filter: Not available yet.
         on_violation: ``"fail"``; ``"quarantine"`` is not available yet.
         on_lost_position: ``"fail"``; ``"earliest"`` is not available yet.
@@ -146,6 +147,11 @@ class SourceOptions:
         """
         return _digest({name: value for name, value in self.to_dict().items() if name in _CHANGE_INDEXES})
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the stream reads one snapshot and nothing after it."""
+        return self.version_as_of is not None or self.timestamp_as_of is not None
+
     def skips_version(self, version: int) -> bool:
         """Whether ``skip_versions`` lists ``version``."""
         return any(first <= version <= last for first, last in self.skip_versions)
@@ -173,7 +179,6 @@ def _not_yet(allowed: object, instead: str) -> Callable[[object], Any]:
     return read
 
 
-_RANGE_INSTEAD: Final = "Streams have no end yet: leave it out, and the stream reads to the newest version"
 _AS_OF_INSTEAD: Final = "To read from a version or time on, use starting_version or starting_timestamp"
 
 _OPTIONS: Final[dict[str, _Option]] = {
@@ -192,8 +197,8 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "read_change_feed": _Option(values_of.boolean, ("read_change_data",)),
     "version_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
     "timestamp_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
-    "ending_version": _Option(_not_yet(None, _RANGE_INSTEAD)),
-    "ending_timestamp": _Option(_not_yet(None, _RANGE_INSTEAD)),
+    "ending_version": _Option(values_of.version),
+    "ending_timestamp": _Option(values_of.timestamp),
     "partition_filter": _Option(_not_yet(None, "Filter in the job that reads the batch, or use exclude_regex")),
     "on_violation": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
     "on_lost_position": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
@@ -262,6 +267,7 @@ def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     if "starting_version" in found and "starting_timestamp" in found:
         first, second = found["starting_version"][0], found["starting_timestamp"][0]
         problems.append(f"options {first!r} and {second!r} exclude each other: a stream starts at a version or a time.")
+    problems += range_problems(found)
     if "read_change_feed" in found and found["read_change_feed"][1]:
         feed = found["read_change_feed"][0]
         problems += [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
+from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -43,11 +44,18 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
         reached ``starting_timestamp`` yet (resolve it again when there are new commits).
 
     Raises:
-        ConfigurationError: If the start version is newer than the newest or older than the oldest commit in the log.
+        ConfigurationError: If the start version is newer than the newest or older than the oldest commit in the log,
+            or lies behind the end of the stream.
         TableNotFoundError: If there is no table.
         UnsupportedFeatureError: If the table as it is now needs a reader that FDS is not.
     """
     newest = log.latest()
+    start = _start(log, options, newest)
+    _ensure_not_behind_end(log, options, start, newest)
+    return start
+
+
+def _start(log: DeltaLog, options: SourceOptions, newest: int) -> Offset | SnapshotStart | None:
     table_id = log.state_at(newest).metadata.id
     version = options.starting_version
     if version == "latest":
@@ -62,6 +70,31 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
         found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
         return None if found is None else Offset(table_id, found)
     return SnapshotStart(newest, table_id)
+
+
+def _ensure_not_behind_end(
+    log: DeltaLog, options: SourceOptions, start: Offset | SnapshotStart | None, newest: int
+) -> None:
+    end = known_end(log, options, None)
+    if end is None:
+        return
+    first = newest + 1 if start is None else start.version
+    # two times that lie between the same two commits are an empty range, as in Delta's batch reader
+    is_between_commits = options.starting_timestamp is not None and options.ending_timestamp is not None
+    if end.version >= first or is_between_commits:
+        return
+    if options.starting_version is not None:
+        given = f"starting_version={options.starting_version!r} is version {first}"
+    elif options.starting_timestamp is not None:
+        given = f"starting_timestamp={options.starting_timestamp!r} is version {first} or a later one"
+    else:
+        given = f"without a start the stream begins with a snapshot of version {first}"
+    raise ConfigurationError(
+        f"{log.table_uri}: the stream ends before it starts: {given}, and {end.reason}. Choose a later end or an "
+        "earlier start; both are inclusive.",
+        table=log.table_uri,
+        version=first,
+    )
 
 
 def starting_state(log: DeltaLog, start: Offset) -> TableState | None:

@@ -19,6 +19,7 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.ledger.commands import Bind, Create, Open
 from airflow_provider_fds.ledger.entries import SinkBinding, SnapshotRef
 from airflow_provider_fds.source.change_feed import check_start
+from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.connect import lie_inside_each_other
@@ -131,7 +132,9 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     lag: int | None = None
     if newest is not None and state.position is not None:
         position = Offset.from_json(state.position)
-        lag = max(0, newest + 1 - position.version)
+        end = known_end(connected.log, connected.stream.options, position)
+        last = newest if end is None else end.target(position, newest)
+        lag = max(0, last + 1 - position.version)
         if position.is_initial_snapshot:
             lag += 1
     extra: dict[str, Any] = {}
@@ -157,10 +160,21 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         sink=None if state.sink is None else {"kind": state.sink.kind, "target": state.sink.target},
         sink_version=state.sink_version,
         blocked=None if state.blocked is None else state.blocked.reason,
+        finished=None if newest is None else finished_reason(connected),
         entries=connected.ledger.n + 1,
         problem=problem,
         extra=extra,
     )
+
+
+def finished_reason(connected: ConnectedStream) -> str | None:
+    """Return in a sentence that the stream has read all up to its end, ``None`` if it has not or has no end."""
+    state = connected.state
+    if state.position is None or state.planned:
+        return None
+    position = Offset.from_json(state.position)
+    end = known_end(connected.log, connected.stream.options, position)
+    return None if end is None or not end.is_reached(position) else end.words(connected.stream.name, state.table)
 
 
 def _open(connected: ConnectedStream, state: StreamState, given: Offset | None) -> StreamState:

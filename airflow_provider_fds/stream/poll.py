@@ -11,6 +11,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
 from airflow_provider_fds.source.change_feed import has_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
+from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.offset import Offset
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import Commit
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.stream.value import DeltaStream
 
 #: A position older than this wakes the stream although there is no data, so that it moves before the log is cleaned.
@@ -32,12 +34,16 @@ class Sighting:
         newest_version: Newest version of the table.
         has_data: Whether there are rows for the stream.
         reason: ``data``; ``position is old``: commits without data, and the position has to move before the log is
-            cleaned up behind it; or ``stopped: …``: a commit the stream may not pass, for the run to report.
+            cleaned up behind it; ``end is near``: nothing but commits without data before the stream's end, and a run
+            has to move the position there; ``stopped: …``: a commit the stream may not pass, for the run to report.
+            If the stream is finished, a sentence that says so.
+        is_finished: Whether the stream has read everything up to its end: there is nothing to wait for.
     """
 
     newest_version: int
     has_data: bool
     reason: str
+    is_finished: bool = False
 
 
 def position_of(checkpoint: Checkpoint | None) -> Offset | None:
@@ -62,6 +68,8 @@ class TableWatch:
 
     def __init__(self, stream: DeltaStream, storage: Storage, position: Offset | None) -> None:
         self._options = stream.options
+        self._name = stream.name
+        self._end: StreamEnd | None = None
         self._log = DeltaLog(storage)
         self._position = position
         self._next: int | None = None if position is None else position.version
@@ -83,12 +91,14 @@ class TableWatch:
         """
         if self._position is None or self._position.is_initial_snapshot:
             return self._start_seen(self._log.latest())
+        if (finished := self._finished()) is not None:
+            return finished
         assert self._next is not None  # noqa: S101  # a position has a version
         newest = self._log.verify_position(self._next)
-        for version in range(self._next, newest + 1):
+        for version in range(self._next, self._last(newest) + 1):
             if (seen := self._seen(self._log.commit(version), newest)) is not None:
                 return seen
-        return None
+        return self._near_end(newest)
 
     async def poll(self) -> Sighting | None:
         """Look with exactly one HEAD if there is no new version; else read the new commits.
@@ -113,14 +123,36 @@ class TableWatch:
         """
         if self._next is None or self._position is None or self._position.is_initial_snapshot:
             return await asyncio.to_thread(lambda: self._start_seen(self._log.latest()))
+        if (finished := await asyncio.to_thread(self._finished)) is not None:
+            return finished
         return await self._read_on(await self._log.latest_async(self._next - 1))
 
     async def _read_on(self, newest: int) -> Sighting | None:
         assert self._next is not None  # noqa: S101  # callers have seen to it
-        for version in range(self._next, newest + 1):
+        if self._next <= newest and (finished := await asyncio.to_thread(self._finished)) is not None:
+            return finished
+        for version in range(self._next, self._last(newest) + 1):
             if (seen := self._seen(await self._log.commit_async(version), newest)) is not None:
                 return seen
-        return None
+        return self._near_end(newest)
+
+    def _finished(self) -> Sighting | None:
+        """Look up the end of the stream, if it has one, and say whether the position is behind it; blocking."""
+        if self._position is None:
+            return None
+        self._end = self._end or known_end(self._log, self._options, self._position)
+        if self._end is None or not self._end.is_reached(self._position):
+            return None
+        reason = self._end.words(self._name, self._log.table_uri)
+        return Sighting(self._end.version, has_data=False, reason=reason, is_finished=True)
+
+    def _last(self, newest: int) -> int:
+        return newest if self._end is None else min(newest, self._end.version)
+
+    def _near_end(self, newest: int) -> Sighting | None:
+        if self._end is None or self._next is None or self._next <= self._end.version:
+            return None
+        return Sighting(newest, has_data=False, reason="end is near")
 
     def _start_seen(self, newest: int) -> Sighting | None:
         """Judge a stream that stands before its first batch; blocking."""

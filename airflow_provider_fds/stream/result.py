@@ -44,7 +44,8 @@ class RunWork:
 
     Attributes:
         status: ``work``: there are batches. ``up_to_date``: nothing new. ``waiting``: the start of the stream lies
-            in the future. ``done``: this run has committed all it saw; ``result`` says what.
+            in the future. ``done``: this run has committed all it saw; ``result`` says what. ``finished``: the stream
+            has an end, and all up to it is committed; ``reason`` says so.
         batches: The batches to work off, in order.
         epoch: Epoch of the batches.
         try_id: Name of this try, unique within the stream.
@@ -52,9 +53,10 @@ class RunWork:
         is_more: Whether the target lies beyond these batches, or is still to be found (batches that were taken over).
         warning: The bad version behind the batches: they are delivered, then the stream stops.
         result: For ``done``.
+        reason: For ``finished``, a sentence.
     """
 
-    status: Literal["work", "up_to_date", "waiting", "done"]
+    status: Literal["work", "up_to_date", "waiting", "done", "finished"]
     epoch: int = 0
     batches: tuple[PlannedBatch, ...] = ()
     try_id: str = ""
@@ -62,6 +64,7 @@ class RunWork:
     is_more: bool = False
     warning: FdsError | None = None
     result: RunResult | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,12 @@ class StreamStatus:
     Attributes:
         position: Committed offset (Delta streaming offset JSON), ``None`` before the stream was opened.
         newest_version: Newest version of the table, ``None`` if the table could not be read (``problem`` says why).
-        lag_versions: Versions of the table that are not yet committed, ``None`` if unknown.
+        lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
+            if unknown.
         planned_batches: Batches that are planned and not committed.
         owner: The run that owns them, in words.
+        finished: That the stream has read everything up to its end, in a sentence; ``None`` if not, or if it has no
+            end.
     """
 
     name: str
@@ -100,6 +106,7 @@ class StreamStatus:
     sink: dict[str, str] | None = None
     sink_version: int | None = None
     blocked: str | None = None
+    finished: str | None = None
     entries: int = 0
     problem: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)

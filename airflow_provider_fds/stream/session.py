@@ -21,6 +21,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
 from airflow_provider_fds.ledger.housekeeping import keep_house
+from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
@@ -218,11 +220,20 @@ class StreamSession:
         """Return where the stream stands. Writes nothing."""
         return opening.status_of(self.connected)
 
+    def finished_reason(self) -> str | None:
+        """Return in a sentence that the stream has read all up to its end, ``None`` if it has not or has no end."""
+        return opening.finished_reason(self.connected)
+
     def _plan(self, state: StreamState, max_batches: int) -> RunWork:
         position = Offset.from_json(_position(state))
+        end = known_end(self.connected.log, self.stream.options, position)
+        if end is not None and end.is_reached(position):
+            # before the log is checked: a stream that has read all it should needs no versions any more
+            return self._finished(state, end)
         newest = check_position(self.connected.log, state)
         record = state.run_of(self.around.owner)
-        target = newest if record is None or record.target is None else min(newest, record.target)
+        target = newest if end is None else end.target(position, newest)
+        target = target if record is None or record.target is None else min(target, record.target)
         if position.version > target:
             return RunWork("up_to_date", state.epoch, target=target)
         found = draft(self.connected, state, target, max_batches)
@@ -248,6 +259,8 @@ class StreamSession:
             if result is not None:
                 # what this run could deliver is delivered; a version that stands in the way is for the next one
                 return RunWork("done", state.epoch, target=target, result=result, warning=found.error)
+            if end is not None and end.is_reached(Offset.from_json(_position(self.connected.state))):
+                return self._finished(state, end)
             return RunWork("up_to_date", state.epoch, target=target)
         state = self.connected.execute(
             Plan(
@@ -260,6 +273,10 @@ class StreamSession:
             )
         )
         return replace(self._work(state, warning=found.error), is_more=found.is_more)
+
+    def _finished(self, state: StreamState, end: StreamEnd) -> RunWork:
+        reason = end.words(self.stream.name, self.connected.log.table_uri)
+        return RunWork("finished", state.epoch, target=end.version, reason=reason)
 
     def _done(self, state: StreamState, *, retry: bool, own_job: bool) -> RunWork | None:
         """Return the result of a run that has nothing left to do, ``None`` if it has to look at the table.

@@ -41,10 +41,11 @@ class DeltaTableVersionTrigger(BaseTrigger):
     anywhere.
 
     **Events.** ``{"status": "success", "version": int, "reason": str}``: there is data, or the position has become
-    old, or the next version is one the stream may not pass; ``version`` is the newest one seen. It is a hint, not a
-    promise: the event may be delivered twice or late, and somebody else may have committed meanwhile, so whoever gets
-    it looks again. ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the
-    position is lost, the configuration cannot work, or storage refused ``max_refusals`` times in a row.
+    old, or the next version is one the stream may not pass, or the stream is finished (the sensor then skips);
+    ``version`` is the newest one seen. It is a hint, not a promise: the event may be delivered twice or late, and
+    somebody else may have committed meanwhile, so whoever gets it looks again. ``{"status": "error", "error": str,
+    "message": str, "retryable": bool}``: the table or the position is lost, the configuration cannot work, or storage
+    refused ``max_refusals`` times in a row.
 
     The arguments are plain values: they are stored in Airflow's database. Credentials are not among them; the
     connection is looked up where the trigger runs.

@@ -82,6 +82,17 @@ def test_nothing_new_can_succeed_without_waking_anybody(dag_of, installation, la
     assert installation.events(f"{lake.uri}/waiting") == []
 
 
+@pytest.mark.parametrize("policy", ["skip", "succeed"])
+def test_a_finished_stream_is_a_skip_without_spark_that_says_so(dag_of, installation, lake, policy):
+    lake.append("orders", 1)
+    name = f"finished_{policy}"
+    text = DAG_TEXT.replace('starting_version="earliest", ', "")
+    options = 'starting_timestamp="2000-01-01", ending_timestamp="2000-01-02"'
+    dag = installation.add(text.format(name=name, lake=lake.uri, options=options, arguments=f'on_no_data="{policy}"'))
+    assert installation.run(dag).state("ingest") == {"skip": "skipped", "succeed": "success"}[policy]
+    assert not (lake.root / name).exists()
+
+
 def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_goes_on(dag_of, installation, lake):
     for i in range(3):
         lake.append("orders", i)

@@ -241,3 +241,21 @@ def test_a_deferred_task_wakes_up_in_a_real_run(installation, lake, tmp_path):
     assert (tmp_path / "deferred").exists()
     assert set(second.states.values()) == {"success"}
     assert (second.xcom("wait"), second.xcom("commit")["first_version"]) == (1, 1)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_finished_stream_is_a_skip_with_the_reason_in_every_way_to_wait(
+    sensor, consumed, table, context, tmp_path, deferrable
+):
+    consumed(1)
+    stream = DeltaStream(
+        "orders",
+        table=table.uri,
+        checkpoint=f"file:{tmp_path}/checkpoint.json",
+        staging=str(tmp_path / "staging"),
+        ending_version=1,
+    )
+    with pytest.raises(AirflowSkipException, match="'orders' is finished: ending_version=1"):
+        sensor(stream=stream, deferrable=deferrable).execute(context)
+    with pytest.raises(AirflowSkipException, match="is finished"):
+        sensor(stream=stream, deferrable=deferrable).execute_complete(context, {"status": "success", "version": 1})

@@ -240,3 +240,22 @@ def test_a_repeated_plan_still_says_what_stands_in_the_way(table, capsys, tmp_pa
     for _ in range(2):
         code, rows, _ = fds(capsys, *arguments)
         assert (code, rows[-1]["status"], rows[-1]["error"]["version"]) == (3, "stopped", 4)
+
+
+def test_26_planning_ends_at_the_end_of_the_stream_and_behind_it_says_that_it_is_finished(table, capsys, tmp_path):
+    arguments = ("plan", table.root, "--option", "starting_version=0", "--option", "ending_version=2")
+    code, rows, _ = fds(capsys, *arguments, "--dry-run", "--output", "json")
+    assert code == 0
+    assert [row["last_version"] for row in rows[:-1]] == [2]
+    assert rows[-1]["status"] == "up_to_date"
+
+    code, written, _ = fds(capsys, *arguments, "--staging", tmp_path / "s", "--stream", "x", "--output", "json")
+    assert [row["last_version"] for row in written[:-1]] == [2]
+    assert written[-1]["status"] == "up_to_date"
+
+    behind = json.dumps(rows[0]["end"])
+    for output in ("json", "text"):
+        code, end, text = fds(capsys, *arguments, "--dry-run", "--from", behind, "--output", output)
+        assert code == 0
+        assert [row["status"] for row in end] == (["finished"] if output == "json" else [])
+    assert "is finished: ending_version=2" in text

@@ -27,14 +27,14 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "skip_operations": ("delete, OPTIMIZE", ("DELETE", "OPTIMIZE")),
     "exclude_regex": (r"/tmp-\d+/", r"/tmp-\d+/"),
     "read_change_feed": ("true", True),
+    "ending_version": ("9", 9),
+    "ending_timestamp": ("2026-01-31", "2026-01-31"),
 }
 
 #: For each option that comes later: a value that asks for it.
 NOT_YET: dict[str, Any] = {
     "version_as_of": 3,
     "timestamp_as_of": "2026-01-31",
-    "ending_version": 9,
-    "ending_timestamp": "2026-01-31",
     "partition_filter": "day = '2026-01-31'",
     "on_violation": "quarantine",
     "on_lost_position": "earliest",
@@ -87,7 +87,7 @@ def test_an_option_that_comes_later_is_refused_and_says_that_nothing_was_done(na
 
 
 def test_an_option_that_comes_later_may_be_given_its_default() -> None:
-    values = {"on_violation": "fail", "onLostPosition": "fail", "ending_version": None}
+    values = {"on_violation": "fail", "onLostPosition": "fail", "version_as_of": None}
     assert SourceOptions.parse(values) == SourceOptions()
 
 
@@ -163,6 +163,42 @@ def test_25_version_and_timestamp_exclude_each_other() -> None:
     assert "'startingVersion'" in problem
     assert "'starting_timestamp'" in problem
     assert "exclude each other" in problem
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"startingVersion": 5, "ending_version": 4},
+        {"starting_timestamp": "2026-01-02", "endingTimestamp": "2026-01-01T23:59:59.999Z"},
+        {"endingTimestamp": "2026-01-01", "ending_version": 4},
+    ],
+    ids=str,
+)
+def test_an_end_before_the_start_and_two_ends_are_refused_by_name(values: dict[str, Any]) -> None:
+    (problem,) = problems(values)
+    assert all(repr(name) in problem for name in values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"starting_version": 5, "ending_version": 5},
+        {"starting_version": 0, "ending_timestamp": "2026-01-01"},
+        {"starting_version": "latest", "ending_version": 3},
+        {"starting_timestamp": "2026-01-01", "ending_version": 0},
+        {"starting_timestamp": "2026-01-01", "ending_timestamp": "2026-01-01"},
+        {"ending_version": 0},
+    ],
+    ids=str,
+)
+def test_starts_and_ends_of_both_kinds_mix(values: dict[str, Any]) -> None:
+    assert SourceOptions.parse(values).to_dict() == values
+
+
+@pytest.mark.parametrize("value", ["latest", -1, "x", True, 1.5])
+def test_an_ending_version_that_is_none_is_refused(value: object) -> None:
+    (problem,) = problems({"endingVersion": value})
+    assert "must be a version from 0" in problem
 
 
 def test_one_option_in_two_spellings_must_have_one_value() -> None:

@@ -1,0 +1,66 @@
+"""Where a stream ends: the last version to read, as soon as it is known for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.source.options import SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The last version that a stream reads.
+
+    Attributes:
+        version: That version (inclusive); below the oldest commit if the stream has nothing to read.
+        reason: The option that says so, ``"ending_version=7"``.
+    """
+
+    version: int
+    reason: str
+
+    def is_reached(self, position: Offset) -> bool:
+        """Whether everything up to the end lies before ``position``. An initial snapshot is always read whole."""
+        return position.version > self.version and not position.is_initial_snapshot
+
+    def target(self, position: Offset, newest: int) -> int:
+        """Return the last version to plan (inclusive) for a stream that stands at ``position``."""
+        return min(newest, max(self.version, position.version) if position.is_initial_snapshot else self.version)
+
+    def words(self, name: str, table: str) -> str:
+        """Return in a sentence that a stream has come here."""
+        return f"Stream {name!r} is finished: {self.reason}, and all of table {table} up to there is committed."
+
+
+def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) -> StreamEnd | None:
+    """Return where the stream ends, ``None`` if it has no end or the end is not known yet.
+
+    ``ending_version`` needs no look at the table, which may be gone when the stream is finished. ``ending_timestamp``
+    means the last commit at or before it (Delta's ``endingTimestamp``); that is known once there is a later commit. A
+    bounded read ends with its snapshot, that is, where ``position`` has left it.
+
+    Args:
+        log: The table's log.
+        options: The stream's options.
+        position: Where the stream stands, ``None`` before it is open.
+    """
+    if options.ending_version is not None:
+        return StreamEnd(options.ending_version, f"ending_version={options.ending_version}")
+    if options.ending_timestamp is not None:
+        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+
+        reason = f"ending_timestamp={options.ending_timestamp!r}"
+        newest = log.latest()
+        found = CommitTimestamps(log).at_or_before(parse_timestamp(options.ending_timestamp))
+        if found is None:
+            return StreamEnd(log.earliest() - 1, f"{reason} lies before the oldest commit")
+        return StreamEnd(found, f"{reason} means version {found}") if found < newest else None
+    if options.is_bounded and position is not None:
+        version = position.version if position.is_initial_snapshot else position.version - 1
+        option = "version_as_of" if options.version_as_of is not None else "timestamp_as_of"
+        return StreamEnd(version, f"{option} means version {version}")
+    return None

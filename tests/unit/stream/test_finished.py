@@ -1,0 +1,147 @@
+"""Streams with an end: they read up to it, then every run is a skip that says so. Numbers: conformance cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.stream.poll import TableWatch, position_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.stream.conftest import Bench
+
+ENDS = [{"ending_version": 3}, {"ending_timestamp": "2024-01-01T00:03:30"}]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+@pytest.fixture
+def table(log_builder: Any) -> Any:
+    """Versions 0 to 5, each but the first with one file."""
+    log_builder.create()
+    for _ in range(5):
+        log_builder.append()
+    return log_builder
+
+
+def run_once(bench: Bench, sink: DeltaTableSink, run: str, stream: Any) -> tuple[Any, Any]:
+    session = bench.session(run, stream=stream)
+    work = session.begin(sink)
+    if work.status == "work":
+        bench.report(session, work, session.job(work, sink))
+        session.collect(work)
+    return session, work
+
+
+@pytest.mark.parametrize("options", ENDS, ids=str)
+def test_26_a_run_works_to_the_end_and_the_next_one_is_told_that_the_stream_is_finished(bench, table, sink, options):
+    stream = bench.stream(**options)
+    session, work = run_once(bench, sink, "run-1", stream)
+    assert (work.batches[-1].last_version, work.target, work.is_more) == (3, 3, False)
+    assert session.begin(sink).status == "done"
+    entries = session.connected.ledger.n
+    table.append()
+    session, work = run_once(bench, sink, "run-2", stream)
+
+    assert work.status == "finished"
+    assert "'orders' is finished" in work.reason
+    assert next(iter(options)) in work.reason
+    assert session.connected.ledger.n == entries
+    assert session.result() is None
+
+
+def test_a_finished_stream_needs_none_of_the_log_any_more(bench, table, sink):
+    stream = bench.stream(ending_version=3)
+    run_once(bench, sink, "run-1", stream)
+    for path in table.log.iterdir():
+        path.unlink()
+
+    assert run_once(bench, sink, "run-2", stream)[1].status == "finished"
+
+
+def test_an_end_that_is_not_known_yet_leaves_the_stream_unfinished(bench, table, sink):
+    stream = bench.stream(ending_timestamp="2024-01-01T00:06:30")
+    _, work = run_once(bench, sink, "run-1", stream)
+    assert work.batches[-1].last_version == 5
+    assert run_once(bench, sink, "run-2", stream)[1].status == "up_to_date"
+    table.append()  # at 00:06
+    assert run_once(bench, sink, "run-3", stream)[1].target == 6
+    assert run_once(bench, sink, "run-4", stream)[1].status == "up_to_date"
+    table.append()  # at 00:07
+    assert run_once(bench, sink, "run-5", stream)[1].status == "finished"
+
+
+def test_a_stretch_without_data_before_the_end_is_moved_over_and_then_the_stream_is_finished(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append()
+    for _ in range(3):
+        log_builder.commit(operation="OPTIMIZE")
+    stream = bench.stream(ending_version=3)
+    bench_stream_up_to_1 = bench.stream(ending_version=1)
+    run_once(bench, sink, "run-1", bench_stream_up_to_1)
+    session, work = run_once(bench, sink, "run-2", stream)
+
+    assert work.status == "finished"
+    assert '"reservoirVersion":4' in session.connected.state.position
+
+
+def test_an_end_that_is_moved_on_lets_a_finished_stream_go_on(bench, table, sink):
+    run_once(bench, sink, "run-1", bench.stream(ending_version=2))
+    _, work = run_once(bench, sink, "run-2", bench.stream(ending_version=4))
+
+    assert (work.batches[0].first_version, work.batches[-1].last_version) == (3, 4)
+
+
+def test_the_status_counts_to_the_end_and_says_that_it_is_reached(bench, table, sink):
+    stream = bench.stream(ending_version=3)
+    before = bench.session("run-1", stream=stream)
+    before.ensure_open(sink)
+    assert (before.status().lag_versions, before.status().finished) == (4, None)
+    run_once(bench, sink, "run-1", stream)
+    found = bench.session("run-2", stream=stream).status()
+
+    assert (found.lag_versions, found.newest_version) == (0, 5)
+    assert found.finished is not None
+    assert "ending_version=3" in found.finished
+
+
+def watch(bench: Bench, stream: Any) -> TableWatch:
+    session = bench.session("sensor", stream=stream)
+    session.connected.load()
+    return TableWatch(stream, LocalStorage(str(bench.table)), position_of(session.connected.ledger.checkpoint()))
+
+
+@pytest.mark.parametrize("options", ENDS, ids=str)
+async def test_the_sensor_of_a_finished_stream_is_told_so_in_every_way_it_looks(bench, table, sink, options):
+    stream = bench.stream(**options)
+    run_once(bench, sink, "run-1", stream)
+    for look in (watch(bench, stream).check(), await watch(bench, stream).recheck(), await watch(bench, stream).poll()):
+        assert look.is_finished
+        assert "is finished" in look.reason
+        assert not look.has_data
+
+
+async def test_commits_behind_the_end_do_not_wake_and_the_end_itself_does_once(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append()
+    run_once(bench, sink, "run-1", bench.stream(ending_version=1))
+    log_builder.commit(operation="OPTIMIZE")
+    log_builder.append()
+    stream = bench.stream(ending_version=2)
+    seen = watch(bench, stream).check()
+
+    assert (seen.reason, seen.has_data, seen.is_finished) in (
+        ("end is near", False, False),
+        # the commits of the hand-made log are years old
+        ("position is old", False, False),
+    )
+    assert run_once(bench, sink, "run-2", stream)[1].status == "finished"
+    assert watch(bench, stream).check().is_finished
