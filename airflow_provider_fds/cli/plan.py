@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
     from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.value import DeltaStream
 
 
 class _Outcome(NamedTuple):
@@ -65,9 +66,14 @@ def plan(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("--dry-run writes nothing, so it takes no --staging: leave one of the two out")
     if not arguments.dry_run and not arguments.staging:
         raise ConfigurationError("fds plan needs --staging DIR to write plans and manifests, or --dry-run to only look")
+    stream = common.stream_of(arguments)
+    if arguments.offset and stream.options.is_bounded:
+        raise ConfigurationError(
+            "--from and version_as_of or timestamp_as_of exclude each other: leave one of them out"
+        )
     shown = 0
     outcome: _Outcome = _Outcome(None)
-    rows = _dry(arguments) if arguments.dry_run else _written(arguments)
+    rows = _dry(arguments, stream) if arguments.dry_run else _written(arguments, stream)
     for row in rows:
         if isinstance(row, _Outcome):
             outcome = row
@@ -86,12 +92,12 @@ def plan(arguments: argparse.Namespace) -> int:
     return EXIT_OK if error is None else error.exit_code
 
 
-def _written(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | _Outcome]:
+def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
     from airflow_provider_fds.stream.session import StreamSession
 
     around = common.surroundings_of(arguments, owner=common.plan_owner(arguments.deployment))
     start = Offset.from_json(arguments.offset) if arguments.offset else None
-    session = StreamSession(common.stream_of(arguments), around)
+    session = StreamSession(stream, around)
     work = session.begin(None, max_batches=arguments.max_batches or _NO_LIMIT, take_over=False, start=start)
     for batch in work.batches[: arguments.max_batches]:
         location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
@@ -128,14 +134,13 @@ def _behind(session: StreamSession, end: Offset) -> _Outcome:
     return _Outcome(planner.outcome.error if planner.outcome is not None else None)
 
 
-def _dry(arguments: argparse.Namespace) -> Iterator[dict[str, Any] | _Outcome]:
+def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 
-    stream = common.stream_of(arguments)
     options = common.pairs(arguments.storage_option, "--storage-option")
     log = DeltaLog(open_storage(stream.table, options))
     start = Offset.from_json(arguments.offset) if arguments.offset else resolve_start(log, stream.options)

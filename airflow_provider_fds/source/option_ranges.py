@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "ending_timestamp")
+
+#: Options that say what happens with commits, of which a snapshot has none; each is without effect there.
+_ABOUT_COMMITS: Final = (
+    "max_versions_per_batch",
+    "whole_commits",
+    "ignore_deletes",
+    "ignore_changes",
+    "skip_change_commits",
+    "skip_versions",
+    "skip_operations",
+    "read_change_feed",
+)
 
 
 def range_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
@@ -14,7 +28,23 @@ def range_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     Args:
         found: Name of the option -> its spelling and its parsed value.
     """
-    return _two_ends(found) + _end_before_start(found)
+    return _bounded(found) + _two_ends(found) + _end_before_start(found) + _future_start(found)
+
+
+def _bounded(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    asked = [found[name][0] for name in ("version_as_of", "timestamp_as_of") if name in found]
+    problems = []
+    if len(asked) > 1:
+        problems.append(f"options {asked[0]!r} and {asked[1]!r} exclude each other: a table is read as of one version.")
+    if asked:
+        problems += [
+            f"options {asked[0]!r} and {spelling!r} exclude each other: the table is read as it was then, which "
+            f"{'has no start and no end' if name in _RANGE else 'has no commits that it could apply to'}. Leave one "
+            "of them out."
+            for name, (spelling, value) in found.items()
+            if name in _RANGE or (name in _ABOUT_COMMITS and value)
+        ]
+    return problems
 
 
 def _two_ends(found: Mapping[str, tuple[str, Any]]) -> list[str]:
@@ -37,6 +67,12 @@ def _end_before_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
                 "before it starts. Both are inclusive."
             )
     return problems
+
+
+def _future_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    if "on_future_start" not in found or "starting_timestamp" in found:
+        return []
+    return [f"option {found['on_future_start'][0]!r} has no effect without starting_timestamp. Leave it out."]
 
 
 def _version(value: int | str) -> int | None:

@@ -89,6 +89,13 @@ def timestamp(value: object) -> str:
     return text.strip()
 
 
+def future_start(value: object) -> str:
+    """Read ``wait`` or ``fail``."""
+    if isinstance(value, str) and value.strip().lower() in ("wait", "fail"):
+        return value.strip().lower()
+    raise ValueError(f"must be 'wait' or 'fail', got {value!r}")
+
+
 def regex(value: object) -> str:
     """Read a regular expression that Java and Python read alike."""
     if not isinstance(value, str) or not value:

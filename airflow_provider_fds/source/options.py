@@ -30,6 +30,7 @@ class SourceOptions:
         starting_version: First version to read (inclusive), ``"earliest"`` (the oldest commit in the log) or
             ``"latest"`` (what comes after the newest). Without a start the stream begins with a snapshot.
         starting_timestamp: Read from the first commit at or after this time; not together with ``starting_version``.
+        on_future_start: While no commit has reached ``starting_timestamp``: ``"wait"`` for one, or ``"fail"``.
         max_files_per_batch: Most files in a batch; 1000 unless ``max_bytes_per_batch`` is given, then no limit.
         max_bytes_per_batch: Bytes at which a batch ends; the last file may go over it.
         max_versions_per_batch: Most versions with data in a batch.
@@ -46,8 +47,8 @@ class SourceOptions:
         read_change_feed: Read what changed instead of the files that were added: inserts, deletes, and updates with the
             row before and after, each with its ``_change_type``. The table must record it
             (``delta.enableChangeDataFeed``). Not together with the three options that ignore or skip changes.
-        version_as_of: Not available yet.
-        timestamp_as_of: Not available yet.
+        version_as_of: Read the table as it was at this version, in batches, and nothing after it.
+        timestamp_as_of: Likewise, at the last version committed at or before this time.
         ending_version: Last version to read (inclusive); after it the stream is finished.
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
         partition_filter: Not available yet.
@@ -62,6 +63,7 @@ class SourceOptions:
 
     starting_version: int | str | None = None
     starting_timestamp: str | None = None
+    on_future_start: str = "wait"
     max_files_per_batch: int | None = DEFAULT_MAX_FILES
     max_bytes_per_batch: int | None = None
     max_versions_per_batch: int | None = None
@@ -179,11 +181,10 @@ def _not_yet(allowed: object, instead: str) -> Callable[[object], Any]:
     return read
 
 
-_AS_OF_INSTEAD: Final = "To read from a version or time on, use starting_version or starting_timestamp"
-
 _OPTIONS: Final[dict[str, _Option]] = {
     "starting_version": _Option(values_of.starting_version),
     "starting_timestamp": _Option(values_of.timestamp),
+    "on_future_start": _Option(values_of.future_start),
     "max_files_per_batch": _Option(values_of.count, ("max_files_per_trigger",)),
     "max_bytes_per_batch": _Option(values_of.size, ("max_bytes_per_trigger",)),
     "max_versions_per_batch": _Option(values_of.count),
@@ -195,8 +196,8 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "skip_operations": _Option(values_of.operations),
     "exclude_regex": _Option(values_of.regex),
     "read_change_feed": _Option(values_of.boolean, ("read_change_data",)),
-    "version_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
-    "timestamp_as_of": _Option(_not_yet(None, _AS_OF_INSTEAD)),
+    "version_as_of": _Option(values_of.version),
+    "timestamp_as_of": _Option(values_of.timestamp),
     "ending_version": _Option(values_of.version),
     "ending_timestamp": _Option(values_of.timestamp),
     "partition_filter": _Option(_not_yet(None, "Filter in the job that reads the batch, or use exclude_regex")),

@@ -40,17 +40,22 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
     means that commit.
 
     Returns:
-        The base of the first version to read; a snapshot where no start was given; ``None`` while no commit has
-        reached ``starting_timestamp`` yet (resolve it again when there are new commits).
+        The base of the first version to read; a snapshot where no start was given, or one of the version asked for;
+        ``None`` while no commit has reached ``starting_timestamp`` yet (resolve it again when there are new commits).
 
     Raises:
         ConfigurationError: If the start version is newer than the newest or older than the oldest commit in the log,
-            or lies behind the end of the stream.
+            or lies behind the end of the stream; if ``version_as_of`` or ``timestamp_as_of`` is beyond what the table
+            has; if ``starting_timestamp`` is, with ``on_future_start="fail"``.
         TableNotFoundError: If there is no table.
         UnsupportedFeatureError: If the table as it is now needs a reader that FDS is not.
     """
     newest = log.latest()
+    if options.is_bounded:
+        return _snapshot_as_of(log, options, newest)
     start = _start(log, options, newest)
+    if start is None and options.on_future_start == "fail":
+        raise _too_late(log, "starting_timestamp", options.starting_timestamp, newest)
     _ensure_not_behind_end(log, options, start, newest)
     return start
 
@@ -70,6 +75,53 @@ def _start(log: DeltaLog, options: SourceOptions, newest: int) -> Offset | Snaps
         found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
         return None if found is None else Offset(table_id, found)
     return SnapshotStart(newest, table_id)
+
+
+def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> SnapshotStart:
+    """Resolve a bounded read as Delta's time travel does: no version and no time beyond what the table has."""
+    version, given = options.version_as_of, f"version_as_of={options.version_as_of}"
+    if options.timestamp_as_of is not None:
+        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+
+        given = f"timestamp_as_of={options.timestamp_as_of!r}"
+        timestamp_ms = parse_timestamp(options.timestamp_as_of)
+        times = CommitTimestamps(log)
+        version = times.at_or_before(timestamp_ms)
+        if version is None:
+            earliest = log.earliest()
+            raise ConfigurationError(
+                f"{log.table_uri}: {given} is before the oldest commit that is left, version {earliest}. Use "
+                f"version_as_of={earliest} or a later time.",
+                table=log.table_uri,
+                version=earliest,
+            )
+        if times.at_or_after(timestamp_ms) is None:
+            raise _too_late(log, "timestamp_as_of", options.timestamp_as_of, newest)
+    if version is None or version > newest:
+        raise ConfigurationError(
+            f"{log.table_uri}: {given}, but the newest version of the table is {newest}. Use {newest} or an older "
+            "version.",
+            table=log.table_uri,
+            version=version,
+        )
+    try:
+        table_id = log.state_at(version).metadata.id
+    except LostPositionError as error:
+        raise ConfigurationError(
+            f"{log.table_uri}: {given} means version {version}, which can no longer be rebuilt from the log: {error}",
+            table=log.table_uri,
+            version=version,
+        ) from error
+    return SnapshotStart(version, table_id)
+
+
+def _too_late(log: DeltaLog, option: str, text: str | None, newest: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"{log.table_uri}: {option} is {text!r}, later than the newest commit of the table, version {newest}. Use an "
+        + ("earlier time." if option == "timestamp_as_of" else "earlier time, or on_future_start='wait'."),
+        table=log.table_uri,
+        version=newest,
+    )
 
 
 def _ensure_not_behind_end(

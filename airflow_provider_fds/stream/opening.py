@@ -58,6 +58,7 @@ def ensure_open(connected: ConnectedStream, sink: DeltaTableSink | None, *, star
         )
     if state.phase == "requested":
         return _open(connected, state, start)
+    _refuse_another_bounded_read(connected, state)
     if start is not None and state.epoch_start != start.to_json():
         raise ConfigurationError(
             f"stream {state.name!r} has started at {state.epoch_start} and stands at {state.position}; a start can "
@@ -219,6 +220,22 @@ def _open(connected: ConnectedStream, state: StreamState, given: Offset | None) 
     )
     return connected.execute(
         Open(epoch=state.epoch, start=offset.to_json(), table_id=offset.table_id, snapshot=snapshot)
+    )
+
+
+def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState) -> None:
+    """Refuse to call a stream finished that has begun with another version, or with none, than is asked for now."""
+    options = connected.stream.options
+    if not options.is_bounded or state.epoch_start is None:
+        return
+    start = Offset.from_json(state.epoch_start)
+    if start.is_initial_snapshot and options.version_as_of in (None, start.version):
+        return
+    asked = "timestamp_as_of" if options.version_as_of is None else f"version_as_of={options.version_as_of}"
+    raise ConfigurationError(
+        f"stream {state.name!r} has started at {state.epoch_start} and stands at {state.position}; {asked} can only be "
+        "given to a new stream. Leave it out, or choose another name",
+        table=connected.table.uri,
     )
 
 

@@ -160,6 +160,7 @@ class TableWatch:
         if (
             self._position is None
             and start is not None
+            and self._options.on_future_start == "wait"
             and CommitTimestamps(self._log).at_or_after(parse_timestamp(start)) is None
         ):
             self._next = newest + 1

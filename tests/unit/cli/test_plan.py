@@ -259,3 +259,15 @@ def test_26_planning_ends_at_the_end_of_the_stream_and_behind_it_says_that_it_is
         assert code == 0
         assert [row["status"] for row in end] == (["finished"] if output == "json" else [])
     assert "is finished: ending_version=2" in text
+
+
+def test_a_bounded_read_is_planned_alone(table, capsys, tmp_path):
+    arguments = ("plan", table.root, "--option", "version_as_of=2", "--option", "max_files_per_batch=3")
+    code, rows, _ = fds(capsys, *arguments, "--dry-run", "--output", "json")
+    assert code == 0
+    assert [row["num_files"] for row in rows[:-1]] == [3, 2]
+    code, written, _ = fds(capsys, *arguments, "--staging", tmp_path / "s", "--stream", "x", "--output", "json")
+    assert [row["num_files"] for row in written[:-1]] == [3, 2]
+    code, _, text = fds(capsys, *arguments, "--dry-run", "--from", json.dumps(rows[0]["end"]))
+    assert code == 2
+    assert "--from and version_as_of" in text

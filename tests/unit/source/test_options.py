@@ -27,14 +27,18 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "skip_operations": ("delete, OPTIMIZE", ("DELETE", "OPTIMIZE")),
     "exclude_regex": (r"/tmp-\d+/", r"/tmp-\d+/"),
     "read_change_feed": ("true", True),
+    "version_as_of": ("3", 3),
+    "timestamp_as_of": ("2026-01-31", "2026-01-31"),
+    "on_future_start": ("FAIL", "fail"),
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
 }
 
+#: What an option has no effect without.
+BESIDE: dict[str, dict[str, Any]] = {"on_future_start": {"starting_timestamp": "2026-01-31"}}
+
 #: For each option that comes later: a value that asks for it.
 NOT_YET: dict[str, Any] = {
-    "version_as_of": 3,
-    "timestamp_as_of": "2026-01-31",
     "partition_filter": "day = '2026-01-31'",
     "on_violation": "quarantine",
     "on_lost_position": "earliest",
@@ -74,7 +78,8 @@ def test_every_field_is_documented_and_validated(name: str) -> None:
 def test_every_option_is_read_in_both_spellings(name: str) -> None:
     given, expected = WORKING[name]
     for spelling in (name, camel(name), camel(name).lower(), camel(name).upper()):
-        assert getattr(SourceOptions.parse({spelling: given}), name) == expected
+        beside = BESIDE.get(name, {})
+        assert getattr(SourceOptions.parse({spelling: given, **beside}), name) == expected
 
 
 @pytest.mark.parametrize("name", NOT_YET)
@@ -195,6 +200,53 @@ def test_starts_and_ends_of_both_kinds_mix(values: dict[str, Any]) -> None:
     assert SourceOptions.parse(values).to_dict() == values
 
 
+AS_OF = [{"version_as_of": 3}, {"timestampAsOf": "2026-01-31"}]
+
+BESIDE_A_SNAPSHOT = {
+    "starting_version": (0, False),
+    "starting_timestamp": ("2026-01-01", False),
+    "ending_version": (9, False),
+    "ending_timestamp": ("2026-12-31", False),
+    "max_files_per_batch": (1, True),
+    "max_bytes_per_batch": (1, True),
+    "max_versions_per_batch": (1, False),
+    "whole_commits": (True, False),
+    "ignore_deletes": (True, False),
+    "ignore_changes": (True, False),
+    "skip_change_commits": (True, False),
+    "skip_versions": ("1", False),
+    "skip_operations": ("DELETE", False),
+    "exclude_regex": ("x", True),
+    "read_change_feed": (True, False),
+}
+
+
+@pytest.mark.parametrize("as_of", AS_OF, ids=str)
+@pytest.mark.parametrize("name", BESIDE_A_SNAPSHOT)
+def test_a_bounded_read_goes_with_limits_and_filters_only(as_of: dict[str, Any], name: str) -> None:
+    value, is_allowed = BESIDE_A_SNAPSHOT[name]
+    if is_allowed:
+        assert SourceOptions.parse({**as_of, name: value}).is_bounded
+        return
+    (problem,) = problems({**as_of, name: value})
+    assert repr(next(iter(as_of))) in problem
+    assert repr(name) in problem
+
+
+def test_all_that_does_not_go_with_a_bounded_read_is_said_at_once() -> None:
+    given = {"versionAsOf": 3, "timestampAsOf": "2026-01-31", "startingVersion": 1, "ending_version": 2}
+    found = problems(given)
+    assert len(found) == 3
+    assert all(any(repr(name) in problem for problem in found) for name in given)
+
+
+def test_what_to_do_with_a_start_in_the_future_needs_such_a_start() -> None:
+    (problem,) = problems({"onFutureStart": "fail", "starting_version": 1})
+    assert "'onFutureStart' has no effect without starting_timestamp" in problem
+    (problem,) = problems({"onFutureStart": "skip", "starting_timestamp": "2026-01-31"})
+    assert "'wait' or 'fail'" in problem
+
+
 @pytest.mark.parametrize("value", ["latest", -1, "x", True, 1.5])
 def test_an_ending_version_that_is_none_is_refused(value: object) -> None:
     (problem,) = problems({"endingVersion": value})
@@ -303,7 +355,7 @@ def test_all_problems_are_reported_together() -> None:
             "maxFilesPerTrigger": 0,
             "startingVersoin": 3,
             "failOnDataLoss": False,
-            "versionAsOf": 3,
+            "versionAsOf": -3,
             "startingVersion": 1,
             "startingTimestamp": "2026-01-31",
             "excludeRegex": "(",
@@ -335,8 +387,9 @@ def test_36_a_bad_regular_expression_is_refused() -> None:
 
 @pytest.mark.parametrize("name", WORKING)
 def test_options_survive_their_dictionary(name: str) -> None:
-    options = SourceOptions.parse({name: WORKING[name][0]})
-    assert list(options.to_dict()) == [name]
+    beside = BESIDE.get(name, {})
+    options = SourceOptions.parse({name: WORKING[name][0], **beside})
+    assert options.to_dict().keys() == {name, *beside}
     assert SourceOptions.parse(options.to_dict()) == options
 
 
@@ -359,7 +412,11 @@ def test_the_digest_is_the_same_in_every_version_of_fds() -> None:
 
 
 def test_only_what_drops_whole_commits_changes_the_meaning_of_an_index() -> None:
-    changing = {name for name in WORKING if _meaning({name: WORKING[name][0]}) != SourceOptions().meaning_digest()}
+    changing = {
+        name
+        for name in WORKING
+        if _meaning({**BESIDE.get(name, {}), name: WORKING[name][0]}) != SourceOptions().meaning_digest()
+    }
     assert changing == {"skip_change_commits", "skip_versions", "skip_operations", "read_change_feed"}
 
 

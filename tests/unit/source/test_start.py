@@ -129,6 +129,64 @@ def test_22_a_starting_timestamp_after_the_newest_commit_stays_open_until_one_re
     assert start(plan, startingTimestamp=timestamp) == base(plan, 3 if timestamp == "2020-07-16" else 2)
 
 
+@pytest.mark.parametrize("timestamp", ["2020-07-15 00:10:01", "2020-07-16"])
+def test_22_a_starting_timestamp_after_the_newest_commit_can_be_made_an_error(
+    plan: Any, two_commits: Any, timestamp: str
+) -> None:
+    message = refusal(plan, startingTimestamp=timestamp, on_future_start="fail")
+    assert "later than the newest commit" in message
+    assert "on_future_start='wait'" in message
+    assert start(plan, startingTimestamp="2020-07-15 00:10:00", on_future_start="fail") == base(plan, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "version"),
+    [
+        ({"versionAsOf": 0}, 0),
+        ({"version_as_of": 1}, 1),
+        ({"timestamp_as_of": "2020-07-14T23:50:00Z"}, 0),
+        ({"timestamp_as_of": "2020-07-15T00:09:59.999Z"}, 0),
+        ({"timestamp_as_of": "2020-07-15T00:10:00"}, 1),
+    ],
+    ids=str,
+)
+def test_a_bounded_read_is_the_snapshot_of_the_last_version_at_or_before(
+    plan: Any, two_commits: Any, options: dict[str, Any], version: int
+) -> None:
+    found = start(plan, **options)
+    assert found == SnapshotStart(version, two_commits.table_id)
+    assert len(plan(found.offset, target=version).paths) == version + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"version_as_of": 2}, "newest version of the table is 1"),
+        ({"timestamp_as_of": "2020-07-14T23:49:59.999Z"}, "before the oldest commit that is left, version 0"),
+        ({"timestamp_as_of": "2020-07-15T00:10:00.001Z"}, "later than the newest commit of the table, version 1"),
+    ],
+    ids=str,
+)
+def test_a_bounded_read_beyond_what_the_table_has_is_refused(
+    plan: Any, two_commits: Any, options: dict[str, Any], words: str
+) -> None:
+    assert words in refusal(plan, **options)
+
+
+def test_a_bounded_read_of_a_version_that_log_cleanup_took_is_refused_with_the_reason(
+    plan: Any, log_builder: Any
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append()
+    deltalake.DeltaTable(str(log_builder.root), version=2).create_checkpoint()
+    log_builder.clean_up_before(1)
+    assert "can no longer be rebuilt" in refusal(plan, version_as_of=1)
+    assert "version_as_of=0" in refusal(plan, version_as_of=0)
+    assert start(plan, version_as_of=2) == SnapshotStart(2, log_builder.table_id)
+
+
 def test_23_a_timestamp_before_the_log_means_the_earliest_commit(plan: Any, log_builder: Any) -> None:
     deltalake = pytest.importorskip("deltalake")
     log_builder.create()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.poll import TableWatch, position_of
 
@@ -145,3 +146,49 @@ async def test_commits_behind_the_end_do_not_wake_and_the_end_itself_does_once(b
     )
     assert run_once(bench, sink, "run-2", stream)[1].status == "finished"
     assert watch(bench, stream).check().is_finished
+
+
+AS_OF = [{"version_as_of": 3}, {"timestamp_as_of": "2024-01-01T00:03:30"}]
+
+
+@pytest.mark.parametrize("options", AS_OF, ids=str)
+def test_a_bounded_read_is_the_snapshot_in_batches_and_then_the_stream_is_finished(bench, table, sink, options):
+    stream = bench.stream(starting_version=None, max_files_per_batch=2, **options)
+    session, work = run_once(bench, sink, "run-1", stream)
+    assert [batch.num_files for batch in work.batches] == [2, 1]
+    assert session.result().last_version == 3
+    table.append()
+    table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
+    session, work = run_once(bench, sink, "run-2", stream)
+
+    assert work.status == "finished"
+    assert f"{next(iter(options))} means version 3" in work.reason
+    assert session.status().lag_versions == 0
+
+
+@pytest.mark.parametrize("options", AS_OF, ids=str)
+async def test_the_sensor_of_a_bounded_read_wakes_until_the_snapshot_is_read_and_then_says_finished(
+    bench, table, sink, options
+):
+    stream = bench.stream(starting_version=None, max_files_per_batch=1, **options)
+    session = bench.session("run-1", stream=stream)
+    work = session.begin(sink, max_batches=1)
+    assert work.is_more
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    assert watch(bench, stream).check().has_data
+    _, rest = run_once(bench, sink, "run-1", stream)
+    assert [batch.num_files for batch in rest.batches] == [1, 1]
+    assert watch(bench, stream).check().is_finished
+    assert (await watch(bench, stream).poll()).is_finished
+
+
+def test_a_stream_that_has_begun_elsewhere_cannot_be_made_a_bounded_read(bench, table, sink):
+    run_once(bench, sink, "run-1", bench.stream())
+    for options in ({"version_as_of": 2}, {"timestamp_as_of": "2024-01-01T00:02:00"}):
+        with pytest.raises(ConfigurationError, match="can only be given to a new stream"):
+            bench.session("run-2", stream=bench.stream(starting_version=None, **options)).begin(sink)
+    stream = bench.stream("other", starting_version=None, version_as_of=2)
+    run_once(bench, sink, "run-1", stream)
+    with pytest.raises(ConfigurationError, match="version_as_of=3 can only be given to a new stream"):
+        bench.session("run-2", stream=bench.stream("other", starting_version=None, version_as_of=3)).begin(sink)
