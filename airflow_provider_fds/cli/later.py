@@ -25,8 +25,6 @@ _INSTEAD: Final = {
     "replan": f"Planned batches stay as they are. {_NEW_STREAM}",
     "rebind": "A stream keeps its sink. For another sink start a stream under another name",
     "adopt": "Mark the run that owns the batches as failed in Airflow: the next run takes them over",
-    "resume": "Nothing in this version holds or quarantines a stream; install the version that did",
-    "acknowledge": f"A change of the schema is not passed in this version. {_NEW_STREAM}",
     "retire": "A stream that is not run any more costs nothing; remove its folder from staging if you are sure",
 }
 

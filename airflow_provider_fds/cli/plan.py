@@ -115,6 +115,7 @@ def _behind(session: StreamSession, end: Offset) -> _Outcome:
     """Return what lies behind planned batches: a version that stands in the way, or whether there is more to plan."""
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
+    from airflow_provider_fds.stream.planning import acknowledged_of
 
     connected = session.connected
     stream_end = known_end(connected.log, session.stream.options, end)
@@ -127,6 +128,7 @@ def _behind(session: StreamSession, end: Offset) -> _Outcome:
         newest if stream_end is None else stream_end.target(end, newest),
         snapshot=connected.frozen_snapshot(),
         snapshot_storage=connected.staging,
+        acknowledged=acknowledged_of(connected.state),
     )
     for batch in planner:
         if batch.files:

@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
         if work.status != "work":
             is_more = False
+            error = work.warning if work.status == "paused" else None
             break
         with _ending_spark_too():
             run_locally(session.job(work, sink), master=arguments.master, conf=conf, on_line=_log_line)

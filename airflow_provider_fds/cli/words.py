@@ -1,18 +1,18 @@
-"""Commands by which a person gives a word that goes into the ledger: ``fds accept``, ``fds transfer``."""
+"""Commands by which a person gives a word that goes into the ledger: ``fds accept``, ``acknowledge`` and so on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.errors import EXIT_OK
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``accept`` and ``transfer``."""
+    """Add ``accept``, ``acknowledge``, ``resume`` and ``transfer``."""
     parser = commands.add_parser(
         "accept",
         help="take a blocked batch as it is in the sink",
@@ -22,6 +22,23 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_common(parser)
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="id of the blocked batch")
     parser.set_defaults(command=accept)
+    parser = commands.add_parser(
+        "acknowledge",
+        help="let a stream pass a version that it stops before",
+        description="A change of the schema takes effect at the version: rows from before it are read with the old "
+        "schema, rows from it on with the new one. Any other commit is passed over whole, with the reason on record. "
+        "A quarantine before the version ends.",
+    )
+    _add_common(parser)
+    parser.add_argument("--version", type=int, required=True, metavar="N", help="version of the table")
+    parser.set_defaults(command=acknowledge)
+    parser = commands.add_parser(
+        "resume",
+        help="let a stream in quarantine try again",
+        description="The next run looks at the version again, with the options that the stream has then.",
+    )
+    _add_common(parser)
+    parser.set_defaults(command=resume)
     parser = commands.add_parser(
         "transfer",
         help="give a stream to another Airflow installation",
@@ -39,6 +56,34 @@ def accept(arguments: argparse.Namespace) -> int:
     ledger, actor = common.ledger_of(arguments)
     ledger.execute(Accept(epoch=ledger.state.epoch, batch_id=arguments.batch, why=arguments.why), actor)
     print(f"batch {arguments.batch} of stream {arguments.stream!r} is taken as it is in the sink; the next run goes on")
+    return EXIT_OK
+
+
+def acknowledge(arguments: argparse.Namespace) -> int:
+    """Perform ``fds acknowledge``."""
+    from airflow_provider_fds.ledger.commands import Acknowledge
+    from airflow_provider_fds.source.offset import Offset
+
+    ledger, actor = common.ledger_of(arguments)
+    position = ledger.state.position
+    if position is not None and arguments.version < Offset.from_json(position).version:
+        raise ConfigurationError(
+            f"stream {arguments.stream!r} stands at {position}, behind version {arguments.version}: it has passed it "
+            "already, and nothing was done. Take the version from the message of the run that stopped"
+        )
+    ledger.execute(Acknowledge(version=arguments.version, why=arguments.why), actor)
+    print(f"stream {arguments.stream!r} may pass version {arguments.version}; the next run goes on")
+    return EXIT_OK
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Perform ``fds resume``."""
+    from airflow_provider_fds.ledger.commands import Resume
+
+    ledger, actor = common.ledger_of(arguments)
+    was_paused = ledger.state.quarantined is not None or ledger.state.held is not None
+    ledger.execute(Resume(why=arguments.why), actor)
+    print(f"stream {arguments.stream!r} " + ("goes on with its next run" if was_paused else "was not in quarantine"))
     return EXIT_OK
 
 

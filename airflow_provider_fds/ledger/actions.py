@@ -272,7 +272,7 @@ class Resumed(ActionBase, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Acknowledged(ActionBase, frozen=True, kw_only=True, tag="acknowledged"):
-    """A person read the change of ``version`` (its schema) and lets the stream pass it."""
+    """A person looked at ``version`` and lets the stream pass it: its schema takes effect, or its rows are left out."""
 
     version: int
     why: str

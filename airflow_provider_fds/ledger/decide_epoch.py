@@ -130,9 +130,9 @@ def decide_word(
                 return None
             return Quarantined(why=command.why, version=command.version, schema_version=command.schema_version)
         case Acknowledge():
-            known = state.acknowledged_version
-            is_known = known is not None and known >= command.version and state.quarantined is None
-            return None if is_known else Acknowledged(version=command.version, why=command.why)
+            is_known = any(word.version == command.version for word in state.acknowledged)
+            is_waited_for = state.quarantined is not None and state.quarantined.version == command.version
+            return None if is_known and not is_waited_for else Acknowledged(version=command.version, why=command.why)
         case Transfer():
             if state.deployment == command.deployment:
                 return None

@@ -26,7 +26,15 @@ from airflow_provider_fds.ledger.actions import (
     Retired,
     Transferred,
 )
-from airflow_provider_fds.ledger.state import KEPT_REQUESTS, KEPT_RUNS, AnsweredRequest, RunRecord, StreamState
+from airflow_provider_fds.ledger.state import (
+    KEPT_ACKNOWLEDGEMENTS,
+    KEPT_REQUESTS,
+    KEPT_RUNS,
+    Acknowledgement,
+    AnsweredRequest,
+    RunRecord,
+    StreamState,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
@@ -82,7 +90,7 @@ def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0
         case Resumed():
             return replace(state, held=None, quarantined=None)
         case Acknowledged() as acknowledged:
-            return _acknowledged(state, acknowledged)
+            return _acknowledged(state, acknowledged, entry.actor.words())
         case Transferred() as transferred:
             return replace(state, deployment=transferred.deployment)
         case Retired() as retired:
@@ -177,12 +185,13 @@ def _requested(state: StreamState, requested: Requested) -> StreamState:
     )
 
 
-def _acknowledged(state: StreamState, acknowledged: Acknowledged) -> StreamState:
+def _acknowledged(state: StreamState, acknowledged: Acknowledged, who: str) -> StreamState:
     quarantined = state.quarantined
-    if quarantined is not None and (quarantined.version is None or quarantined.version <= acknowledged.version):
+    if quarantined is not None and quarantined.version == acknowledged.version:
         quarantined = None
-    highest = max(acknowledged.version, state.acknowledged_version or 0)
-    return replace(state, acknowledged_version=highest, quarantined=quarantined)
+    word = Acknowledgement(version=acknowledged.version, who=who, why=acknowledged.why)
+    words = (*(w for w in state.acknowledged if w.version != word.version), word)
+    return replace(state, acknowledged=words[-KEPT_ACKNOWLEDGEMENTS:], quarantined=quarantined)
 
 
 def _with_run(runs: tuple[RunRecord, ...], run: RunRecord) -> tuple[RunRecord, ...]:

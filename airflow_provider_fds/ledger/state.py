@@ -25,6 +25,9 @@ from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 #: So many runs, the newest, are in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
 
+#: So many acknowledged versions, the newest, are remembered.
+KEPT_ACKNOWLEDGEMENTS: Final = 100
+
 #: So many names of persons' requests, the newest, are remembered.
 KEPT_REQUESTS: Final = 100
 
@@ -64,6 +67,19 @@ class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A version that a person lets the stream pass.
+
+    Attributes:
+        who: That person, in words.
+        why: The reason that was given.
+    """
+
+    version: int
+    who: str
+    why: str
+
+
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a stream stands.
 
@@ -89,6 +105,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         last_commit_sha256: Digest of the last consumed commit file of the source, ``None`` if none was read.
         blocked: The verification that failed, until a person's word.
         accepted: The failed verification that a person accepted, until its batch is committed.
+        acknowledged: Versions that persons let the stream pass, the newest words last.
         options_digest: Source options of the last plan.
         meaning_digest: Of them those that change what an index within a version counts.
     """
@@ -119,7 +136,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     accepted: Blocked | None = None
     quarantined: Quarantined | None = None
     held: Held | None = None
-    acknowledged_version: int | None = None
+    acknowledged: tuple[Acknowledgement, ...] = ()
     retired: Retired | None = None
     options_digest: str | None = None
     meaning_digest: str | None = None
@@ -186,4 +203,12 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(specs)
 
 
-__all__ = ["KEPT_REQUESTS", "KEPT_RUNS", "AnsweredRequest", "RunRecord", "StreamState"]
+__all__ = [
+    "KEPT_ACKNOWLEDGEMENTS",
+    "KEPT_REQUESTS",
+    "KEPT_RUNS",
+    "Acknowledgement",
+    "AnsweredRequest",
+    "RunRecord",
+    "StreamState",
+]

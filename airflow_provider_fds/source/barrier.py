@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 
 def state_after(
-    before: TableState | None, content: CommitContent, *, table: str, table_id: str, comparable: bool = True
-) -> TableState:
-    """Return the state in force after a commit, or refuse to pass it.
+    before: TableState | None,
+    content: CommitContent,
+    *,
+    table: str,
+    table_id: str,
+    comparable: bool = True,
+    acknowledged: bool = False,
+) -> tuple[TableState, bool]:
+    """Return the state in force after a commit and whether it has another schema, or refuse to pass the commit.
 
     An added column, relaxed nullability and the like take effect; properties and comments do not matter.
 
@@ -26,6 +32,7 @@ def state_after(
         table: URI of the table, for messages.
         table_id: ``metaData.id`` that the stream reads.
         comparable: Whether ``before`` really was in force before the commit, so that schemas can be compared.
+        acknowledged: Whether a person lets the stream pass a change of the schema that is more than an addition.
 
     Raises:
         TableReplacedError: If the commit makes it another table.
@@ -34,7 +41,7 @@ def state_after(
         StoppedError: If the first version of a table lacks protocol or metadata.
     """
     if content.metadata is None and content.protocol is None and before is not None:
-        return before
+        return before, False
     version = content.version
     protocol = content.protocol or (before.protocol if before else None)
     metadata = content.metadata or (before.metadata if before else None)
@@ -54,24 +61,29 @@ def state_after(
             table=table,
             version=version,
         )
-    if before is not None and content.metadata is not None and comparable:
-        _compare(before.metadata, metadata, protocol, table=table, version=version)
-    return TableState(version, protocol, metadata)
+    state = TableState(version, protocol, metadata)
+    if before is None or content.metadata is None or not comparable or before.metadata == metadata:
+        return state, False
+    return state, _has_new_schema(
+        before.metadata, metadata, protocol, table=table, version=version, acknowledged=acknowledged
+    )
 
 
-def _compare(old: Metadata, new: Metadata, protocol: Protocol, *, table: str, version: int) -> None:
-    if old == new:
-        return
+def _has_new_schema(
+    old: Metadata, new: Metadata, protocol: Protocol, *, table: str, version: int, acknowledged: bool
+) -> bool:
     from airflow_provider_fds.delta.schema import schema_change
 
     change = schema_change(old, new, protocol)
-    if change.kind == "breaking":
+    if change.kind == "breaking" and not acknowledged:
         details = "; ".join(change.details)
         raise SchemaChangedError(
             f"{table}: version {version} changes the schema by more than an addition: {details}. Rows from before and "
             f"after it cannot be read with one schema, so the stream stops before version {version}; everything "
-            "before it is delivered. Bring the sink to the new schema, then start a new stream with "
-            f"starting_version={version}.",
+            "before it is delivered. Bring the sink to the new schema, then "
+            f"let the stream go on with acknowledged_schema={version} on the stream, or with `fds acknowledge STREAM "
+            f"--version {version} --why …`.",
             table=table,
             version=version,
         )
+    return change.kind != "none"

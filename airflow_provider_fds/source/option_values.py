@@ -96,6 +96,13 @@ def future_start(value: object) -> str:
     raise ValueError(f"must be 'wait' or 'fail', got {value!r}")
 
 
+def violation(value: object) -> str:
+    """Read ``"fail"`` or ``"quarantine"``."""
+    if value in ("fail", "quarantine"):
+        return str(value)
+    raise ValueError(f"must be 'fail' or 'quarantine', got {value!r}")
+
+
 def regex(value: object) -> str:
     """Read a regular expression that Java and Python read alike."""
     if not isinstance(value, str) or not value:

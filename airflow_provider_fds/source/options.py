@@ -52,9 +52,13 @@ class SourceOptions:
         ending_version: Last version to read (inclusive); after it the stream is finished.
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
         partition_filter: Not available yet.
-        on_violation: ``"fail"``; ``"quarantine"`` is not available yet.
+        on_violation: What a run does that finds a version first in line which the stream may not pass: ``"fail"``, or
+            ``"quarantine"``: it writes that into the ledger and is skipped, as are all runs after it until a person
+            acknowledges the version or resumes the stream.
         on_lost_position: ``"fail"``; ``"earliest"`` is not available yet.
-        acknowledged_schema: Not available yet.
+        acknowledged_schema: Newest version whose change of the schema the stream may pass, although it is more than an
+            addition (a column renamed, dropped or of another type, other partition columns). Rows from before it are
+            read with the old schema, rows from it on with the new one.
 
     Example:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
@@ -201,11 +205,9 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "ending_version": _Option(values_of.version),
     "ending_timestamp": _Option(values_of.timestamp),
     "partition_filter": _Option(_not_yet(None, "Filter in the job that reads the batch, or use exclude_regex")),
-    "on_violation": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
+    "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
-    "acknowledged_schema": _Option(
-        _not_yet(None, "After a change of the schema start a new stream at the version that made it")
-    ),
+    "acknowledged_schema": _Option(values_of.version),
 }
 
 #: Options that Delta knows and FDS refuses, with the reason and what there is instead.

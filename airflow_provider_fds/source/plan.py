@@ -7,6 +7,7 @@ is more in memory than one batch and, unless it is huge, one commit.
 from __future__ import annotations
 
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
@@ -28,7 +29,7 @@ from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from airflow_provider_fds.delta.actions import Action, Add, Metadata
     from airflow_provider_fds.delta.commits import Commit
@@ -53,8 +54,8 @@ class BatchPlanner:
     can only come last or alone.
 
     A batch ends where the limits of the options end it, before a commit that lists a file again that the batch has
-    already, between a commit with change files and one without (``read_change_feed``), and before a version that
-    cannot be passed. Commits after the target are never read.
+    already, between a commit with change files and one without (``read_change_feed``), before a commit that
+    changes the schema, and before a version that cannot be passed. Commits after the target are never read.
 
     Args:
         log: The table's log.
@@ -68,6 +69,8 @@ class BatchPlanner:
         snapshot_storage: Storage that holds it.
         snapshot_timestamp_ms: Time of the snapshot's version; ``None``: looked up in the log, where its commit must
             then still be.
+        acknowledged: Versions that a person lets the stream pass although the options do not, each with that person's
+            words: a change of the schema takes effect there, any other commit is passed over whole.
 
     Attributes:
         outcome: How planning ended; ``None`` until the last batch is handed out.
@@ -89,6 +92,7 @@ class BatchPlanner:
         snapshot: FrozenSnapshot | None = None,
         snapshot_storage: Storage | None = None,
         snapshot_timestamp_ms: int | None = None,
+        acknowledged: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         if start.is_initial_snapshot and (snapshot is None or snapshot_storage is None):
             raise ConfigurationError(
@@ -108,6 +112,8 @@ class BatchPlanner:
         self._snapshot = snapshot
         self._snapshot_storage = snapshot_storage
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
+        self._acknowledged = acknowledged
+        self._acknowledged_schema = -1 if options.acknowledged_schema is None else options.acknowledged_schema
         self._timestamps = CommitTimestamps(log)
         self._excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
         self._key = file_key_below(self._table)
@@ -195,15 +201,25 @@ class BatchPlanner:
         for commit in self._log.commits(first, self._target):
             version = commit.version
             content = CommitContent.of(version, commit.actions, table=table)
-            state = state_after(
-                self._state, content, table=table, table_id=start.table_id, comparable=self._is_state_known
+            state, has_new_schema = state_after(
+                self._state,
+                content,
+                table=table,
+                table_id=start.table_id,
+                comparable=self._is_state_known,
+                acknowledged=version <= self._acknowledged_schema or version in self._acknowledged,
             )
             self._is_state_known = self._is_state_known or content.metadata is not None
             verdict = classify(content, options, table=table)
             if isinstance(verdict, Stop):
-                raise verdict.error
+                if version not in self._acknowledged:
+                    raise verdict.error
+                verdict = Skip(f"{self._acknowledged[version]}; {content.changes_words}")
             if options.read_change_feed:
                 self._ensure_recorded(state, version)
+            if has_new_schema:
+                # one manifest has one schema: what was written before is read under the one it was written with
+                yield from self._cut()
             self._state = state
             first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
             if isinstance(verdict, Skip):

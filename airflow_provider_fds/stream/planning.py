@@ -61,6 +61,7 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
         snapshot=connected.frozen_snapshot(),
         snapshot_storage=connected.staging,
         snapshot_timestamp_ms=None if state.snapshot is None else state.snapshot.timestamp_ms,
+        acknowledged=acknowledged_of(state),
     )
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None
@@ -118,6 +119,11 @@ def _describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous
         log_digest=batch.log_digest,
         last_commit_sha256=batch.last_commit_sha256,
     )
+
+
+def acknowledged_of(state: StreamState) -> dict[int, str]:
+    """Return the versions that persons let the stream pass, with who and why."""
+    return {word.version: f"acknowledged by {word.who}: {word.why}" for word in state.acknowledged}
 
 
 def skipped_of(batch: SourceBatch) -> tuple[Skipped, ...]:

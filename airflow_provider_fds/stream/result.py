@@ -45,7 +45,8 @@ class RunWork:
     Attributes:
         status: ``work``: there are batches. ``up_to_date``: nothing new. ``waiting``: the start of the stream lies
             in the future. ``done``: this run has committed all it saw; ``result`` says what. ``finished``: the stream
-            has an end, and all up to it is committed; ``reason`` says so.
+            has an end, and all up to it is committed; ``reason`` says so. ``paused``: the stream is in quarantine
+            or held by a person; ``reason`` says why.
         batches: The batches to work off, in order.
         epoch: Epoch of the batches.
         try_id: Name of this try, unique within the stream.
@@ -53,10 +54,10 @@ class RunWork:
         is_more: Whether the target lies beyond these batches, or is still to be found (batches that were taken over).
         warning: The bad version behind the batches: they are delivered, then the stream stops.
         result: For ``done``.
-        reason: For ``finished``, a sentence.
+        reason: For ``finished`` and ``paused``, a sentence.
     """
 
-    status: Literal["work", "up_to_date", "waiting", "done", "finished"]
+    status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused"]
     epoch: int = 0
     batches: tuple[PlannedBatch, ...] = ()
     try_id: str = ""

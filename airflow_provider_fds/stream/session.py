@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import (
     BatchRejectedError,
     FdsError,
     LedgerError,
+    StoppedError,
     StorageError,
     StreamBusyError,
     VerificationError,
@@ -28,6 +29,7 @@ from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TableWatch
+from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus
 from airflow_provider_fds.stream.verifying import check_position, check_range_unchanged
 
@@ -100,7 +102,7 @@ class StreamSession:
         Raises:
             StreamBusyError: Planned batches belong to a run that still runs.
             LostPositionError: The position no longer exists in the table.
-            StoppedError: The next version in line is one the stream may not pass.
+            StoppedError: The next version in line is one the stream may not pass (``on_violation="fail"``).
         """
         state = opening.ensure_open(self.connected, sink, start=start)
         if state.position is None:
@@ -110,7 +112,7 @@ class StreamSession:
             return self._work(self._take_over(state) if take_over else state, warning=None)
         if (done := self._done(state, retry=retry, own_job=own_job)) is not None:
             return done
-        return self._plan(state, max_batches)
+        return paused_work(state) or self._plan(state, max_batches)
 
     def job(self, work: RunWork, sink: DeltaTableSink, *, stop_after_ms: int | None = None) -> str:
         """Write the job of ``work`` into staging and return its URI, as Spark reads it.
@@ -255,6 +257,8 @@ class StreamSession:
         if not found.batches:
             result = self.result() if record is not None else None
             if found.error is not None and result is None:
+                if self.stream.options.on_violation == "quarantine" and isinstance(found.error, StoppedError):
+                    return quarantine(self.connected, found.error) or RunWork("up_to_date", state.epoch, target=target)
                 raise found.error
             if result is not None:
                 # what this run could deliver is delivered; a version that stands in the way is for the next one

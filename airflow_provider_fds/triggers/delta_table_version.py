@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.hooks.position import read_position
+from airflow_provider_fds.hooks.position import read_pause, read_position
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.poll import TableWatch
@@ -104,7 +104,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
                 async with _slot():
                     if watch is None or looks % self.recheck_every == 0:
                         watch = await sync_to_async(self._watch, thread_sensitive=False)()
-                        sighting = await watch.recheck()
+                        sighting = None if watch is None else await watch.recheck()
                     else:
                         sighting = await watch.poll()
             except FdsError as error:
@@ -127,10 +127,12 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     return
             await asyncio.sleep(self._pause_seconds(refusals))
 
-    def _watch(self) -> TableWatch:
-        """Look up connection and position. Blocking: for a thread."""
+    def _watch(self) -> TableWatch | None:
+        """Look up connection and position; ``None`` while a person has to look first. Blocking: for a thread."""
         stream = DeltaStream.from_dict(self.stream)
         surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
+        if read_pause(stream, surroundings) is not None:
+            return None
         storage = open_storage(stream.table, surroundings.table_options)
         return TableWatch(stream, storage, read_position(stream, surroundings))
 

@@ -27,7 +27,7 @@ def test_a_clustered_table_is_read_and_its_clustering_passed_over(lab):
     assert lab.read_all(path) == lab.streamed(path) == lab.table(path)
 
 
-def test_column_mapping_may_be_switched_on_within_a_batch(lab):
+def test_column_mapping_may_be_switched_on_while_a_stream_reads(lab):
     """Conformance case 62."""
     path = lab.create("upgraded", "(id LONG, v STRING, pt STRING) USING delta PARTITIONED BY (pt)")
     lab.sql("INSERT INTO {} VALUES (1, 'before', 'p 1')", path)

@@ -14,6 +14,8 @@ from airflow_provider_fds.source.options import SourceOptions
 
 #: For each option that works: a value as a user writes it, and what it becomes.
 WORKING: dict[str, tuple[Any, Any]] = {
+    "on_violation": ("quarantine", "quarantine"),
+    "acknowledged_schema": ("7", 7),
     "starting_version": ("12", 12),
     "starting_timestamp": ("2026-01-31", "2026-01-31"),
     "max_files_per_batch": ("50", 50),
@@ -40,9 +42,7 @@ BESIDE: dict[str, dict[str, Any]] = {"on_future_start": {"starting_timestamp": "
 #: For each option that comes later: a value that asks for it.
 NOT_YET: dict[str, Any] = {
     "partition_filter": "day = '2026-01-31'",
-    "on_violation": "quarantine",
     "on_lost_position": "earliest",
-    "acknowledged_schema": 7,
 }
 
 DELTAS_OWN = {"max_files_per_batch": "maxFilesPerTrigger", "max_bytes_per_batch": "maxBytesPerTrigger"}

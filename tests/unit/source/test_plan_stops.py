@@ -86,7 +86,7 @@ def test_60_a_dropped_column_stops_the_stream(plan: Any, log_builder: Any) -> No
     log_builder.commit(log_builder.metadata([field("id")]), operation="REPLACE COLUMNS")
     message = stopped(plan, SchemaChangedError, 3)
     assert "name" in message
-    assert "starting_version=3" in message
+    assert "acknowledged_schema=3" in message
 
 
 def test_a_stream_that_starts_at_a_change_takes_the_table_as_it_is_then(plan: Any, log_builder: Any) -> None:
@@ -108,8 +108,9 @@ def test_55_an_added_column_takes_effect(plan: Any, log_builder: Any) -> None:
     log_builder.append()
     found = plan(1)
     assert len(found.paths) == 4
-    assert [batch.state.version for batch in found.batches] == [4]
-    assert "more" in found.batches[0].state.metadata.schemaString
+    # cut there: what was written before is read under the schema it was written with
+    assert [batch.state.version for batch in found.batches] == [2, 4]
+    assert ["more" in batch.state.metadata.schemaString for batch in found.batches] == [False, True]
     first, *rest = plan(1, maxFilesPerTrigger=2).batches
     assert "more" not in first.state.metadata.schemaString
     assert all("more" in batch.state.metadata.schemaString for batch in rest)
@@ -121,6 +122,31 @@ def test_properties_and_comments_do_not_stop_the_stream(plan: Any, log_builder: 
     (batch,) = plan(1).batches
     assert batch.state.metadata.property("delta.appendOnly") == "true"
     assert batch.end.version == 4
+
+
+@pytest.mark.parametrize("acknowledged", [3, 4])
+def test_65_an_acknowledged_change_of_the_schema_is_passed_and_cuts_the_batch(
+    plan: Any, log_builder: Any, acknowledged: int
+) -> None:
+    appended(log_builder)
+    log_builder.commit(log_builder.metadata([log_builder.field("other")]), log_builder.add("f"), operation="WRITE")
+    log_builder.append()
+    found = plan(1, acknowledged_schema=acknowledged)
+    assert found.outcome.error is None
+    assert [(batch.end.version, batch.num_files) for batch in found.batches] == [(3, 2), (5, 2)]
+    assert ["other" in batch.state.metadata.schemaString for batch in found.batches] == [False, True]
+
+
+def test_an_earlier_acknowledgement_does_not_let_a_later_change_pass(plan: Any, log_builder: Any) -> None:
+    appended(log_builder)
+    log_builder.commit(log_builder.metadata([log_builder.field("other")]), operation="RENAME COLUMN")
+    stopped(plan, SchemaChangedError, 3, acknowledged_schema=2)
+
+
+def test_an_acknowledged_schema_does_not_let_a_violation_pass(plan: Any, log_builder: Any) -> None:
+    appended(log_builder)
+    log_builder.commit(log_builder.metadata([log_builder.field("other")]), log_builder.remove("g"), operation="WRITE")
+    stopped(plan, ViolationError, 3, acknowledged_schema=3)
 
 
 def test_a_commit_that_is_passed_over_still_changes_the_schema(plan: Any, log_builder: Any) -> None:

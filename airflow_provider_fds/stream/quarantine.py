@@ -1,0 +1,49 @@
+"""Streams that go no further until a person has looked: in quarantine, or held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import StoppedError
+from airflow_provider_fds.ledger.commands import Quarantine
+from airflow_provider_fds.stream.result import RunWork
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+
+def paused_work(state: StreamState) -> RunWork | None:
+    """Return the work of a run of a stream that is in quarantine or held, ``None`` if it is neither."""
+    if (reason := pause_of(state)) is None:
+        return None
+    version = None if state.quarantined is None else state.quarantined.version
+    stopped = StoppedError(reason, table=state.table, version=version)
+    return RunWork("paused", state.epoch, reason=reason, warning=stopped)
+
+
+def pause_of(state: StreamState) -> str | None:
+    """Say why the stream goes no further and what lets it go on, ``None`` if nothing holds it."""
+    if state.held is not None:
+        return f"stream {state.name!r} is held ({state.held.why}); `fds resume {state.name} --why …` lets it go on"
+    if state.quarantined is None:
+        return None
+    acknowledge = ""
+    if state.quarantined.version is not None:
+        acknowledge = (
+            f"`fds acknowledge {state.name} --version {state.quarantined.version} --why …` lets it pass the version, "
+        )
+    return (
+        f"stream {state.name!r} is in quarantine: {state.quarantined.why}\n{acknowledge}`fds resume {state.name} "
+        "--why …` tries again, for example with other options"
+    )
+
+
+def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | None:
+    """Write into the ledger that the stream stops before a version, and return the work of the run: none.
+
+    Args:
+        connected: The stream, with nothing planned.
+        error: What stands in the way.
+    """
+    return paused_work(connected.execute(Quarantine(why=str(error), version=error.version)))
