@@ -51,7 +51,8 @@ class SourceOptions:
         timestamp_as_of: Likewise, at the last version committed at or before this time.
         ending_version: Last version to read (inclusive); after it the stream is finished.
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
-        partition_filter: Not available yet.
+        partition_filter: Read only files whose partition values satisfy this predicate, such as
+            ``"day >= DATE '2026-01-01' AND country IN ('DE', 'FR')"``. Other files count for no limit.
         on_violation: ``"fail"``; ``"quarantine"`` is not available yet.
         on_lost_position: ``"fail"``; ``"earliest"`` is not available yet.
         acknowledged_schema: Not available yet.
@@ -200,7 +201,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "timestamp_as_of": _Option(values_of.timestamp),
     "ending_version": _Option(values_of.version),
     "ending_timestamp": _Option(values_of.timestamp),
-    "partition_filter": _Option(_not_yet(None, "Filter in the job that reads the batch, or use exclude_regex")),
+    "partition_filter": _Option(values_of.predicate),
     "on_violation": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
     "on_lost_position": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
     "acknowledged_schema": _Option(

@@ -24,6 +24,7 @@ from airflow_provider_fds.source.change_feed import as_inserts, is_enabled, not_
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
 from airflow_provider_fds.source.draft import Draft, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.filtering import TableFilter, count_files
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
@@ -110,6 +111,7 @@ class BatchPlanner:
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
         self._timestamps = CommitTimestamps(log)
         self._excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
+        self._filter = TableFilter(options.partition_filter, self._table) if options.partition_filter else None
         self._key = file_key_below(self._table)
         self._draft = Draft(start, options, state)
         self._is_inside_version = False
@@ -175,9 +177,16 @@ class BatchPlanner:
                 timestamp_ms = self._time_of(commit or self._log.commit(version))
             self._draft.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
             files: Iterable[tuple[int, Add]] = snapshot.adds(storage, start.next_index)
+            if self._filter is not None and self._state is not None:
+                files = self._filter.of(self._state.metadata).passing(files)
             if self._options.read_change_feed:
                 files = as_inserts(files, self._excluded)
-            yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
+            delivered = yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
+            if self._filter is not None and not delivered:
+                # what is left out counts for no limit
+                self._draft.admission = Admission(self._options)
+                reason = f"partition_filter leaves out the {left} data files of the initial snapshot"
+                self._draft.skipped.append(SkippedCommit(version, None, reason))
         self._draft.end = Offset.after(version, start.table_id)
         self._is_inside_version = False
 
@@ -202,6 +211,9 @@ class BatchPlanner:
             verdict = classify(content, options, table=table)
             if isinstance(verdict, Stop):
                 raise verdict.error
+            if self._filter is not None:
+                # also where there is nothing to filter: a predicate that does not fit is said at the first plan
+                self._filter.of(state.metadata)
             if options.read_change_feed:
                 self._ensure_recorded(state, version)
             self._state = state
@@ -225,11 +237,18 @@ class BatchPlanner:
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
         def files() -> Iterable[tuple[int, Add]]:
-            return islice(enumerate(_data_changing(commit.actions)), first_index, None)
+            found = islice(enumerate(_data_changing(commit.actions)), first_index, None)
+            return found if passing is None else passing(found)
 
-        left = content.adds - first_index
-        delivered = yield from self._admit(commit, state, files, left, content.added_bytes)
-        if not delivered and all(self._is_excluded(add) for add in islice(_data_changing(commit.actions), first_index)):
+        passing = None if self._filter is None else self._filter.of(state.metadata).passing
+        left, size_bytes = content.adds - first_index, content.added_bytes
+        if passing is not None:
+            left, size_bytes = count_files(files())
+            if not left:
+                self._leave_out(commit, content, state, content.adds - first_index)
+                return
+        delivered = yield from self._admit(commit, state, files, left, size_bytes)
+        if not delivered and all(self._is_excluded(add) for _, add in files()):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
 
@@ -239,6 +258,11 @@ class BatchPlanner:
         """Deliver the changes of a commit; files that are excluded count for no limit here, as in Delta."""
         changes = read_changes(commit, content, first_index, self._excluded, self._log.storage)
         self._ensure_index(first_index, commit.version, changes.count)
+        if self._filter is not None and (num_files := changes.num_files):
+            changes = self._filter.of(state.metadata).changes(changes)
+            if not changes.num_files:
+                self._leave_out(commit, content, state, num_files)
+                return
         if changes.num_files:
             yield from self._admit(
                 commit,
@@ -255,6 +279,13 @@ class BatchPlanner:
         if changes.num_excluded:
             reason = f"exclude_regex leaves out all {changes.num_excluded} files of its changes"
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
+
+    def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
+        """Pass over a commit none of whose files satisfies ``partition_filter``."""
+        self._draft.read_commit(commit, state)
+        self._keep_time(commit, state)
+        reason = f"partition_filter leaves out all of its {num_files} data files"
+        self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
 
     def _admit(
         self,

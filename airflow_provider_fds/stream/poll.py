@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.errors import ConfigurationError, StoppedError
 from airflow_provider_fds.source.change_feed import has_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.log import Commit
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.source.end import StreamEnd
+    from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.stream.value import DeltaStream
 
 #: A position older than this wakes the stream although there is no data, so that it moves before the log is cleaned.
@@ -73,6 +77,12 @@ class TableWatch:
         self._log = DeltaLog(storage)
         self._position = position
         self._next: int | None = None if position is None else position.version
+        self._filter = (
+            TableFilter(stream.options.partition_filter, self._log.table_uri)
+            if stream.options.partition_filter
+            else None
+        )
+        self._metadata: Metadata | None = None
         self._excluded = (
             compile_exclusion(stream.options.exclude_regex).search if stream.options.exclude_regex else None
         )
@@ -95,6 +105,7 @@ class TableWatch:
             return finished
         assert self._next is not None  # noqa: S101  # a position has a version
         newest = self._log.verify_position(self._next)
+        self._find_metadata(newest)
         for version in range(self._next, self._last(newest) + 1):
             if (seen := self._seen(self._log.commit(version), newest)) is not None:
                 return seen
@@ -131,6 +142,8 @@ class TableWatch:
         assert self._next is not None  # noqa: S101  # callers have seen to it
         if self._next <= newest and (finished := await asyncio.to_thread(self._finished)) is not None:
             return finished
+        if self._filter is not None and self._next <= newest:
+            await asyncio.to_thread(self._find_metadata, newest)
         for version in range(self._next, self._last(newest) + 1):
             if (seen := self._seen(await self._log.commit_async(version), newest)) is not None:
                 return seen
@@ -145,6 +158,11 @@ class TableWatch:
             return None
         reason = self._end.words(self._name, self._log.table_uri)
         return Sighting(self._end.version, has_data=False, reason=reason, is_finished=True)
+
+    def _find_metadata(self, newest: int) -> None:
+        """Look up, once, what gives partition values their types; blocking."""
+        if self._filter is not None and self._metadata is None:
+            self._metadata = self._log.state_at(newest).metadata
 
     def _last(self, newest: int) -> int:
         return newest if self._end is None else min(newest, self._end.version)
@@ -180,11 +198,25 @@ class TableWatch:
         return None
 
     def _has_files(self, commit: Commit, content: CommitContent) -> bool:
+        keeps = None if self._filter is None else self._keeps(content.metadata)
         if self._options.read_change_feed:
-            return has_changes(commit, content, self._excluded)
-        if not content.adds or self._excluded is None:
+            return has_changes(commit, content, self._excluded, keeps)
+        if not content.adds or (self._excluded is None and keeps is None):
             return content.adds > 0
         return any(
-            action.add is not None and action.add.changes_data and not self._excluded(action.add.path)
+            action.add is not None
+            and action.add.changes_data
+            and not (self._excluded and self._excluded(action.add.path))
+            and (keeps is None or keeps(action.add.partitionValues))
             for action in commit.actions
         )
+
+    def _keeps(self, metadata: Metadata | None) -> Keeps | None:
+        """Return the filter for a commit; ``None`` where it does not fit the table, which is for a run to report."""
+        self._metadata = metadata or self._metadata
+        if self._filter is None or self._metadata is None:
+            return None
+        try:
+            return self._filter.of(self._metadata).keeps
+        except (ConfigurationError, StoppedError):
+            return None

@@ -106,6 +106,25 @@ async def test_a_commit_whose_files_are_all_excluded_is_no_data(table):
     assert (await looking.poll()).has_data
 
 
+@pytest.mark.parametrize("feed", [False, True])
+async def test_a_commit_whose_partitions_are_all_left_out_is_no_data(log_builder, feed):
+    fields = [log_builder.field("id"), log_builder.field("country", "string")]
+    properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
+    log_builder.create(fields, ["country"], properties, timestamp_ms=now_ms())
+    looking, _ = watch(log_builder, 1, partition_filter="country = 'DE'", read_change_feed=feed)
+    log_builder.append(2, partitionValues={"country": "FR"}, timestamp_ms=now_ms())
+    assert await looking.poll() is None
+    assert looking.check() is None
+    log_builder.append(1, partitionValues={"country": "DE"}, timestamp_ms=now_ms())
+    assert (await looking.poll()).has_data
+
+
+async def test_a_filter_that_does_not_fit_the_table_wakes_the_run_that_reports_it(table):
+    looking, _ = watch(table, 2, partition_filter="country = 'DE'")
+    table.append(1, timestamp_ms=now_ms())
+    assert (await looking.poll()).has_data
+
+
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 
