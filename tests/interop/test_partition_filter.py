@@ -6,7 +6,7 @@ import pytest
 
 TYPED = (
     "(id LONG, s STRING, i INT, d DATE, ts TIMESTAMP, tn TIMESTAMP_NTZ, n DECIMAL(10,2), b BOOLEAN, x DOUBLE, f FLOAT, "
-    "`odd é` STRING) USING delta PARTITIONED BY (s, i, d, ts, tn, n, b, x, f, `odd é`)"
+    "`odd-é` STRING) USING delta PARTITIONED BY (s, i, d, ts, tn, n, b, x, f, `odd-é`)"
 )
 TYPED_ROWS = """INSERT INTO {} VALUES
   (1, 'a', 1, DATE'2026-01-31', TIMESTAMP'2026-01-01 00:00:00', TIMESTAMP_NTZ'2026-01-01 00:00:00', 1.50, true, 0.1,
@@ -57,8 +57,8 @@ PREDICATES = [
     "f >= 0.1",
     "f < 0",
     "f <> 0.5",
-    "`odd é` = 'it''s'",
-    "`odd é` IN ('%20 /x', 'a b', '`')",
+    "`odd-é` = 'it''s'",
+    "`odd-é` IN ('%20 /x', 'a b', '`')",
     "s = 'a' AND i = 1 OR d IS NULL AND x IS NULL",
 ]
 
