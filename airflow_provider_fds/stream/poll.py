@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.delta.interval import LOG_RETENTION, retention
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
-from airflow_provider_fds.errors import ConfigurationError, StoppedError
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError, StoppedError, UnsupportedFeatureError
 from airflow_provider_fds.source.change_feed import has_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
 from airflow_provider_fds.source.end import known_end
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.stream.value import DeltaStream
 
-#: A position older than this wakes the stream although there is no data, so that it moves before the log is cleaned.
-OLD_POSITION_SECONDS: Final = 24 * 3600
+#: A position older than this, or than this share of the log's retention, wakes the stream although there is no data, so
+#: that it moves before the log is cleaned up behind it.
+OLD_POSITION: Final = timedelta(days=1)
+OLD_POSITION_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ class TableWatch:
     """Watches a table from a position on.
 
     A look costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked
-    (:meth:`check`, :meth:`recheck`), and one GET per commit that was not looked at before.
+    (:meth:`check`, :meth:`recheck`), and one GET per commit that was not looked at before. The first commit without
+    data, and a stream with ``partition_filter``, take one look at the table's metadata more.
 
     Args:
         stream: The stream.
@@ -83,6 +88,7 @@ class TableWatch:
             else None
         )
         self._metadata: Metadata | None = None
+        self._has_looked_for_metadata = False
         self._excluded = (
             compile_exclusion(stream.options.exclude_regex).search if stream.options.exclude_regex else None
         )
@@ -105,10 +111,15 @@ class TableWatch:
             return finished
         assert self._next is not None  # noqa: S101  # a position has a version
         newest = self._log.verify_position(self._next)
-        self._find_metadata(newest)
+        if self._filter is not None:
+            self._find_metadata(newest)
         for version in range(self._next, self._last(newest) + 1):
-            if (seen := self._seen(self._log.commit(version), newest)) is not None:
+            commit = self._log.commit(version)
+            if (seen := self._seen(commit, newest)) is not None:
                 return seen
+            if self._is_old(commit, newest):
+                return Sighting(newest, has_data=False, reason="position is old")
+            self._next = version + 1
         return self._near_end(newest)
 
     async def poll(self) -> Sighting | None:
@@ -145,8 +156,12 @@ class TableWatch:
         if self._filter is not None and self._next <= newest:
             await asyncio.to_thread(self._find_metadata, newest)
         for version in range(self._next, self._last(newest) + 1):
-            if (seen := self._seen(await self._log.commit_async(version), newest)) is not None:
+            commit = await self._log.commit_async(version)
+            if (seen := self._seen(commit, newest)) is not None:
                 return seen
+            if await asyncio.to_thread(self._is_old, commit, newest):
+                return Sighting(newest, has_data=False, reason="position is old")
+            self._next = version + 1
         return self._near_end(newest)
 
     def _finished(self) -> Sighting | None:
@@ -160,9 +175,24 @@ class TableWatch:
         return Sighting(self._end.version, has_data=False, reason=reason, is_finished=True)
 
     def _find_metadata(self, newest: int) -> None:
-        """Look up, once, what gives partition values their types; blocking."""
-        if self._filter is not None and self._metadata is None:
-            self._metadata = self._log.state_at(newest).metadata
+        """Look up, once, the types of partition values and how long the log is kept; blocking."""
+        if self._metadata is None and not self._has_looked_for_metadata:
+            self._has_looked_for_metadata = True
+            try:
+                self._metadata = self._log.state_at(newest).metadata
+            except (LostPositionError, UnsupportedFeatureError):
+                # a run says so; what needs the metadata has a default here
+                self._metadata = None
+
+    def _is_old(self, commit: Commit, newest: int) -> bool:
+        """Whether the position must move, although this next commit has no data; blocking."""
+        age = timedelta(seconds=time.time() - commit.modified_ms / 1000)
+        if age > OLD_POSITION:
+            return True
+        self._find_metadata(newest)
+        if self._metadata is None:
+            return False
+        return age > retention(self._metadata, LOG_RETENTION) * OLD_POSITION_SHARE
 
     def _last(self, newest: int) -> int:
         return newest if self._end is None else min(newest, self._end.version)
@@ -187,18 +217,16 @@ class TableWatch:
 
     def _seen(self, commit: Commit, newest: int) -> Sighting | None:
         content = CommitContent.of(commit.version, commit.actions, table=self._log.table_uri)
+        self._metadata = content.metadata or self._metadata
         verdict = classify(content, self._options, table=self._log.table_uri)
         if isinstance(verdict, Stop):
             return Sighting(newest, has_data=False, reason=f"stopped: {verdict.error}")
         if isinstance(verdict, Emit) and self._has_files(commit, content):
             return Sighting(newest, has_data=True, reason="data")
-        if time.time() - commit.modified_ms / 1000 > OLD_POSITION_SECONDS:
-            return Sighting(newest, has_data=False, reason="position is old")
-        self._next = commit.version + 1
         return None
 
     def _has_files(self, commit: Commit, content: CommitContent) -> bool:
-        keeps = None if self._filter is None else self._keeps(content.metadata)
+        keeps = None if self._filter is None else self._keeps()
         if self._options.read_change_feed:
             return has_changes(commit, content, self._excluded, keeps)
         if not content.adds or (self._excluded is None and keeps is None):
@@ -211,9 +239,8 @@ class TableWatch:
             for action in commit.actions
         )
 
-    def _keeps(self, metadata: Metadata | None) -> Keeps | None:
+    def _keeps(self) -> Keeps | None:
         """Return the filter for a commit; ``None`` where it does not fit the table, which is for a run to report."""
-        self._metadata = metadata or self._metadata
         if self._filter is None or self._metadata is None:
             return None
         try:
