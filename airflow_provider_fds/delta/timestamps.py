@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.log import Commit, DeltaLog
 
-#: How many versions before a commit can push its time forward. Delta's own search makes times rise in chunks of as
-#: many; without a bound each plan would list the whole log.
+#: How many versions before a commit can push its time forward. Delta's ``_commit_timestamp`` looks 100 versions back
+#: (``DeltaHistoryManager.POTENTIALLY_UNMONOTONIZED_TIMESTAMPS``), its search by time makes times rise in chunks of
+#: 1,000. Without a bound each plan would list the whole log. A search here makes them rise from the oldest commit on.
 _LOOK_BACK_VERSIONS: Final = 1000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

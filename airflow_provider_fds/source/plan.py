@@ -236,8 +236,8 @@ class BatchPlanner:
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
-        def files() -> Iterable[tuple[int, Add]]:
-            found = islice(enumerate(_data_changing(commit.actions)), first_index, None)
+        def files(first: int = first_index) -> Iterable[tuple[int, Add]]:
+            found = islice(enumerate(_data_changing(commit.actions)), first, None)
             return found if passing is None else passing(found)
 
         passing = None if self._filter is None else self._filter.of(state.metadata).passing
@@ -245,10 +245,12 @@ class BatchPlanner:
         if passing is not None:
             left, size_bytes = count_files(files())
             if not left:
-                self._leave_out(commit, content, state, content.adds - first_index)
+                is_whole = next(iter(files(0)), None) is None
+                self._leave_out(commit, content, state, content.adds if is_whole else 0)
                 return
         delivered = yield from self._admit(commit, state, files, left, size_bytes)
-        if not delivered and all(self._is_excluded(add) for _, add in files()):
+        # judged from its first file on: a plan that is taken up within the commit says the same
+        if not delivered and all(self._is_excluded(add) for _, add in files(0)):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
 
@@ -281,9 +283,14 @@ class BatchPlanner:
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
 
     def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
-        """Pass over a commit none of whose files satisfies ``partition_filter``."""
+        """Pass over a commit, or its rest, of which ``partition_filter`` leaves nothing.
+
+        ``num_files`` is 0 for a rest: the commit was read in part, which is no skip.
+        """
         self._draft.read_commit(commit, state)
         self._keep_time(commit, state)
+        if not num_files:
+            return
         reason = f"partition_filter leaves out all of its {num_files} data files"
         self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
 

@@ -136,3 +136,47 @@ def test_changes_are_pruned_too(plan: Any, log_builder: Any) -> None:
     assert found.paths == ["a", "a", "cDE"]
     assert found.skipped == {4: "partition_filter"}
     assert [file.index for batch in found.batches for file in batch.files] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, DE, {"partition_filter": "country = 'DE' AND day > DATE '2026-01-01'"}], ids=str
+)
+def test_79_a_table_with_several_partition_columns_is_taken_up_at_every_file(
+    plan: Any, table: Any, options: dict[str, str]
+) -> None:
+    for version in (1, 2):
+        table.commit(*(add(table, f"{version}{c}{d}", c, f"2026-01-0{d}") for c in ("DE", "FR", None) for d in (1, 2)))
+    whole = plan(1, **options)
+    assert len(whole.paths) == (12 if not options else 4 if options == DE else 2)
+    for version in (1, 2):
+        for index in range(-1, 6):
+            position = plan.at(version, index) if index >= 0 else plan.at(version)
+            rest = [f.add.path for b in whole.batches for f in b.files if (f.version, f.index) > (version, index)]
+            assert plan(position, **options).paths == rest
+
+
+def test_a_table_that_is_replaced_without_data_under_the_same_id_is_no_news(plan: Any, table: Any) -> None:
+    append(table, "DE")
+    fields = [table.field("id"), table.field("country", "string"), table.field("day", "date")]
+    table.commit(table.metadata(fields, ["country", "day"]), operation="CREATE OR REPLACE TABLE")
+    append(table, "DE")
+    assert plan(1).paths == ["1DE0", "3DE0"]
+    assert plan(2).batches[0].first_version == 2
+
+
+def test_a_file_that_a_restore_adds_again_arrives_twice_in_two_batches(plan: Any, table: Any) -> None:
+    append(table, "DE")
+    table.commit(table.remove("1DE0"), operation="DELETE")
+    table.commit(add(table, "1DE0", "DE"), operation="RESTORE")
+    found = plan(1, **DE, ignore_deletes=True)
+    assert found.files == [["1DE0"], ["1DE0"]]
+    assert found.skipped == {2: "ignore_deletes"}
+
+
+def test_a_plan_taken_up_where_only_excluded_files_are_left_of_a_commit_calls_it_no_skip(plan: Any, table: Any) -> None:
+    table.commit(add(table, "a", "DE"), add(table, "b", "DE"))
+    found = plan(1, exclude_regex="^b", max_files_per_batch=1)
+    assert found.ends == [(1, 0, False), (2, "BASE", False)]
+    assert found.skipped == {}
+    assert plan(found.batches[0].end, exclude_regex="^b", max_files_per_batch=1).batches == found.batches[1:]
+    assert plan(plan.at(1, 0), partition_filter="country = 'FR' OR day IS NULL").skipped == {1: "partition_filter"}

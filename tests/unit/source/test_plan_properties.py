@@ -207,6 +207,37 @@ def test_planning_can_be_taken_up_at_the_end_of_every_batch(
 
 @many
 @given(log=LOGS, policy=POLICIES, limits=LIMITS, data=st.data())
+def test_planning_can_be_taken_up_at_every_file_not_only_where_a_batch_ends(
+    new_planning: Callable[[], Any], log: list[Any], policy: dict[str, Any], limits: dict[str, Any], data: Any
+) -> None:
+    plan = new_planning()
+    write(plan.builder, log)
+    files = files_of(plan(0, **policy).batches)
+    if not files:
+        return
+    taken = data.draw(st.integers(0, len(files) - 1))
+    version, index, _ = files[taken]
+    assert files_of(plan(plan.at(version, index), **policy, **limits).batches) == files[taken + 1 :]
+
+
+@few
+@given(log=LOGS, limits=LIMITS, policy=POLICIES, data=st.data())
+def test_a_snapshot_can_be_taken_up_at_every_file_under_any_policy(
+    new_planning: Callable[[], Any], log: list[Any], limits: dict[str, Any], policy: dict[str, Any], data: Any
+) -> None:
+    plan = new_planning()
+    write(plan.builder, log)
+    start = plan.snapshot_start(data.draw(st.integers(0, len(log))))
+    given = {"snapshot": plan.freeze(start.version), **policy}
+    whole = files_of(plan(start, **given).batches)
+    index = data.draw(st.integers(0, max(0, given["snapshot"].num_files - 1)))
+    position = Offset(start.table_id, start.version, index, is_initial_snapshot=True)
+    rest = [file for file in whole if file[0] > start.version or file[1] > index]
+    assert files_of(plan(position, **given, **limits).batches) == rest
+
+
+@many
+@given(log=LOGS, policy=POLICIES, limits=LIMITS, data=st.data())
 def test_planning_to_any_target_and_then_on_gives_the_same_files(
     new_planning: Callable[[], Any], log: list[Any], policy: dict[str, Any], limits: dict[str, Any], data: Any
 ) -> None:
