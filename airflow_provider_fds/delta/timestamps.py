@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.log import Commit, DeltaLog
 
-#: How many versions before a commit can push its time forward. Delta's own search makes times rise in chunks of as
-#: many; without a bound each plan would list the whole log.
+#: How many versions before a commit can push its time forward. Delta's ``_commit_timestamp`` looks 100 versions back
+#: (``DeltaHistoryManager.POTENTIALLY_UNMONOTONIZED_TIMESTAMPS``), its search by time makes times rise in chunks of
+#: 1,000. Without a bound each plan would list the whole log. A search here makes them rise from the oldest commit on.
 _LOOK_BACK_VERSIONS: Final = 1000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -159,9 +160,7 @@ class CommitTimestamps:
 def parse_timestamp(text: str) -> int:
     """Return a time in milliseconds since the epoch, UTC; what is below a millisecond is cut off.
 
-    The formats are those of Spark's cast to timestamp: ``yyyy``, ``yyyy-MM``, ``yyyy-MM-dd`` and
-    ``yyyy-MM-dd[ |T]HH:mm[:ss[.ffffff]][zone]``, where a zone is ``Z``, an offset or a name such as
-    ``Europe/Berlin``. Without a zone the time is UTC.
+    The formats are those of :func:`parse_moment`.
 
     Raises:
         ConfigurationError: ``text`` is none of these, or no such day or time exists.
@@ -171,11 +170,24 @@ def parse_timestamp(text: str) -> int:
     >>> parse_timestamp("2024-01-01 01:00:00+01:00")
     1704067200000
     """
+    return (parse_moment(text) - _EPOCH) // _MILLISECOND
+
+
+def parse_moment(text: str) -> datetime:
+    """Return a time, with its zone; what is below a microsecond is cut off.
+
+    The formats are those of Spark's cast to timestamp: ``yyyy``, ``yyyy-MM``, ``yyyy-MM-dd`` and
+    ``yyyy-MM-dd[ |T]HH:mm[:ss[.ffffff]][zone]``, where a zone is ``Z``, an offset or a name such as
+    ``Europe/Berlin``. Without a zone the time is UTC.
+
+    Raises:
+        ConfigurationError: ``text`` is none of these, or no such day or time exists.
+    """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
         raise _unreadable(text, "it has none of the known formats")
     try:
-        moment = datetime(
+        return datetime(
             int(match["year"]),
             int(match["month"] or 1),
             int(match["day"] or 1),
@@ -187,7 +199,6 @@ def parse_timestamp(text: str) -> int:
         )
     except (ValueError, ZoneInfoNotFoundError) as error:
         raise _unreadable(text, str(error).strip("'\"")) from error
-    return (moment - _EPOCH) // _MILLISECOND
 
 
 def _zone(text: str | None) -> tzinfo:

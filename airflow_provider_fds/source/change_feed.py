@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TypeAlias
 
-    from airflow_provider_fds.delta.actions import Action, Add, Metadata, Remove
+    from airflow_provider_fds.delta.actions import Action, Add, Cdc, Metadata, Remove
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.classify import CommitContent
     from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.source.planned import FeedKind
 
     #: Says of a logged path whether ``exclude_regex`` leaves it out; ``None``: nothing is left out.
@@ -205,15 +206,27 @@ def whole_file(action: Action, version: int, table: str) -> ChangedFile:
     return deleted(remove)
 
 
-def has_changes(commit: Commit, content: CommitContent, excluded: Excluded) -> bool:
-    """Whether a commit that may pass holds anything for a stream of changes. Reads no deletion vector."""
-    if excluded is None:
+def has_changes(commit: Commit, content: CommitContent, excluded: Excluded, keeps: Keeps | None = None) -> bool:
+    """Whether a commit that may pass holds anything for a stream of changes. Reads no deletion vector.
+
+    Args:
+        commit: The commit.
+        content: Its summary.
+        excluded: The stream's exclusion.
+        keeps: The stream's ``partition_filter``. A file without partition values passes it: a run says what it lacks.
+    """
+    if excluded is None and keeps is None:
         return bool(content.change_files or content.adds or content.removes)
+    files: Iterable[Add | Remove | Cdc]
     if content.change_files:
-        paths = (action.cdc.path for action in commit.actions if action.cdc is not None)
+        files = (action.cdc for action in commit.actions if action.cdc is not None)
     else:
-        paths = (_file(action).path for action in _changing(commit.actions))
-    return any(not excluded(path) for path in paths)
+        files = (_file(action) for action in _changing(commit.actions))
+    return any(
+        not (excluded and excluded(file.path))
+        and (keeps is None or file.partitionValues is None or keeps(file.partitionValues))
+        for file in files
+    )
 
 
 def _group(kind: FeedKind, count: int, found: list[tuple[int, ChangedFile]], excluded: Excluded) -> CommitChanges:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.partition_filter import PartitionFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,6 +113,17 @@ def regex(value: object) -> str:
     except ValueError as error:
         raise ValueError(f"cannot be {value!r}: {error}") from error
     return value
+
+
+def predicate(value: object) -> str:
+    """Read a predicate on partition columns; which there are is known with the table only."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be a predicate on partition columns such as \"day >= '2026-01-31'\", got {value!r}")
+    try:
+        PartitionFilter(value)
+    except ValueError as error:
+        raise ValueError(f"cannot be {value!r}: {error}") from error
+    return value.strip()
 
 
 def version_ranges(value: object) -> VersionRanges:

@@ -51,7 +51,8 @@ class SourceOptions:
         timestamp_as_of: Likewise, at the last version committed at or before this time.
         ending_version: Last version to read (inclusive); after it the stream is finished.
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
-        partition_filter: Not available yet.
+        partition_filter: Read only files whose partition values satisfy this predicate, such as
+            ``"day >= DATE '2026-01-01' AND country IN ('DE', 'FR')"``. Other files count for no limit.
         on_violation: What a run does that finds a version first in line which the stream may not pass: ``"fail"``, or
             ``"quarantine"``: it writes that into the ledger and is skipped, as are all runs after it until a person
             acknowledges the version or resumes the stream.
@@ -204,7 +205,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "timestamp_as_of": _Option(values_of.timestamp),
     "ending_version": _Option(values_of.version),
     "ending_timestamp": _Option(values_of.timestamp),
-    "partition_filter": _Option(_not_yet(None, "Filter in the job that reads the batch, or use exclude_regex")),
+    "partition_filter": _Option(values_of.predicate),
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
     "acknowledged_schema": _Option(values_of.version),

@@ -25,6 +25,7 @@ from airflow_provider_fds.source.change_feed import as_inserts, is_enabled, not_
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
 from airflow_provider_fds.source.draft import Draft, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.filtering import TableFilter, count_files
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.source.classify import Emit
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.planned import FeedKind
 
@@ -116,6 +118,7 @@ class BatchPlanner:
         self._acknowledged_schema = -1 if options.acknowledged_schema is None else options.acknowledged_schema
         self._timestamps = CommitTimestamps(log)
         self._excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
+        self._filter = TableFilter(options.partition_filter, self._table) if options.partition_filter else None
         self._key = file_key_below(self._table)
         self._draft = Draft(start, options, state)
         self._is_inside_version = False
@@ -181,9 +184,16 @@ class BatchPlanner:
                 timestamp_ms = self._time_of(commit or self._log.commit(version))
             self._draft.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
             files: Iterable[tuple[int, Add]] = snapshot.adds(storage, start.next_index)
+            if self._filter is not None and self._state is not None:
+                files = self._filter.of(self._state.metadata).passing(files)
             if self._options.read_change_feed:
                 files = as_inserts(files, self._excluded)
-            yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
+            delivered = yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
+            if self._filter is not None and not delivered:
+                # what is left out counts for no limit
+                self._draft.admission = Admission(self._options)
+                reason = f"partition_filter leaves out the {left} data files of the initial snapshot"
+                self._draft.skipped.append(SkippedCommit(version, None, reason))
         self._draft.end = Offset.after(version, start.table_id)
         self._is_inside_version = False
 
@@ -210,11 +220,10 @@ class BatchPlanner:
                 acknowledged=version <= self._acknowledged_schema or version in self._acknowledged,
             )
             self._is_state_known = self._is_state_known or content.metadata is not None
-            verdict = classify(content, options, table=table)
-            if isinstance(verdict, Stop):
-                if version not in self._acknowledged:
-                    raise verdict.error
-                verdict = Skip(f"{self._acknowledged[version]}; {content.changes_words}")
+            verdict = self._judge(content)
+            if self._filter is not None:
+                # also where there is nothing to filter: a predicate that does not fit is said at the first plan
+                self._filter.of(state.metadata)
             if options.read_change_feed:
                 self._ensure_recorded(state, version)
             if has_new_schema:
@@ -237,15 +246,33 @@ class BatchPlanner:
             self._draft.end = Offset.after(version, start.table_id)
             self._is_inside_version = False
 
+    def _judge(self, content: CommitContent) -> Emit | Skip:
+        """Return what happens with the commit, or raise what stands in the way."""
+        verdict = classify(content, self._options, table=self._table)
+        if not isinstance(verdict, Stop):
+            return verdict
+        if content.version not in self._acknowledged:
+            raise verdict.error
+        return Skip(f"{self._acknowledged[content.version]}; {content.changes_words}")
+
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
-        def files() -> Iterable[tuple[int, Add]]:
-            return islice(enumerate(_data_changing(commit.actions)), first_index, None)
+        def files(first: int = first_index) -> Iterable[tuple[int, Add]]:
+            found = islice(enumerate(_data_changing(commit.actions)), first, None)
+            return found if passing is None else passing(found)
 
-        left = content.adds - first_index
-        delivered = yield from self._admit(commit, state, files, left, content.added_bytes)
-        if not delivered and all(self._is_excluded(add) for add in islice(_data_changing(commit.actions), first_index)):
+        passing = None if self._filter is None else self._filter.of(state.metadata).passing
+        left, size_bytes = content.adds - first_index, content.added_bytes
+        if passing is not None:
+            left, size_bytes = count_files(files())
+            if not left:
+                is_whole = next(iter(files(0)), None) is None
+                self._leave_out(commit, content, state, content.adds if is_whole else 0)
+                return
+        delivered = yield from self._admit(commit, state, files, left, size_bytes)
+        # judged from its first file on: a plan that is taken up within the commit says the same
+        if not delivered and all(self._is_excluded(add) for _, add in files(0)):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
 
@@ -255,6 +282,11 @@ class BatchPlanner:
         """Deliver the changes of a commit; files that are excluded count for no limit here, as in Delta."""
         changes = read_changes(commit, content, first_index, self._excluded, self._log.storage)
         self._ensure_index(first_index, commit.version, changes.count)
+        if self._filter is not None and (num_files := changes.num_files):
+            changes = self._filter.of(state.metadata).changes(changes)
+            if not changes.num_files:
+                self._leave_out(commit, content, state, num_files)
+                return
         if changes.num_files:
             yield from self._admit(
                 commit,
@@ -271,6 +303,18 @@ class BatchPlanner:
         if changes.num_excluded:
             reason = f"exclude_regex leaves out all {changes.num_excluded} files of its changes"
             self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
+
+    def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
+        """Pass over a commit, or its rest, of which ``partition_filter`` leaves nothing.
+
+        ``num_files`` is 0 for a rest: the commit was read in part, which is no skip.
+        """
+        self._draft.read_commit(commit, state)
+        self._keep_time(commit, state)
+        if not num_files:
+            return
+        reason = f"partition_filter leaves out all of its {num_files} data files"
+        self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
 
     def _admit(
         self,

@@ -5,25 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.delta.interval import LOG_RETENTION, retention
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError, StoppedError, UnsupportedFeatureError
 from airflow_provider_fds.source.change_feed import has_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.log import Commit
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.source.end import StreamEnd
+    from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.stream.value import DeltaStream
 
-#: A position older than this wakes the stream although there is no data, so that it moves before the log is cleaned.
-OLD_POSITION_SECONDS: Final = 24 * 3600
+#: A position older than this, or than this share of the log's retention, wakes the stream although there is no data, so
+#: that it moves before the log is cleaned up behind it.
+OLD_POSITION: Final = timedelta(days=1)
+OLD_POSITION_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,8 @@ class TableWatch:
     """Watches a table from a position on.
 
     A look costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked
-    (:meth:`check`, :meth:`recheck`), and one GET per commit that was not looked at before.
+    (:meth:`check`, :meth:`recheck`), and one GET per commit that was not looked at before. The first commit without
+    data, and a stream with ``partition_filter``, take one look at the table's metadata more.
 
     Args:
         stream: The stream.
@@ -73,6 +82,13 @@ class TableWatch:
         self._log = DeltaLog(storage)
         self._position = position
         self._next: int | None = None if position is None else position.version
+        self._filter = (
+            TableFilter(stream.options.partition_filter, self._log.table_uri)
+            if stream.options.partition_filter
+            else None
+        )
+        self._metadata: Metadata | None = None
+        self._has_looked_for_metadata = False
         self._excluded = (
             compile_exclusion(stream.options.exclude_regex).search if stream.options.exclude_regex else None
         )
@@ -95,9 +111,15 @@ class TableWatch:
             return finished
         assert self._next is not None  # noqa: S101  # a position has a version
         newest = self._log.verify_position(self._next)
+        if self._filter is not None:
+            self._find_metadata(newest)
         for version in range(self._next, self._last(newest) + 1):
-            if (seen := self._seen(self._log.commit(version), newest)) is not None:
+            commit = self._log.commit(version)
+            if (seen := self._seen(commit, newest)) is not None:
                 return seen
+            if self._is_old(commit, newest):
+                return Sighting(newest, has_data=False, reason="position is old")
+            self._next = version + 1
         return self._near_end(newest)
 
     async def poll(self) -> Sighting | None:
@@ -131,9 +153,15 @@ class TableWatch:
         assert self._next is not None  # noqa: S101  # callers have seen to it
         if self._next <= newest and (finished := await asyncio.to_thread(self._finished)) is not None:
             return finished
+        if self._filter is not None and self._next <= newest:
+            await asyncio.to_thread(self._find_metadata, newest)
         for version in range(self._next, self._last(newest) + 1):
-            if (seen := self._seen(await self._log.commit_async(version), newest)) is not None:
+            commit = await self._log.commit_async(version)
+            if (seen := self._seen(commit, newest)) is not None:
                 return seen
+            if await asyncio.to_thread(self._is_old, commit, newest):
+                return Sighting(newest, has_data=False, reason="position is old")
+            self._next = version + 1
         return self._near_end(newest)
 
     def _finished(self) -> Sighting | None:
@@ -145,6 +173,26 @@ class TableWatch:
             return None
         reason = self._end.words(self._name, self._log.table_uri)
         return Sighting(self._end.version, has_data=False, reason=reason, is_finished=True)
+
+    def _find_metadata(self, newest: int) -> None:
+        """Look up, once, the types of partition values and how long the log is kept; blocking."""
+        if self._metadata is None and not self._has_looked_for_metadata:
+            self._has_looked_for_metadata = True
+            try:
+                self._metadata = self._log.state_at(newest).metadata
+            except (LostPositionError, UnsupportedFeatureError):
+                # a run says so; what needs the metadata has a default here
+                self._metadata = None
+
+    def _is_old(self, commit: Commit, newest: int) -> bool:
+        """Whether the position must move, although this next commit has no data; blocking."""
+        age = timedelta(seconds=time.time() - commit.modified_ms / 1000)
+        if age > OLD_POSITION:
+            return True
+        self._find_metadata(newest)
+        if self._metadata is None:
+            return False
+        return age > retention(self._metadata, LOG_RETENTION) * OLD_POSITION_SHARE
 
     def _last(self, newest: int) -> int:
         return newest if self._end is None else min(newest, self._end.version)
@@ -169,22 +217,33 @@ class TableWatch:
 
     def _seen(self, commit: Commit, newest: int) -> Sighting | None:
         content = CommitContent.of(commit.version, commit.actions, table=self._log.table_uri)
+        self._metadata = content.metadata or self._metadata
         verdict = classify(content, self._options, table=self._log.table_uri)
         if isinstance(verdict, Stop):
             return Sighting(newest, has_data=False, reason=f"stopped: {verdict.error}")
         if isinstance(verdict, Emit) and self._has_files(commit, content):
             return Sighting(newest, has_data=True, reason="data")
-        if time.time() - commit.modified_ms / 1000 > OLD_POSITION_SECONDS:
-            return Sighting(newest, has_data=False, reason="position is old")
-        self._next = commit.version + 1
         return None
 
     def _has_files(self, commit: Commit, content: CommitContent) -> bool:
+        keeps = None if self._filter is None else self._keeps()
         if self._options.read_change_feed:
-            return has_changes(commit, content, self._excluded)
-        if not content.adds or self._excluded is None:
+            return has_changes(commit, content, self._excluded, keeps)
+        if not content.adds or (self._excluded is None and keeps is None):
             return content.adds > 0
         return any(
-            action.add is not None and action.add.changes_data and not self._excluded(action.add.path)
+            action.add is not None
+            and action.add.changes_data
+            and not (self._excluded and self._excluded(action.add.path))
+            and (keeps is None or keeps(action.add.partitionValues))
             for action in commit.actions
         )
+
+    def _keeps(self) -> Keeps | None:
+        """Return the filter for a commit; ``None`` where it does not fit the table, which is for a run to report."""
+        if self._filter is None or self._metadata is None:
+            return None
+        try:
+            return self._filter.of(self._metadata).keeps
+        except (ConfigurationError, StoppedError):
+            return None

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from airflow_provider_fds.batch.location import hadoop_path, spark_uri
 from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+from airflow_provider_fds.delta.interval import FILE_RETENTION
+from airflow_provider_fds.delta.interval import retention as file_retention
 from airflow_provider_fds.errors import (
     BatchFailedError,
     BatchRejectedError,
     FdsError,
     LedgerError,
+    LostPositionError,
     StoppedError,
     StorageError,
     StreamBusyError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
     VerificationError,
 )
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
@@ -204,12 +209,27 @@ class StreamSession:
     def keep_house(self, retention: Retention) -> None:
         """Remove manifests and reports of batches that were committed long ago.
 
-        What cannot be removed now is left for the next time: it stands in nobody's way.
+        Manifests go with the files they list: after ``delta.deletedFileRetentionDuration`` of the source, where
+        ``retention`` asks for more. What cannot be removed now is left for the next time: it stands in nobody's way.
         """
         try:
-            keep_house(self.connected.ledger, self.connected.staging, now=datetime.now(UTC), retention=retention)
+            age = min(retention.age, self._file_retention())
+            keep_house(
+                self.connected.ledger,
+                self.connected.staging,
+                now=datetime.now(UTC),
+                retention=replace(retention, age=age),
+            )
         except (StorageError, LedgerError) as error:
             logger.warning("stream %s: old manifests and reports stay for now: %s", self.stream.name, error)
+
+    def _file_retention(self) -> timedelta:
+        log = self.connected.log
+        try:
+            return file_retention(log.state_at(log.latest()).metadata, FILE_RETENTION)
+        except (LostPositionError, TableNotFoundError, UnsupportedFeatureError):
+            # a source that cannot be read any more shortens nothing
+            return timedelta.max
 
     def watch(self) -> TableWatch:
         """Return a watch of the table at the committed position."""

@@ -56,6 +56,18 @@ def test_a_time_is_the_same_wherever_reading_starts_and_however_often_it_is_aske
     assert [backwards.of(log.commit(v), metadata) - T0 for v in (3, 1, 2)] == [103, 101, 102]
 
 
+def test_a_commit_pushes_the_times_of_a_thousand_versions_after_it_and_no_more(log, log_builder):
+    log_builder.create(timestamp_ms=T0 + 10**9)
+    for version in range(1, 1003):
+        log_builder.commit({"txn": {"appId": "a", "version": version}}, timestamp_ms=T0 + version)
+    metadata = log.state_at(0).metadata
+    pushed = {version: CommitTimestamps(log).of(log.commit(version), metadata) - T0 for version in (101, 1000, 1001)}
+    assert pushed == {101: 10**9 + 101, 1000: 10**9 + 1000, 1001: 1001}
+    # a search by time makes all rise; so where a stream starts does not depend on how long the log is
+    assert CommitTimestamps(log).at_or_after(T0 + 1001) == 0
+    assert CommitTimestamps(log).at_or_before(T0 + 10**9 + 1001) == 1001
+
+
 def test_commits_that_cleanup_removed_push_nothing_any_more(log, log_builder):
     with_file_times(log_builder, 100, 50, 50)
     metadata = log.state_at(2).metadata

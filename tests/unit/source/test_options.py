@@ -32,6 +32,7 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "version_as_of": ("3", 3),
     "timestamp_as_of": ("2026-01-31", "2026-01-31"),
     "on_future_start": ("FAIL", "fail"),
+    "partition_filter": (" day = '2026-01-31' ", "day = '2026-01-31'"),
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
 }
@@ -41,7 +42,6 @@ BESIDE: dict[str, dict[str, Any]] = {"on_future_start": {"starting_timestamp": "
 
 #: For each option that comes later: a value that asks for it.
 NOT_YET: dict[str, Any] = {
-    "partition_filter": "day = '2026-01-31'",
     "on_lost_position": "earliest",
 }
 

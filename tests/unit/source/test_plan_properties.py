@@ -47,6 +47,7 @@ POLICIES = st.fixed_dictionaries(
         "skip_versions": st.sampled_from(["2", "1,4-6", "3-9"]),
         "skip_operations": st.sampled_from(["MERGE", "delete,merge"]),
         "exclude_regex": st.sampled_from(["f[123]$", "f1", "f"]),
+        "partition_filter": st.sampled_from(["p = 1", "p IN (0, 2)", "p IS NULL OR p > 1", "p > 9"]),
     },
 )
 
@@ -56,25 +57,45 @@ few = settings(many, max_examples=8)
 
 def write(builder: Any, log: list[Any]) -> None:
     """Write the log behind a first version that creates the table."""
-    builder.create()
+    columns = [builder.field("id"), builder.field("p", "integer")]
+    builder.create(columns, ["p"])
     for actions, operation, changes_properties in log:
         lines = [line for action in actions if (line := _line(builder, *action)) is not None]
         if changes_properties:
-            lines.insert(len(lines) // 2, builder.metadata(configuration={"at": str(builder.version)}))
+            lines.insert(len(lines) // 2, builder.metadata(columns, ["p"], {"at": str(builder.version)}))
         # a commit file is never empty
         builder.commit(*(lines or [{"txn": {"appId": "app", "version": 0}}]), operation=operation)
 
 
 def _line(builder: Any, kind: str, number: int, size: int) -> dict[str, Any]:
     path = f"f{number}"
+    values = {"partitionValues": {"p": partition_of(number)}}
     if kind == "txn":
         return {"txn": {"appId": "app", "version": number}}
     if kind == "vector":
         vector = {"storageType": "i", "pathOrInlineDv": str(size), "sizeInBytes": 1, "cardinality": 1}
-        return dict(builder.add(path, size=size, deletionVector=vector))
+        return dict(builder.add(path, size=size, deletionVector=vector, **values))
     if kind.startswith("add"):
-        return dict(builder.add(path, size=size, dataChange=kind == "add"))
-    return dict(builder.remove(path, dataChange=kind == "remove"))
+        return dict(builder.add(path, size=size, dataChange=kind == "add", **values))
+    return dict(builder.remove(path, dataChange=kind == "remove", **values))
+
+
+def partition_of(number: int) -> str | None:
+    """Return the partition value of a path: NULL, 0, 1, 2, 3, NULL …"""
+    return None if number % 5 == 0 else str(number % 5 - 1)
+
+
+def passes(path: str, predicate: str | None) -> bool:
+    """Say plainly what the predicates above mean."""
+    value = partition_of(int(path[1:]))
+    p = None if value is None else int(value)
+    return {
+        None: True,
+        "p = 1": p == 1,
+        "p IN (0, 2)": p in (0, 2),
+        "p IS NULL OR p > 1": p is None or p > 1,
+        "p > 9": False,
+    }[predicate]
 
 
 def model(log: list[Any], policy: dict[str, Any]) -> tuple[list[tuple[int, int, str]], set[int], int | None]:
@@ -106,7 +127,11 @@ def model(log: list[Any], policy: dict[str, Any]) -> tuple[list[tuple[int, int, 
                 passed.add(version)
                 continue
         regex = policy.get("exclude_regex")
-        kept = [(version, i, path) for i, path in enumerate(adds) if not (regex and re.search(regex, path))]
+        kept = [
+            (version, i, path)
+            for i, path in enumerate(adds)
+            if passes(path, policy.get("partition_filter")) and not (regex and re.search(regex, path))
+        ]
         files += kept
         if not kept:
             passed.add(version)
@@ -182,6 +207,37 @@ def test_planning_can_be_taken_up_at_the_end_of_every_batch(
 
 @many
 @given(log=LOGS, policy=POLICIES, limits=LIMITS, data=st.data())
+def test_planning_can_be_taken_up_at_every_file_not_only_where_a_batch_ends(
+    new_planning: Callable[[], Any], log: list[Any], policy: dict[str, Any], limits: dict[str, Any], data: Any
+) -> None:
+    plan = new_planning()
+    write(plan.builder, log)
+    files = files_of(plan(0, **policy).batches)
+    if not files:
+        return
+    taken = data.draw(st.integers(0, len(files) - 1))
+    version, index, _ = files[taken]
+    assert files_of(plan(plan.at(version, index), **policy, **limits).batches) == files[taken + 1 :]
+
+
+@few
+@given(log=LOGS, limits=LIMITS, policy=POLICIES, data=st.data())
+def test_a_snapshot_can_be_taken_up_at_every_file_under_any_policy(
+    new_planning: Callable[[], Any], log: list[Any], limits: dict[str, Any], policy: dict[str, Any], data: Any
+) -> None:
+    plan = new_planning()
+    write(plan.builder, log)
+    start = plan.snapshot_start(data.draw(st.integers(0, len(log))))
+    given = {"snapshot": plan.freeze(start.version), **policy}
+    whole = files_of(plan(start, **given).batches)
+    index = data.draw(st.integers(0, max(0, given["snapshot"].num_files - 1)))
+    position = Offset(start.table_id, start.version, index, is_initial_snapshot=True)
+    rest = [file for file in whole if file[0] > start.version or file[1] > index]
+    assert files_of(plan(position, **given, **limits).batches) == rest
+
+
+@many
+@given(log=LOGS, policy=POLICIES, limits=LIMITS, data=st.data())
 def test_planning_to_any_target_and_then_on_gives_the_same_files(
     new_planning: Callable[[], Any], log: list[Any], policy: dict[str, Any], limits: dict[str, Any], data: Any
 ) -> None:
@@ -192,6 +248,30 @@ def test_planning_to_any_target_and_then_on_gives_the_same_files(
     assert all(batch.last_version <= target for batch in first.batches)
     rest = plan(first.batches[-1].end, **policy, **limits)
     assert files_of(first.batches) + files_of(rest.batches) == files_of(plan(0, **policy).batches)
+
+
+SNAPSHOT_POLICIES = st.fixed_dictionaries(
+    {"ignore_changes": st.just(True)},
+    optional={"partition_filter": st.sampled_from(["p = 1", "p IS NULL OR p > 1", "p > 9"])},
+)
+
+
+@few
+@given(log=LOGS, limits=LIMITS, policy=SNAPSHOT_POLICIES, data=st.data())
+def test_a_filter_in_the_snapshot_and_after_it_only_leaves_out(
+    new_planning: Callable[[], Any], log: list[Any], limits: dict[str, Any], policy: dict[str, Any], data: Any
+) -> None:
+    plan = new_planning()
+    write(plan.builder, log)
+    start = plan.snapshot_start(data.draw(st.integers(0, len(log))))
+    given = {"snapshot": plan.freeze(start.version), **policy}
+    found = plan(start, **given, **limits)
+    everything = plan(start, snapshot=given["snapshot"], ignore_changes=True)
+    predicate = policy.get("partition_filter")
+    assert files_of(found.batches) == [file for file in files_of(everything.batches) if passes(file[2], predicate)]
+    for number, batch in enumerate(found.batches, 1):
+        position = Offset.from_json(batch.end.to_json())
+        assert files_of(plan(position, **given, **limits).batches) == files_of(found.batches[number:])
 
 
 @few

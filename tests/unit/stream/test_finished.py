@@ -192,3 +192,8 @@ def test_a_stream_that_has_begun_elsewhere_cannot_be_made_a_bounded_read(bench, 
     run_once(bench, sink, "run-1", stream)
     with pytest.raises(ConfigurationError, match="version_as_of=3 can only be given to a new stream"):
         bench.session("run-2", stream=bench.stream("other", starting_version=None, version_as_of=3)).begin(sink)
+
+
+def test_33_limits_hold_in_every_run_also_where_all_there_is_would_fit_one(bench, table, sink):
+    _, work = run_once(bench, sink, "run-1", bench.stream(max_files_per_batch=1, ending_version=4))
+    assert [batch.num_files for batch in work.batches] == [1, 1, 1, 1]

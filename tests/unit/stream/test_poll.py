@@ -106,6 +106,25 @@ async def test_a_commit_whose_files_are_all_excluded_is_no_data(table):
     assert (await looking.poll()).has_data
 
 
+@pytest.mark.parametrize("feed", [False, True])
+async def test_a_commit_whose_partitions_are_all_left_out_is_no_data(log_builder, feed):
+    fields = [log_builder.field("id"), log_builder.field("country", "string")]
+    properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
+    log_builder.create(fields, ["country"], properties, timestamp_ms=now_ms())
+    looking, _ = watch(log_builder, 1, partition_filter="country = 'DE'", read_change_feed=feed)
+    log_builder.append(2, partitionValues={"country": "FR"}, timestamp_ms=now_ms())
+    assert await looking.poll() is None
+    assert looking.check() is None
+    log_builder.append(1, partitionValues={"country": "DE"}, timestamp_ms=now_ms())
+    assert (await looking.poll()).has_data
+
+
+async def test_a_filter_that_does_not_fit_the_table_wakes_the_run_that_reports_it(table):
+    looking, _ = watch(table, 2, partition_filter="country = 'DE'")
+    table.append(1, timestamp_ms=now_ms())
+    assert (await looking.poll()).has_data
+
+
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -198,3 +217,26 @@ async def test_a_stream_that_was_never_opened_is_woken_at_once_by_what_its_start
 
         assert looking.check().has_data
         assert (await looking.poll()).has_data
+
+
+@pytest.mark.parametrize(
+    ("kept", "age_hours", "is_old"),
+    [
+        # a tenth of the default, 30 days, is more than a day
+        (None, 23, False),
+        (None, 25, True),
+        ("interval 5 days", 11, False),
+        ("interval 5 days", 13, True),
+        ("interval 90 days", 25, True),
+        ("nonsense", 23, False),
+    ],
+)
+async def test_a_position_is_old_after_a_day_or_a_tenth_of_the_time_the_log_is_kept(
+    log_builder, kept, age_hours, is_old
+):
+    at = now_ms() - age_hours * 3_600_000
+    log_builder.create(configuration={"delta.logRetentionDuration": kept} if kept else None, timestamp_ms=at)
+    log_builder.commit(operation="OPTIMIZE", timestamp_ms=at)
+    for seen in (watch(log_builder, 1)[0].check(), await watch(log_builder, 1)[0].poll()):
+        assert (seen is not None) is is_old
+        assert seen is None or seen.reason == "position is old"

@@ -412,6 +412,18 @@ def test_old_batches_leave_staging_and_the_next_run_goes_on(bench, two_appends, 
     assert run_once(bench, sink, "run-2", stream=stream)[0].result().batches == 1
 
 
+@pytest.mark.parametrize(("kept", "left"), [("interval 0 hours", 1), (None, 2), ("interval 400 days", 2)])
+def test_manifests_go_with_the_files_of_the_source_that_they_list(bench, log_builder, sink, kept, left):
+    log_builder.create(configuration={"delta.deletedFileRetentionDuration": kept} if kept else None)
+    log_builder.append(2)
+    session, work = run_once(bench, sink, stream=bench.stream(max_files_per_batch=1))
+    assert len(work.batches) == 2
+    session.keep_house(Retention(batches=1, age=timedelta(days=14)))
+
+    manifests = bench.staging / "orders" / "manifests" / "1"
+    assert len(list(manifests.rglob("*.json"))) == left
+
+
 def test_an_initial_snapshot_goes_on_in_the_middle_although_its_log_was_cleaned_up(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(4)

@@ -1,0 +1,61 @@
+"""Table properties that are durations (Delta's ``interval 30 days``)."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata
+
+#: Property -> what holds where a table does not set it.
+LOG_RETENTION: Final = ("delta.logRetentionDuration", timedelta(days=30))
+FILE_RETENTION: Final = ("delta.deletedFileRetentionDuration", timedelta(days=7))
+
+_UNITS: Final = {
+    "week": timedelta(weeks=1),
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "microsecond": timedelta(microseconds=1),
+}
+_PART: Final = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*([a-z]+)", re.ASCII)
+_WHOLE: Final = re.compile(rf"(?:interval\s+)?{_PART.pattern}(?:\s+{_PART.pattern})*", re.ASCII)
+
+
+def parse_interval(text: str) -> timedelta:
+    """Read a duration as Delta's table properties have it: ``interval 1 week 2 days``, in units from week down.
+
+    Months and years are no durations, and Delta does not take them either.
+
+    Raises:
+        ValueError: ``text`` is none.
+
+    >>> parse_interval("interval 1 week 12 hours")
+    datetime.timedelta(days=7, seconds=43200)
+    """
+    lowered = text.strip().lower()
+    if not _WHOLE.fullmatch(lowered):
+        raise ValueError(f"{text!r} is no duration such as 'interval 30 days'")
+    total = timedelta()
+    for number, word in _PART.findall(lowered.removeprefix("interval")):
+        unit = word.removesuffix("s")
+        if unit not in _UNITS or ("." in number and unit != "second"):
+            raise ValueError(f"{text!r} is no duration such as 'interval 30 days': {number} {unit}")
+        total += float(number) * _UNITS[unit] if "." in number else int(number) * _UNITS[unit]
+    return total
+
+
+def retention(metadata: Metadata, kind: tuple[str, timedelta]) -> timedelta:
+    """Return :data:`LOG_RETENTION` or :data:`FILE_RETENTION` of a table; the default where its text is none."""
+    name, default = kind
+    text = metadata.property(name)
+    if text is None:
+        return default
+    try:
+        return max(parse_interval(text), timedelta())
+    except (ValueError, OverflowError):
+        return default

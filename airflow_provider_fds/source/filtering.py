@@ -1,0 +1,81 @@
+"""Files of a table that satisfy ``partition_filter``, by the metadata in force at their version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_provider_fds.errors import ConfigurationError, StoppedError
+from airflow_provider_fds.source.partition_filter import PartitionFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from airflow_provider_fds.delta.actions import Add, Metadata
+    from airflow_provider_fds.source.change_feed import CommitChanges
+    from airflow_provider_fds.source.partition_filter import Keeps
+
+    _File = TypeVar("_File", bound=Add)
+
+
+class BoundFilter:
+    """The filter under one metadata.
+
+    Attributes:
+        keeps: Says of ``partitionValues`` whether the file is read.
+    """
+
+    __slots__ = ("keeps",)
+
+    def __init__(self, keeps: Keeps) -> None:
+        self.keeps = keeps
+
+    def passing(self, files: Iterable[tuple[int, _File]]) -> Iterator[tuple[int, _File]]:
+        """Yield the files that pass, with the indexes they have without a filter."""
+        keeps = self.keeps
+        return ((index, file) for index, file in files if keeps(file.partitionValues))
+
+    def changes(self, changes: CommitChanges) -> CommitChanges:
+        """Return those changes of a commit that pass."""
+        num_files, size_bytes = count_files(self.passing(changes.files()))
+        return replace(changes, num_files=num_files, size_bytes=size_bytes, files=lambda: self.passing(changes.files()))
+
+
+class TableFilter:
+    """``partition_filter`` of a stream, bound anew where the metadata changes.
+
+    Args:
+        text: The predicate.
+        table: URI of the table, for messages.
+    """
+
+    def __init__(self, text: str, table: str) -> None:
+        self._filter = PartitionFilter(text)
+        self._table = table
+        self._bound: tuple[Metadata, BoundFilter] | None = None
+
+    def of(self, metadata: Metadata) -> BoundFilter:
+        """Return the filter under ``metadata``.
+
+        Raises:
+            ConfigurationError: The predicate does not fit the table.
+            StoppedError: It did, and does not any more; what comes before is good.
+        """
+        if self._bound is None or self._bound[0] is not metadata:
+            try:
+                bound = BoundFilter(self._filter.bind(metadata, table=self._table))
+            except ConfigurationError as error:
+                if self._bound is None:
+                    raise
+                raise StoppedError(str(error), table=self._table) from error
+            self._bound = (metadata, bound)
+        return self._bound[1]
+
+
+def count_files(files: Iterable[tuple[int, Add]]) -> tuple[int, int]:
+    """Return the number of files and their size in bytes."""
+    num_files = size_bytes = 0
+    for _, file in files:
+        num_files += 1
+        size_bytes += file.size
+    return num_files, size_bytes

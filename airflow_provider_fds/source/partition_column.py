@@ -1,0 +1,248 @@
+"""A partition column as a predicate sees it: where its values are logged, and how they and literals compare."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+import struct
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.errors import ConfigurationError, StoppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.delta.actions import Metadata
+
+#: Comparisons of a predicate.
+COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+#: How many different values of a column are kept read.
+_KEPT_VALUES: Final = 4096
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_INTEGERS: Final = ("byte", "short", "integer", "long")
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant of a predicate: ``kind`` is ``text``, ``number``, ``boolean``, ``date`` or ``timestamp``."""
+
+    kind: str
+    value: Any
+
+    @classmethod
+    def in_time(cls, kind: str, text: str) -> Literal:
+        """Read what stands behind ``DATE`` or ``TIMESTAMP``. Raises ``ValueError``."""
+        if kind == "date":
+            return cls(kind, _day(text))
+        return cls(kind, _moment(text))
+
+    def __str__(self) -> str:
+        return repr(self.value) if self.kind == "text" else str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """A column of the table.
+
+    Attributes:
+        name: Its name, as people know it.
+        key: What it is called in ``partitionValues``: the physical name under column mapping.
+        type: Its type as the schema has it.
+        is_partition: Whether the table is partitioned by it.
+    """
+
+    name: str
+    key: str
+    type: str
+    is_partition: bool
+
+    def constant(self, literal: Literal, *, text: str, table: str) -> Any:
+        """Return a literal as a value of this column's type, to be compared with what :meth:`reader` returns.
+
+        Raises:
+            ConfigurationError: The literal is of another type, or columns of this type cannot be compared.
+        """
+        kind = _kind(self.type)
+        if kind is None:
+            raise ConfigurationError(
+                f"{table}: partition_filter {text!r} compares {self.name!r}, of type {self.type}, which it cannot "
+                "compare. Filter by it in the job that reads the batch.",
+                table=table,
+            )
+        try:
+            return _FROM_LITERAL[kind](literal)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{table}: partition_filter {text!r} compares {self.name!r}, of type {self.type}, with {literal}: "
+                f"expected {_EXPECTED[kind]}{f' ({error})' if str(error) else ''}.",
+                table=table,
+            ) from error
+
+    def reader(self, *, table: str) -> Callable[[str], Any]:
+        """Return the function that reads a logged value. It raises ``StoppedError`` for one that is none."""
+        kind = _kind(self.type)
+        name, type_, read = self.name, self.type, _FROM_LOG[kind or "text"]
+
+        @lru_cache(maxsize=_KEPT_VALUES)
+        def value_of(raw: str) -> Any:
+            try:
+                return read(raw)
+            except (ValueError, ArithmeticError, ConfigurationError) as error:
+                raise StoppedError(
+                    f"{table}: a file is logged with the value {raw!r} of partition column {name!r}, expected one of "
+                    f"type {type_}: the log is damaged, or its writer does not follow the protocol. Leave the column "
+                    "out of partition_filter to read such files.",
+                    table=table,
+                ) from error
+
+        return str if kind == "text" else value_of
+
+
+def partition_columns(metadata: Metadata) -> Mapping[str, PartitionColumn]:
+    """Return the columns of a table by lower-case name (Spark does not tell upper and lower case apart)."""
+    is_mapped = (metadata.property("delta.columnMapping.mode") or "none") != "none"
+    partitions = {name.lower() for name in metadata.partitionColumns}
+    found = {}
+    for field in json.loads(metadata.schemaString).get("fields", ()):
+        extra = field.get("metadata") or {}
+        type_ = field["type"] if isinstance(field["type"], str) else str(field["type"].get("type"))
+        if type_ == "string" and ("__COLLATIONS" in extra or _is_padded(extra)):
+            # such texts do not compare by their bytes
+            type_ = "string with a collation" if "__COLLATIONS" in extra else "char"
+        name = field["name"]
+        key = extra.get("delta.columnMapping.physicalName", name) if is_mapped else name
+        found[name.lower()] = PartitionColumn(name, key, type_, name.lower() in partitions)
+    return found
+
+
+def _is_padded(extra: Mapping[str, Any]) -> bool:
+    return str(extra.get("__CHAR_VARCHAR_TYPE_STRING", "")).startswith("char(")
+
+
+def _kind(type_: str) -> str | None:
+    """Return how values of a type are compared."""
+    if type_ in _INTEGERS:
+        return "integer"
+    if type_.startswith("decimal"):
+        return "decimal"
+    if type_ in ("float", "double", "boolean", "date"):
+        return type_
+    if type_ in ("timestamp", "timestamp_ntz"):
+        return "timestamp"
+    return "text" if type_ == "string" or type_.startswith("varchar") else None
+
+
+def _number(literal: Literal) -> Decimal:
+    if literal.kind != "number":
+        raise ValueError
+    number: Decimal = literal.value
+    return number
+
+
+def _double(value: float) -> tuple[bool, float]:
+    """Return a key by which NaN equals itself and is above all else, as in Spark."""
+    return (True, 0.0) if value != value else (False, value)  # noqa: PLR0124
+
+
+def _single(raw: str) -> tuple[bool, float]:
+    """Read a value of the type ``float``, which has fewer digits than Python's."""
+    return _double(struct.unpack("f", struct.pack("f", float(raw)))[0])
+
+
+def _text(literal: Literal) -> str:
+    if literal.kind != "text":
+        raise ValueError
+    return str(literal.value)
+
+
+def _truth(literal: Literal) -> bool:
+    if literal.kind != "boolean":
+        raise ValueError
+    return bool(literal.value)
+
+
+def _truth_of(raw: str) -> bool:
+    if raw.lower() not in ("true", "false"):
+        raise ValueError(raw)
+    return raw.lower() == "true"
+
+
+def _date(literal: Literal) -> date:
+    if literal.kind not in ("date", "text"):
+        raise ValueError
+    return _day(literal.value) if literal.kind == "text" else literal.value
+
+
+def _time(literal: Literal) -> datetime:
+    if literal.kind == "date":
+        day: date = literal.value
+        return datetime(day.year, day.month, day.day, tzinfo=UTC)
+    if literal.kind not in ("timestamp", "text"):
+        raise ValueError
+    return _moment(literal.value) if literal.kind == "text" else literal.value
+
+
+def _day(text: str) -> date:
+    if not _DAY.fullmatch(text.strip()):
+        raise ValueError(f"{text!r} is no day such as '2026-01-31'")
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no day: {error}") from error
+
+
+def _moment(text: str) -> datetime:
+    from airflow_provider_fds.delta.timestamps import parse_moment
+
+    try:
+        return parse_moment(text)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from error
+
+
+_FROM_LITERAL: Final[dict[str, Callable[[Literal], Any]]] = {
+    "integer": _number,
+    "decimal": _number,
+    "float": lambda literal: _double(float(_number(literal))),
+    "double": lambda literal: _double(float(_number(literal))),
+    "boolean": _truth,
+    "date": _date,
+    "timestamp": _time,
+    "text": _text,
+}
+
+_FROM_LOG: Final[dict[str, Callable[[str], Any]]] = {
+    "integer": int,
+    "decimal": Decimal,
+    "float": _single,
+    "double": lambda raw: _double(float(raw)),
+    "boolean": _truth_of,
+    "date": _day,
+    "timestamp": _moment,
+    "text": str,
+}
+
+_EXPECTED: Final = {
+    "integer": "a number",
+    "decimal": "a number",
+    "float": "a number",
+    "double": "a number",
+    "boolean": "true or false",
+    "date": "DATE '…' or a text such as '2026-01-31'",
+    "timestamp": "TIMESTAMP '…', DATE '…' or such a text",
+    "text": "a text in single quotes",
+}
