@@ -74,3 +74,20 @@ def spark_of(lake: Path) -> list[int]:
             if os.fsencode(lake / "staging") in text:
                 found.append(int(folder.name))
     return found
+
+
+def test_26_a_run_of_a_finished_stream_starts_no_spark_and_says_so(log_builder, tmp_path, capsys):
+    from airflow_provider_fds.cli.main import main
+
+    log_builder.create()
+    log_builder.append()
+    arguments = [
+        *("run", str(log_builder.root), "--sink", str(tmp_path / "sink"), "--staging", str(tmp_path / "staging")),
+        *("--checkpoint", str(tmp_path / "checkpoint.json"), "--stream", "range"),
+        *("--option", "starting_timestamp=2000-01-01", "--option", "ending_timestamp=2000-01-02"),
+    ]
+    assert main(arguments) == 0
+    assert "Stream 'range' is finished: ending_timestamp='2000-01-02'" in capsys.readouterr().out
+    assert main([*arguments, "--output", "json"]) == 0
+    assert '"status": "finished"' in capsys.readouterr().out
+    assert not (tmp_path / "sink").exists()

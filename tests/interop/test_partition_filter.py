@@ -117,3 +117,24 @@ def test_a_column_mapped_in_mid_range_is_filtered_before_and_after(lab):
 
     found = lab.read_all(path, partition_filter="country = 'DE'")
     assert found == lab.rows(lab.spark.read.format("delta").load(path).where("country = 'DE'"))
+
+
+def test_changes_are_filtered_as_a_where_on_deltas_change_feed_does(lab):
+    path = lab.create(
+        "changed",
+        "(id LONG, country STRING) USING delta PARTITIONED BY (country) "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
+    )
+    for statement in (
+        "INSERT INTO {} VALUES (1, 'DE'), (2, 'FR'), (3, null), (4, 'DE')",
+        "UPDATE {} SET id = id + 10 WHERE id = 1",
+        "UPDATE {} SET country = 'FR' WHERE id = 4",
+        "DELETE FROM {} WHERE country = 'DE'",
+        "DELETE FROM {} WHERE country IS NULL",
+    ):
+        lab.sql(statement, path)
+    feed = lab.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(path)
+
+    for predicate in ("country = 'DE'", "country IS NULL OR country = 'FR'"):
+        found = lab.read_all(path, 1, read_change_feed=True, ignore_changes=False, partition_filter=predicate)
+        assert found == lab.rows(feed.where(predicate)), predicate

@@ -197,3 +197,9 @@ def test_a_stream_that_has_begun_elsewhere_cannot_be_made_a_bounded_read(bench, 
 def test_33_limits_hold_in_every_run_also_where_all_there_is_would_fit_one(bench, table, sink):
     _, work = run_once(bench, sink, "run-1", bench.stream(max_files_per_batch=1, ending_version=4))
     assert [batch.num_files for batch in work.batches] == [1, 1, 1, 1]
+
+
+def test_20_a_stream_that_has_begun_keeps_its_position_whatever_its_start_options_say_now(bench, table, sink):
+    run_once(bench, sink, "run-1", bench.stream(ending_version=2))
+    _, work = run_once(bench, sink, "run-2", bench.stream(starting_version=5))
+    assert work.batches[0].first_version == 3
