@@ -104,6 +104,13 @@ def violation(value: object) -> str:
     raise ValueError(f"must be 'fail' or 'quarantine', got {value!r}")
 
 
+def lost_position(value: object) -> str:
+    """Read ``"fail"`` or ``"earliest"``."""
+    if value in ("fail", "earliest"):
+        return str(value)
+    raise ValueError(f"must be 'fail' or 'earliest', got {value!r}")
+
+
 def regex(value: object) -> str:
     """Read a regular expression that Java and Python read alike."""
     if not isinstance(value, str) or not value:

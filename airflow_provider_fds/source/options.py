@@ -56,7 +56,9 @@ class SourceOptions:
         on_violation: What a run does that finds a version first in line which the stream may not pass: ``"fail"``, or
             ``"quarantine"``: it writes that into the ledger and is skipped, as are all runs after it until a person
             acknowledges the version or resumes the stream.
-        on_lost_position: ``"fail"``; ``"earliest"`` is not available yet.
+        on_lost_position: What happens where log cleanup has removed commits that the stream has not read: ``"fail"``,
+            or ``"earliest"``: it goes on at the oldest commit left, and the ledger says which versions are lost. A hole
+            in the log, a replaced and a restored table are always errors.
         acknowledged_schema: Newest version whose change of the schema the stream may pass, although it is more than an
             addition (a column renamed, dropped or of another type, other partition columns). Rows from before it are
             read with the old schema, rows from it on with the new one.
@@ -175,17 +177,6 @@ class _Option(NamedTuple):
     also: tuple[str, ...] = ()
 
 
-def _not_yet(allowed: object, instead: str) -> Callable[[object], Any]:
-    """Return a reader that refuses all but the one value that already means something."""
-
-    def read(value: object) -> Any:
-        if value == allowed or (isinstance(allowed, bool) and str(value).strip().lower() == str(allowed).lower()):
-            return allowed
-        raise ValueError(f"is not available yet (got {value!r}), and nothing was done. {instead}")
-
-    return read
-
-
 _OPTIONS: Final[dict[str, _Option]] = {
     "starting_version": _Option(values_of.starting_version),
     "starting_timestamp": _Option(values_of.timestamp),
@@ -207,7 +198,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "ending_timestamp": _Option(values_of.timestamp),
     "partition_filter": _Option(values_of.predicate),
     "on_violation": _Option(values_of.violation),
-    "on_lost_position": _Option(_not_yet("fail", "Leave it out, or say 'fail'")),
+    "on_lost_position": _Option(values_of.lost_position),
     "acknowledged_schema": _Option(values_of.version),
 }
 

@@ -23,6 +23,7 @@ from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.connect import lie_inside_each_other
+from airflow_provider_fds.stream.lost import nearly_lost
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     state = connected.load()
     newest: int | None = None
     problem: str | None = None
+    extra: dict[str, Any] = {}
     try:
         newest = connected.log.latest()
     except FdsError as error:
@@ -138,7 +140,8 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         lag = max(0, last + 1 - position.version)
         if position.is_initial_snapshot:
             lag += 1
-    extra: dict[str, Any] = {}
+        if (warning := nearly_lost(connected.log, position.version, newest)) is not None:
+            extra["warning"] = warning
     if state.quarantined is not None:
         extra["quarantined"] = state.quarantined.why
     if state.held is not None:

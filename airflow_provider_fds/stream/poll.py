@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,13 +12,20 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.delta.interval import LOG_RETENTION, retention
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
-from airflow_provider_fds.errors import ConfigurationError, LostPositionError, StoppedError, UnsupportedFeatureError
+from airflow_provider_fds.errors import (
+    ConfigurationError,
+    LogTruncatedError,
+    LostPositionError,
+    StoppedError,
+    UnsupportedFeatureError,
+)
 from airflow_provider_fds.source.change_feed import has_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.lost import nearly_lost
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.stream.value import DeltaStream
+
+logger = logging.getLogger(__name__)
 
 #: A position older than this, or than this share of the log's retention, wakes the stream although there is no data, so
 #: that it moves before the log is cleaned up behind it.
@@ -43,7 +53,9 @@ class Sighting:
         has_data: Whether there are rows for the stream.
         reason: ``data``; ``position is old``: commits without data, and the position has to move before the log is
             cleaned up behind it; ``end is near``: nothing but commits without data before the stream's end, and a run
-            has to move the position there; ``stopped: …``: a commit the stream may not pass, for the run to report.
+            has to move the position there; ``stopped: …``: a commit the stream may not pass, for the run to report;
+            ``position is lost``: log cleanup took versions, and a run goes on behind them
+            (``on_lost_position="earliest"``).
             If the stream is finished, a sentence that says so.
         is_finished: Whether the stream has read everything up to its end: there is nothing to wait for.
     """
@@ -110,7 +122,12 @@ class TableWatch:
         if (finished := self._finished()) is not None:
             return finished
         assert self._next is not None  # noqa: S101  # a position has a version
-        newest = self._log.verify_position(self._next)
+        try:
+            newest = self._log.verify_position(self._next)
+        except LogTruncatedError as error:
+            return self._lost(error)
+        if (warning := nearly_lost(self._log, self._next, newest)) is not None:
+            logger.warning("stream %s: %s", self._name, warning)
         if self._filter is not None:
             self._find_metadata(newest)
         for version in range(self._next, self._last(newest) + 1):
@@ -134,7 +151,7 @@ class TableWatch:
             return None
         if self._position is None:
             return await self.recheck()
-        return await self._read_on(await self._log.latest_async(self._next - 1))
+        return await self._list_on(self._next)
 
     async def recheck(self) -> Sighting | None:
         """Look with one LIST, which also notices a table that is gone, cleaned up or rewound.
@@ -147,7 +164,20 @@ class TableWatch:
             return await asyncio.to_thread(lambda: self._start_seen(self._log.latest()))
         if (finished := await asyncio.to_thread(self._finished)) is not None:
             return finished
-        return await self._read_on(await self._log.latest_async(self._next - 1))
+        return await self._list_on(self._next)
+
+    async def _list_on(self, version: int) -> Sighting | None:
+        try:
+            newest = await self._log.latest_async(version - 1)
+        except LogTruncatedError as error:
+            return await asyncio.to_thread(self._lost, error)
+        return await self._read_on(newest)
+
+    def _lost(self, error: LogTruncatedError) -> Sighting:
+        """Have a run move a stream that may over versions that are gone; raise for any other. Blocking."""
+        if self._options.on_lost_position != "earliest":
+            raise error
+        return Sighting(self._log.latest(), has_data=True, reason="position is lost")
 
     async def _read_on(self, newest: int) -> Sighting | None:
         assert self._next is not None  # noqa: S101  # callers have seen to it

@@ -31,12 +31,13 @@ from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
+from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TableWatch
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus
-from airflow_provider_fds.stream.verifying import check_position, check_range_unchanged
+from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -252,7 +253,10 @@ class StreamSession:
         if end is not None and end.is_reached(position):
             # before the log is checked: a stream that has read all it should needs no versions any more
             return self._finished(state, end)
-        newest = check_position(self.connected.log, state)
+        state, newest = newest_from_position(self.connected, state, self.around.owner)
+        position = Offset.from_json(_position(state))
+        if (warning := nearly_lost(self.connected.log, position.version, newest)) is not None:
+            logger.warning("stream %s: %s", state.name, warning)
         record = state.run_of(self.around.owner)
         target = newest if end is None else end.target(position, newest)
         target = target if record is None or record.target is None else min(target, record.target)

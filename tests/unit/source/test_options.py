@@ -15,6 +15,7 @@ from airflow_provider_fds.source.options import SourceOptions
 #: For each option that works: a value as a user writes it, and what it becomes.
 WORKING: dict[str, tuple[Any, Any]] = {
     "on_violation": ("quarantine", "quarantine"),
+    "on_lost_position": ("earliest", "earliest"),
     "acknowledged_schema": ("7", 7),
     "starting_version": ("12", 12),
     "starting_timestamp": ("2026-01-31", "2026-01-31"),
@@ -40,11 +41,6 @@ WORKING: dict[str, tuple[Any, Any]] = {
 #: What an option has no effect without.
 BESIDE: dict[str, dict[str, Any]] = {"on_future_start": {"starting_timestamp": "2026-01-31"}}
 
-#: For each option that comes later: a value that asks for it.
-NOT_YET: dict[str, Any] = {
-    "on_lost_position": "earliest",
-}
-
 DELTAS_OWN = {"max_files_per_batch": "maxFilesPerTrigger", "max_bytes_per_batch": "maxBytesPerTrigger"}
 
 
@@ -63,8 +59,7 @@ FIELDS = [field.name for field in dataclasses.fields(SourceOptions)]
 
 
 def test_every_field_is_tested_here() -> None:
-    assert sorted(WORKING.keys() | NOT_YET.keys()) == sorted(FIELDS)
-    assert not WORKING.keys() & NOT_YET.keys()
+    assert sorted(WORKING) == sorted(FIELDS)
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -80,20 +75,6 @@ def test_every_option_is_read_in_both_spellings(name: str) -> None:
     for spelling in (name, camel(name), camel(name).lower(), camel(name).upper()):
         beside = BESIDE.get(name, {})
         assert getattr(SourceOptions.parse({spelling: given, **beside}), name) == expected
-
-
-@pytest.mark.parametrize("name", NOT_YET)
-def test_an_option_that_comes_later_is_refused_and_says_that_nothing_was_done(name: str) -> None:
-    for spelling in (name, camel(name)):
-        (problem,) = problems({spelling: NOT_YET[name]})
-        assert repr(spelling) in problem
-        assert "not available yet" in problem
-        assert "nothing was done" in problem
-
-
-def test_an_option_that_comes_later_may_be_given_its_default() -> None:
-    values = {"on_violation": "fail", "onLostPosition": "fail", "version_as_of": None}
-    assert SourceOptions.parse(values) == SourceOptions()
 
 
 def test_the_value_is_frozen_and_hashable() -> None:

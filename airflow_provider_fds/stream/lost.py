@@ -1,0 +1,108 @@
+"""Positions that the log no longer reaches back to, or soon will not (``on_lost_position``)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.delta.interval import FILE_RETENTION, LOG_RETENTION, retention
+from airflow_provider_fds.delta.names import commit_key
+from airflow_provider_fds.errors import FdsError, LogTruncatedError
+from airflow_provider_fds.ledger.commands import Advance
+from airflow_provider_fds.ledger.entries import Skipped
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.planned import range_digest
+from airflow_provider_fds.stream.verifying import check_position
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+logger = logging.getLogger(__name__)
+
+#: A stream is warned when its oldest version to read is older than this share of what the table keeps.
+WARNING_SHARE: Final = 0.5
+#: Younger than this is never looked into: no table is cleaned up so soon.
+_YOUNG: Final = timedelta(hours=1)
+
+
+def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
+    """Say that the oldest version to read will soon be gone, ``None`` if not: one HEAD where it is young.
+
+    It is when it is older than half of ``delta.logRetentionDuration`` (its commit goes) or of
+    ``delta.deletedFileRetentionDuration`` (files that were removed since go).
+
+    Args:
+        log: The table's log.
+        version: Oldest version that is not committed.
+        newest: Newest version of the table.
+    """
+    if version > newest:
+        return None
+    try:
+        commit = log.storage.head(commit_key(version))
+        age = timedelta(seconds=time.time() - commit.modified_ms / 1000) if commit is not None else timedelta()
+        if age <= _YOUNG:
+            return None
+        metadata = log.state_at(newest).metadata
+    except FdsError:
+        # whoever reads the log says so
+        return None
+    kept = {kind[0]: retention(metadata, kind) for kind in (LOG_RETENTION, FILE_RETENTION)}
+    short = {name: length for name, length in kept.items() if age > length * WARNING_SHARE}
+    if not short:
+        return None
+    words = " and ".join(f"{name} is {length}" for name, length in short.items())
+    old = timedelta(seconds=int(age.total_seconds()))
+    return (
+        f"{log.table_uri}: version {version}, the oldest that is still to be read, is {old} old, and {words}: what it "
+        "needs may be gone soon. Let the stream run more often, or raise the property"
+    )
+
+
+def newest_from_position(connected: ConnectedStream, state: StreamState, owner: Owner) -> tuple[StreamState, int]:
+    """Return the state to plan from and the newest version, after moving over versions that log cleanup took.
+
+    That is done with ``on_lost_position="earliest"`` only, and only where the log was cleaned up past the position: the
+    ledger then has an entry whose ``skipped`` names the versions that are lost. Within the epoch, because the position
+    moves forward: what an old try may still write lies before it and is in turn by its transaction.
+
+    Raises:
+        LostPositionError: As :func:`~.verifying.check_position`; with ``"earliest"`` a hole in the log, another table,
+            or one that is older than the position.
+    """
+    try:
+        return state, check_position(connected.log, state)
+    except LogTruncatedError as error:
+        if connected.stream.options.on_lost_position != "earliest":
+            raise
+        lost = error
+    assert state.position is not None  # noqa: S101  # an open epoch has a position
+    position = Offset.from_json(state.position)
+    log = connected.log
+    earliest = log.earliest()
+    newest = log.verify_position(earliest)
+    position.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
+    reason = (
+        f"on_lost_position='earliest': versions {position.version} to {earliest - 1} were removed by log cleanup "
+        "before the stream had read them; what they held is not in the sink"
+    )
+    logger.warning("stream %s: %s (%s)", state.name, reason, lost)
+    state = connected.execute(
+        Advance(
+            epoch=state.epoch,
+            owner=owner,
+            start=state.position,
+            end=Offset(position.table_id, earliest).to_json(),
+            first_version=position.version,
+            last_version=earliest - 1,
+            skipped=(Skipped(version=position.version, operation=None, reason=reason),),
+            log_digest=range_digest(()),
+            last_commit_sha256="",
+        )
+    )
+    return state, newest

@@ -1,0 +1,155 @@
+"""Positions that log cleanup took, or soon will: fail, go on at what is left, warn before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pytest
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError, TableReplacedError
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.poll import TableWatch, position_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.stream.conftest import Bench
+
+EARLIEST = {"on_lost_position": "earliest"}
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+@pytest.fixture
+def behind(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Any:
+    """A stream that has read version 1 of a table with versions up to 6."""
+    log_builder.create()
+    log_builder.append()
+    run(bench, sink, "run-1")
+    for _ in range(5):
+        log_builder.append()
+    return log_builder
+
+
+def clean_up(builder: Any) -> None:
+    """Clean up the log before version 4, as Delta does: there is a checkpoint that holds what went."""
+    deltalake.DeltaTable(str(builder.root)).create_checkpoint()
+    builder.clean_up_before(4)
+
+
+def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
+    session = bench.session(name, stream=bench.stream(**options))
+    work = session.begin(sink)
+    if work.status == "work":
+        bench.report(session, work, session.job(work, sink))
+        session.collect(work)
+    return work
+
+
+def watch_of(bench: Bench, **options: Any) -> TableWatch:
+    session = bench.session("looker", stream=bench.stream(**options))
+    session.connected.load()
+    position = position_of(session.connected.ledger.checkpoint())
+    return TableWatch(session.stream, LocalStorage(str(bench.table)), position)
+
+
+def age(builder: Any, version: int, days: float) -> None:
+    path = builder.root / "_delta_log" / f"{version:020d}.json"
+    past = time.time() - days * 86400
+    os.utime(path, (past, past))
+
+
+def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(bench, behind, sink):
+    clean_up(behind)
+    with pytest.raises(LogTruncatedError, match=r"version 2 .* oldest commit left is version 4"):
+        run(bench, sink, "run-2")
+    for look in (TableWatch.check, lambda watch: asyncio.run(watch.recheck())):
+        with pytest.raises(LogTruncatedError):
+            look(watch_of(bench))
+
+
+def test_51_a_stream_that_may_goes_on_at_what_is_left_and_the_ledger_says_what_is_lost(bench, behind, sink, caplog):
+    """Conformance case 51, by another name and not in silence."""
+    clean_up(behind)
+    caplog.set_level(logging.WARNING)
+
+    work = run(bench, sink, "run-2", **EARLIEST)
+
+    assert work.status == "work"
+    assert [(batch.first_version, batch.last_version, batch.num_files) for batch in work.batches] == [(4, 6, 3)]
+    ledger = bench.session("looker").connected
+    ledger.load()
+    (lost,) = [e.action for e in ledger.ledger.entries() if e.action.kind == "advanced"]
+    assert (lost.first_version, lost.last_version) == (2, 3)
+    (line,) = lost.skipped
+    assert "versions 2 to 3 were removed by log cleanup" in line.reason
+    assert line.reason in caplog.text
+    assert Offset.from_json(lost.end).version == 4
+    # once: the next run has nothing to move over
+    assert run(bench, sink, "run-3", **EARLIEST).status == "up_to_date"
+
+
+def test_the_sensor_has_a_run_move_such_a_stream(bench, behind, sink):
+    clean_up(behind)
+    for look in (TableWatch.check, lambda watch: asyncio.run(watch.recheck())):
+        seen = look(watch_of(bench, **EARLIEST))
+        assert (seen.newest_version, seen.reason) == (6, "position is lost")
+
+
+def test_50_a_hole_is_an_error_all_the_same(bench, behind, sink):
+    (behind.root / "_delta_log" / f"{4:020d}.json").unlink()
+    with pytest.raises(LogGapError, match="version 4 is missing"):
+        run(bench, sink, "run-2", **EARLIEST)
+
+
+def test_a_table_that_is_older_than_the_position_is_an_error_all_the_same(bench, behind, sink):
+    for version in range(1, 7):
+        (behind.root / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(LogRewoundError):
+        run(bench, sink, "run-2", **EARLIEST)
+
+
+def test_another_table_is_an_error_all_the_same(bench, behind, sink):
+    shutil.rmtree(behind.root / "_delta_log")
+    behind.table_id = "another"
+    behind.version = -1
+    behind.create()
+    for _ in range(6):
+        behind.append()
+    clean_up(behind)
+    with pytest.raises(TableReplacedError):
+        run(bench, sink, "run-2", **EARLIEST)
+
+
+@pytest.mark.parametrize(("days", "is_warned"), [(1, False), (4, True)])
+def test_a_run_warns_while_there_is_still_time(bench, behind, sink, caplog, days, is_warned):
+    age(behind, 2, days)
+    caplog.set_level(logging.WARNING)
+    run(bench, sink, "run-2")
+    assert ("delta.deletedFileRetentionDuration is 7 days" in caplog.text) == is_warned
+
+
+def test_sensor_and_status_warn_too(bench, behind, caplog):
+    age(behind, 2, 20)
+    caplog.set_level(logging.WARNING)
+    assert watch_of(bench).check() is not None
+    assert "delta.logRetentionDuration is 30 days" in caplog.text
+    status = bench.session("looker").status()
+    assert "version 2, the oldest that is still to be read, is 20 days" in status.extra["warning"]
+
+
+def test_a_stream_that_has_read_all_is_not_warned(bench, behind, sink):
+    run(bench, sink, "run-2")
+    age(behind, 6, 20)
+    assert bench.session("looker").status().extra == {}
