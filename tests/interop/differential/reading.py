@@ -1,0 +1,189 @@
+"""One table, one set of options, two readers: FDS through its manifests, and Structured Streaming."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
+from airflow_provider_fds.batch.publish import manifest_folder
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.options import SourceOptions
+from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_fds.source.plan import SourceBatch
+    from tests.interop.differential.tables import RandomTable
+
+#: What a stream may be told of a commit that it does not pass, and of a schema that it has to be restarted for.
+_STOPS = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
+_RESTARTS = ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE")
+
+_VERSION = re.compile(r"at version (\d+)|version (\d+)")
+_MAX_RESTARTS = 12
+
+
+@dataclass
+class Reading:
+    """What a reader made of a table.
+
+    Attributes:
+        rows: The rows as a multiset; columns that are null are left out, so that added columns do not matter.
+        stopped_at: The version the reader would not pass, ``None`` if it came to the end.
+        offset: The position after the last batch, ``None`` if there was no batch.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    stopped_at: int | None = None
+    offset: Offset | None = None
+
+
+def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]:
+    """Return options that both readers know, in FDS's names."""
+    options: dict[str, Any] = {}
+    newest = table.log.latest()
+    if random_.random() < 0.7:
+        options["starting_version"] = random_.randint(table.log.earliest(), newest)
+    if random_.random() < 0.5:
+        options["max_files_per_batch"] = random_.randint(1, 5)
+    if random_.random() < 0.2:
+        options["max_bytes_per_batch"] = random_.randint(1, 5000)
+    if random_.random() < 0.15:
+        options["exclude_regex"] = random_.choice(["part-00000", "pt=", "[02468]"])
+    if table.has_feed and random_.random() < 0.5:
+        options["read_change_feed"] = True
+        return options
+    passing = random_.choice([(), ("ignore_deletes",), ("ignore_changes",), ("skip_change_commits",)])
+    return options | dict.fromkeys(passing, True)
+
+
+class TwoReaders:
+    """Reads tables both ways.
+
+    Args:
+        spark: The session.
+        folder: For manifests and checkpoints.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._staging = LocalStorage(str(folder / "staging"))
+        self._count = 0
+
+    def by_fds(self, table: RandomTable, options: dict[str, Any], limits: list[int]) -> Reading:
+        """Plan in several goes, each with another limit of files, and read the manifests."""
+        log, parsed = table.log, SourceOptions.parse(options)
+        start = resolve_start(log, parsed)
+        assert start is not None
+        newest = log.latest()
+        frozen = None
+        if isinstance(start, SnapshotStart):
+            frozen = freeze_snapshot(log, start.version, self._staging, f"snapshots-{table.seed}")
+            start = start.offset
+        found, position = Reading(), start
+        for number, limit in enumerate([*limits, None]):
+            now = parsed if limit is None else SourceOptions.parse({**options, "max_files_per_batch": limit})
+            is_first = position == start
+            planner = BatchPlanner(
+                log,
+                position,
+                starting_state(log, position) if is_first or position.is_initial_snapshot else None,
+                now,
+                newest,
+                snapshot=frozen,
+                snapshot_storage=self._staging,
+            )
+            for planned, batch in enumerate(planner):
+                assert batch.start == position
+                position = batch.end
+                if batch.files:
+                    found.rows += self._rows(self._load(batch, table), is_feed=parsed.read_change_feed)
+                # the first goes end in the middle
+                if limit is not None and planned + 1 == number + 1:
+                    break
+            if planner.outcome is not None:
+                error = planner.outcome.error
+                found.stopped_at = None if error is None else error.version
+                break
+        found.offset = position if position != start else None
+        return found
+
+    def by_streaming(self, table: RandomTable, options: dict[str, Any]) -> Reading:
+        """Run a query until it is done; again where it asks for a restart."""
+        self._count += 1
+        checkpoint = self._folder / f"checkpoint {self._count}"
+        found = Reading()
+        for _ in range(_MAX_RESTARTS):
+            error = self._run_query(table, options, checkpoint, found.rows)
+            if error is None or not any(name in error for name in _RESTARTS):
+                break
+        if error is not None:
+            assert any(name in error for name in _STOPS), error
+            match = _VERSION.search(error)
+            assert match is not None, error
+            found.stopped_at = int(match.group(1) or match.group(2))
+        offsets = sorted((int(p.name), p) for p in (checkpoint / "offsets").glob("[0-9]*"))
+        if offsets and (checkpoint / "commits" / str(offsets[-1][0])).exists():
+            found.offset = Offset.from_json(offsets[-1][1].read_text().splitlines()[-1])
+        return found
+
+    def _run_query(
+        self, table: RandomTable, options: dict[str, Any], checkpoint: Path, seen: Counter[str]
+    ) -> str | None:
+        from pyspark.errors import StreamingQueryException
+
+        is_feed = options.get("read_change_feed", False)
+        stream = self._spark.readStream.format("delta")
+        for name, value in options.items():
+            stream = stream.option(_SPARK_NAMES[name], str(value).lower() if isinstance(value, bool) else value)
+        query = (
+            stream.load(table.path)
+            .writeStream.foreachBatch(lambda frame, _: seen.update(self._rows(frame, is_feed=is_feed)))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            return str(error)
+        return None
+
+    def _load(self, batch: SourceBatch, table: RandomTable) -> DataFrame:
+        manifest = build_manifest(batch, table_uri=table.log.table_uri)
+        self._count += 1
+        uri = write_manifest(manifest, self._staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
+        return self._spark.read.format("delta").load(uri)
+
+    @staticmethod
+    def _rows(frame: DataFrame, *, is_feed: bool) -> Counter[str]:
+        # a manifest adds version and time to every row, a stream only to those of the change data feed
+        shown = frame if is_feed else frame.drop("_commit_version", "_commit_timestamp")
+        return Counter(
+            json.dumps({k: v for k, v in row.asDict().items() if v is not None}, default=str, sort_keys=True)
+            for row in shown.collect()
+        )
+
+
+_SPARK_NAMES = {
+    "starting_version": "startingVersion",
+    "max_files_per_batch": "maxFilesPerTrigger",
+    "max_bytes_per_batch": "maxBytesPerTrigger",
+    "exclude_regex": "excludeRegex",
+    "read_change_feed": "readChangeFeed",
+    "ignore_deletes": "ignoreDeletes",
+    "ignore_changes": "ignoreChanges",
+    "skip_change_commits": "skipChangeCommits",
+}

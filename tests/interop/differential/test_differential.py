@@ -1,0 +1,72 @@
+"""FDS beside Structured Streaming, on random tables with random options, row by row.
+
+A case is one table and one set of options. ``FDS_FUZZ_TABLES``, ``FDS_FUZZ_SEED`` and ``FDS_FUZZ_OPTIONS`` say how many
+tables, from which seed on, and how many sets of options for each; `make fuzz` sets them. A failure prints the seed, the
+operations and the options; the same seed alone makes the same table again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+
+import pytest
+
+from tests.interop.differential.reading import TwoReaders, random_options
+from tests.interop.differential.tables import write_random_table
+
+TABLES = int(os.environ.get("FDS_FUZZ_TABLES", "2"))
+FIRST_SEED = int(os.environ.get("FDS_FUZZ_SEED", "20261121"))
+OPTION_SETS = int(os.environ.get("FDS_FUZZ_OPTIONS", "5"))
+COMMITS = 9
+
+
+#: What makes thousands of tiny queries quick: nothing is compiled, nothing is planned again.
+_QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def quick_spark(spark):
+    before = {key: spark.conf.get(key) for key in _QUICK}
+    for key, value in _QUICK.items():
+        spark.conf.set(key, value)
+    # queries that fail on purpose would print their stack
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    for key, value in before.items():
+        spark.conf.set(key, value)
+    spark.sparkContext.setLogLevel("ERROR")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + TABLES))
+def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_path, seed):
+    table = write_random_table(quick_spark, tmp_path, seed, COMMITS)
+    readers = TwoReaders(quick_spark, tmp_path)
+    random_ = random.Random(seed)
+    print(f"seed {seed}: {len(table.operations)} operations, {OPTION_SETS} cases")
+    seen: set[str] = set()
+    while len(seen) < OPTION_SETS:
+        options = random_options(random_, table)
+        limits = [random_.randint(1, 4) for _ in range(random_.randint(0, 2))] if random_.random() < 0.5 else []
+        if (text := f"options {options}, limits {limits}") in seen:
+            continue
+        seen.add(text)
+        streamed = readers.by_streaming(table, options)
+        ours = readers.by_fds(table, options, limits)
+        print(f"  {text}: {ours.rows.total()} rows, stopped at {ours.stopped_at}, streamed {streamed.rows.total()}")
+        told = "\n".join([f"seed {seed}", *table.operations, text])
+        assert ours.stopped_at == streamed.stopped_at, told
+        if streamed.stopped_at is not None:
+            # a stream drops the whole trigger that meets such a commit; FDS delivers what is good before it
+            assert streamed.rows <= ours.rows, told
+            continue
+        assert ours.rows == streamed.rows, told
+        assert ours.offset == streamed.offset, told
+    shutil.rmtree(tmp_path)
