@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench requirements clean
+.PHONY: help demo test check bench fuzz requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -25,6 +25,11 @@ check:  ## Lint, formatting, types, imports between the rooms
 bench:  ## Measure, and write docs/benchmarks.md
 	@scripts/bootstrap.sh dev
 	.venv/bin/python -m tests.bench
+
+fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=17 SEED=1)
+	@scripts/bootstrap.sh dev
+	FDS_FUZZ_TABLES=$(or $(TABLES),30) FDS_FUZZ_OPTIONS=$(or $(OPTIONS),17) FDS_FUZZ_SEED=$(or $(SEED),1) \
+	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential
 
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
 	@scripts/bootstrap.sh dev

@@ -17,7 +17,7 @@ from tests.interop.differential.reading import TwoReaders, random_options
 from tests.interop.differential.tables import write_random_table
 
 TABLES = int(os.environ.get("FDS_FUZZ_TABLES", "2"))
-FIRST_SEED = int(os.environ.get("FDS_FUZZ_SEED", "20261121"))
+FIRST_SEED = int(os.environ.get("FDS_FUZZ_SEED", "101"))
 OPTION_SETS = int(os.environ.get("FDS_FUZZ_OPTIONS", "5"))
 COMMITS = 9
 
