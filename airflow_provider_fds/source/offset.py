@@ -20,7 +20,7 @@ _BASE_INDEX_V1: Final = -1
 
 #: Delta's places for a metadata change within a version, after the base and before the first file. Delta writes
 #: them when it tracks schemas, in format 3; FDS reads them and never produces one.
-_METADATA_INDEXES: Final = frozenset({-20, -19})
+METADATA_INDEXES: Final = frozenset({-20, -19})
 
 #: Delta's index behind the last file of a version. It is never written.
 _END_INDEX: Final = 2**63 - 1 - 100
@@ -65,7 +65,7 @@ class Offset:
 
     def to_json(self) -> str:
         """Return the offset as Delta writes it, byte for byte (format 1; format 3 for a metadata index)."""
-        is_v1 = self.index not in _METADATA_INDEXES
+        is_v1 = self.index not in METADATA_INDEXES
         return json.dumps(
             {
                 "sourceVersion": 1 if is_v1 else 3,
@@ -200,7 +200,7 @@ def _is_int(value: object) -> bool:
 
 
 def _is_index(index: int) -> bool:
-    return 0 <= index < _END_INDEX or index == BASE_INDEX or index in _METADATA_INDEXES
+    return 0 <= index < _END_INDEX or index == BASE_INDEX or index in METADATA_INDEXES
 
 
 def _shown(text: str | bytes) -> str:

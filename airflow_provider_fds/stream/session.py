@@ -72,8 +72,12 @@ class StreamSession:
         self.around = around
         self.connected = ConnectedStream(stream, around)
 
-    def ensure_open(self, sink: DeltaTableSink | None = None) -> StreamState:
+    def ensure_open(self, sink: DeltaTableSink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, if that has not been done.
+
+        Args:
+            sink: The sink it is meant for, searched for traces of an earlier stream of the same name.
+            start: Where a new stream starts (exclusive), instead of its start options.
 
         Returns:
             The state; its ``position`` is ``None`` while the start lies in the future.
@@ -82,7 +86,7 @@ class StreamSession:
             TableNotFoundError: There is no Delta table at the URI.
             LedgerError: The sink knows a stream of this name whose ledger is gone.
         """
-        return opening.ensure_open(self.connected, sink)
+        return opening.ensure_open(self.connected, sink, start=start)
 
     def begin(
         self,

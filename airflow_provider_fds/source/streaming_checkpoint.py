@@ -1,0 +1,103 @@
+"""The position of a Structured Streaming query, out of its checkpoint folder.
+
+``offsets/<n>`` is what batch ``n`` reads up to, written before the batch; ``commits/<n>`` says that it is done (Spark's
+``OffsetSeqLog`` and ``CommitLog``, both format ``v1``: a line with the format, then JSON, one line for each source).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.source.offset import METADATA_INDEXES, Offset
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage import Storage
+
+_FORMAT: Final = "v1"
+_NO_OFFSET: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingPosition:
+    """How far a query has come in one table.
+
+    Attributes:
+        offset: Everything up to and including it is in the query's sink.
+        batch_id: The query's last batch that is done.
+        unfinished_batch_id: A later batch that was begun: its rows may be in the query's sink, all, some or none. Most
+            often ``None``.
+    """
+
+    offset: Offset
+    batch_id: int
+    unfinished_batch_id: int | None
+
+
+def read_streaming_checkpoint(checkpoint: Storage, table_id: str) -> StreamingPosition:
+    """Return the position of a query in the table with the id ``table_id``.
+
+    Args:
+        checkpoint: The query's checkpoint folder.
+        table_id: ``metaData.id`` of the table.
+
+    Raises:
+        ConfigurationError: The folder is no checkpoint, of another format, its query has finished no batch, does not
+            read the table or reads it twice, or it stands in the middle of a change of the schema.
+        StorageError: Storage does not answer.
+    """
+    begun, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
+    if not begun:
+        raise ConfigurationError(
+            f"{checkpoint.uri} is no checkpoint of a streaming query: it has no offsets/<number>. Expected is the "
+            "folder that the query has as checkpointLocation"
+        )
+    if not done:
+        raise ConfigurationError(
+            f"the query of {checkpoint.uri} has not finished a batch, so it has no position yet: let it run once, or "
+            "start a stream with the start options of the query"
+        )
+    batch_id = max(done)
+    if batch_id not in begun:
+        raise ConfigurationError(
+            f"{checkpoint.uri} is not complete: batch {batch_id} is done, and offsets/{batch_id} is missing. Copy the "
+            "whole folder"
+        )
+    offset = _offset_of(checkpoint, batch_id, table_id)
+    later = [number for number in begun if number > batch_id]
+    return StreamingPosition(offset, batch_id, min(later) if later else None)
+
+
+def _numbers(checkpoint: Storage, folder: str) -> set[int]:
+    # beside them lie checksums (.0.crc) and temporary files
+    names = (meta.key.rpartition("/")[2] for meta in checkpoint.list_after(folder))
+    return {int(name) for name in names if name.isdecimal()}
+
+
+def _offset_of(checkpoint: Storage, batch_id: int, table_id: str) -> Offset:
+    where = f"{checkpoint.uri}/offsets/{batch_id}"
+    version, *lines = checkpoint.get(f"offsets/{batch_id}")[0].decode().splitlines()
+    if version.strip() != _FORMAT:
+        raise ConfigurationError(f"{where} has the format {version!r}; this version of FDS reads {_FORMAT!r}")
+    # the first line is about the batch; a source that has not begun is a dash
+    found = [Offset.from_json(line) for line in lines[1:] if "reservoirId" in line and line.strip() != _NO_OFFSET]
+    ours = [offset for offset in found if offset.table_id == table_id]
+    if not ours:
+        ids = ", ".join(sorted({offset.table_id for offset in found})) or "none"
+        raise ConfigurationError(
+            f"the query of {checkpoint.uri} does not read the table with id {table_id}: its Delta tables have the ids "
+            f"{ids}. Check the table's URI; a table that was made again has another id"
+        )
+    if len(ours) > 1:
+        raise ConfigurationError(
+            f"the query of {checkpoint.uri} reads the table with id {table_id} {len(ours)} times, and which of the "
+            "positions is meant cannot be known: " + ", ".join(offset.to_json() for offset in ours)
+        )
+    (offset,) = ours
+    if offset.index in METADATA_INDEXES:
+        raise ConfigurationError(
+            f"the query of {checkpoint.uri} stands in the middle of a change of the schema at version {offset.version} "
+            "(schemaTrackingLocation): start the query once more, so that it takes the change in, then import it"
+        )
+    return offset
