@@ -93,6 +93,17 @@ def test_a_finished_stream_is_a_skip_without_spark_that_says_so(dag_of, installa
     assert not (lake.root / name).exists()
 
 
+def test_a_stream_in_quarantine_skips_every_run_until_a_person_has_looked(dag_of, installation, lake):
+    lake.append("orders", 1)
+    lake.delete("orders", "id = 1")
+    dag = dag_of(
+        "quarantined", options='on_violation="quarantine", skip_versions=0', arguments='conn_id="spark_default"'
+    )
+    first, second = installation.run(dag), installation.run(dag)
+    assert (first.state("ingest"), second.state("ingest")) == ("skipped", "skipped")
+    assert not lake.exists("quarantined")
+
+
 def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_goes_on(dag_of, installation, lake):
     for i in range(3):
         lake.append("orders", i)

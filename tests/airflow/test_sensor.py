@@ -17,8 +17,11 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
+from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.ledger.commands import Resume
 from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
 
@@ -259,3 +262,28 @@ def test_a_finished_stream_is_a_skip_with_the_reason_in_every_way_to_wait(
         sensor(stream=stream, deferrable=deferrable).execute(context)
     with pytest.raises(AirflowSkipException, match="is finished"):
         sensor(stream=stream, deferrable=deferrable).execute_complete(context, {"status": "success", "version": 1})
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_it_waits_while_the_stream_is_in_quarantine_and_goes_on_with_a_persons_word(
+    sensor, table, consumed, context, tmp_path, deferrable
+):
+    path = next(iter(table.live))
+    table.commit(table.remove(path), operation="DELETE", timestamp_ms=now_ms())
+    stream = DeltaStream(
+        "orders",
+        table=table.uri,
+        checkpoint=f"file:{tmp_path}/checkpoint.json",
+        staging=str(tmp_path / "staging"),
+        starting_version=2,
+        on_violation="quarantine",
+    )
+    surroundings = reading_surroundings(stream)
+    session = StreamSession(stream, surroundings)
+    assert session.begin(None).status == "paused"
+    waits = TaskDeferred if deferrable else AirflowSensorTimeout
+    with pytest.raises(waits):
+        sensor(stream=stream, deferrable=deferrable, timeout=0 if not deferrable else 60).execute(context)
+
+    session.connected.execute(Resume(why="looked at it"))
+    assert sensor(stream=stream, deferrable=deferrable).execute(context) == 2

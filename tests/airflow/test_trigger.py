@@ -11,8 +11,11 @@ import pytest
 from airflow_provider_fds import DeltaStream, DeltaTableVersionTrigger
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import StorageError
+from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.ledger.commands import Resume
 from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
 
@@ -222,3 +225,23 @@ def test_it_is_built_again_from_what_it_serialises_which_is_plain_and_without_cr
 def test_arguments_of_another_version_are_tolerated(watched):
     _, kwargs = watched.trigger().serialize()
     assert DeltaTableVersionTrigger(**kwargs, retired_argument=1).serialize()[1] == kwargs
+
+
+async def test_a_quarantine_is_waited_out(watched, tmp_path):
+    path = next(iter(watched.builder.live))
+    watched.builder.commit(watched.builder.remove(path), operation="DELETE", timestamp_ms=now_ms())
+    given = {**watched.stream.to_dict(), "starting_version": 2, "on_violation": "quarantine"}
+    stream = DeltaStream.from_dict(given)
+    around = reading_surroundings(stream, staging=watched.staging, deployment="d")
+    watched.checkpoint.unlink()
+    session = StreamSession(stream, around)
+    assert session.begin(None).status == "paused"
+
+    waiting = asyncio.create_task(payload(watched.trigger(stream=stream.to_dict(), recheck_every=2)))
+    done, _ = await asyncio.wait({waiting}, timeout=0.3)
+    assert not done
+    session.connected.execute(Resume(why="looked at it"))
+    event = await asyncio.wait_for(waiting, 30)
+
+    assert event["status"] == "success"
+    assert event["reason"].startswith("stopped: ")
