@@ -210,7 +210,7 @@ def test_a_commit_file_that_changes_between_plan_and_commit_blocks_the_batch(ben
     assert session.connected.state.blocked is not None
 
 
-def test_a_commit_file_that_vanishes_between_plan_and_commit_blocks_the_batch(bench, two_appends, log_builder, sink):
+def test_52_a_commit_file_that_vanishes_between_plan_and_commit_blocks_the_batch(bench, two_appends, log_builder, sink):
     session = bench.session()
     work = session.begin(sink)
     bench.report(session, work, session.job(work, sink))

@@ -1,0 +1,131 @@
+"""Changes of the schema on the way: what is followed, and what is a barrier. Numbers: conformance cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_fds.errors import LogTruncatedError, SchemaChangedError
+from airflow_provider_fds.source.start import starting_state
+
+WIDENING = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["typeWidening"],
+    "writerFeatures": ["typeWidening"],
+}
+MAPPING = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["columnMapping"],
+    "writerFeatures": ["columnMapping"],
+}
+
+
+def changed(builder: Any, before: dict[str, Any], after: dict[str, Any], **table: Any) -> None:
+    """Write version 0, an append, version 2 with another schema, an append."""
+    builder.create([before], **table)
+    builder.append()
+    configuration = table.get("configuration")
+    builder.commit(builder.metadata([after], configuration=configuration), operation="ALTER TABLE")
+    builder.append()
+
+
+def stops(plan: Any) -> str:
+    """Check that the stream stops before version 2 with all before it delivered, from 0 and from 2."""
+    found = plan(0)
+    assert [batch.end.version for batch in found.batches] == [2]
+    assert isinstance(found.outcome.error, SchemaChangedError)
+    assert found.outcome.error.version == 2
+    again = plan(2)
+    assert again.batches == []
+    assert isinstance(again.outcome.error, SchemaChangedError)
+    return str(again.outcome.error)
+
+
+def is_followed(plan: Any) -> None:
+    """Check that all is read, in batches that end where the schema changes."""
+    found = plan(0)
+    assert found.outcome.error is None
+    assert [(batch.end.version, batch.num_files) for batch in found.batches] == [(2, 1), (4, 1)]
+
+
+def test_12_a_snapshot_without_checkpoint_and_first_commit_says_what_is_missing(plan: Any, log_builder: Any) -> None:
+    log_builder.create()
+    log_builder.append()
+    log_builder.append()
+    log_builder.clean_up_before(1)
+    with pytest.raises(LogTruncatedError, match="no complete checkpoint"):
+        plan.freeze(2)
+
+
+def test_53_a_column_that_was_added_before_the_start_is_there_for_all_rows(plan: Any, log_builder: Any) -> None:
+    field = log_builder.field
+    changed(log_builder, field("id"), field("id"))
+    log_builder.commit(log_builder.metadata([field("id"), field("more")]), operation="ADD COLUMNS")
+    (batch,) = plan(plan.snapshot_start()).batches
+    assert batch.num_files == 2
+    assert "more" in batch.state.metadata.schemaString
+
+
+def test_54_another_type_stops_the_stream(plan: Any, log_builder: Any) -> None:
+    changed(log_builder, log_builder.field("id", "string"), log_builder.field("id", "integer"))
+    assert "column id went from string to integer" in stops(plan)
+
+
+def test_56_relaxed_nullability_is_followed(plan: Any, log_builder: Any) -> None:
+    changed(log_builder, log_builder.field("id", nullable=False), log_builder.field("id"))
+    is_followed(plan)
+
+
+def test_57_a_column_that_may_not_be_null_any_more_stops_the_stream(plan: Any, log_builder: Any) -> None:
+    changed(log_builder, log_builder.field("id"), log_builder.field("id", nullable=False))
+    assert "column id may not be NULL any more" in stops(plan)
+
+
+def test_58_a_wider_type_is_followed_where_the_table_has_type_widening(plan: Any, log_builder: Any) -> None:
+    changed(log_builder, log_builder.field("id", "integer"), log_builder.field("id", "long"), protocol=WIDENING)
+    is_followed(plan)
+
+
+def test_58_a_wider_type_without_type_widening_stops_the_stream(plan: Any, log_builder: Any) -> None:
+    changed(log_builder, log_builder.field("id", "integer"), log_builder.field("id", "long"))
+    stops(plan)
+
+
+@pytest.mark.parametrize(("before", "after"), [("long", "integer"), ("string", "binary"), ("double", "float")])
+def test_59_a_narrower_or_arbitrary_type_stops_the_stream_with_type_widening_too(
+    plan: Any, log_builder: Any, before: str, after: str
+) -> None:
+    changed(log_builder, log_builder.field("id", before), log_builder.field("id", after), protocol=WIDENING)
+    stops(plan)
+
+
+def test_60_a_column_renamed_and_renamed_back_stops_the_stream_at_the_first_of_the_two(
+    plan: Any, log_builder: Any
+) -> None:
+    key, mapped = "delta.columnMapping.physicalName", {"delta.columnMapping.mode": "name"}
+    one, two = (log_builder.field(name, **{key: "col-1", "delta.columnMapping.id": 1}) for name in ("id", "other"))
+    changed(log_builder, one, two, protocol=MAPPING, configuration=mapped)
+    log_builder.commit(log_builder.metadata([one], configuration=mapped), operation="RENAME COLUMN")
+    assert "column id was renamed to other" in stops(plan)
+
+
+def test_63_column_mapping_that_is_taken_away_stops_the_stream_that_meets_it_only(plan: Any, log_builder: Any) -> None:
+    key, mapped = "delta.columnMapping.physicalName", {"delta.columnMapping.mode": "name"}
+    log_builder.create([log_builder.field("id", **{key: "id"})], protocol=MAPPING, configuration=mapped)
+    log_builder.append()
+    log_builder.commit(log_builder.metadata([log_builder.field("id")]), operation="SET TBLPROPERTIES")
+    log_builder.append()
+    assert "column mapping went from mode name to none" in stops(plan)
+    behind = plan(2, state=starting_state(plan.log, plan.at(2)))
+    assert behind.outcome.error is None
+    assert len(behind.paths) == 1
+
+
+def test_64_a_change_within_the_history_of_an_initial_snapshot_does_not_matter(plan: Any, log_builder: Any) -> None:
+    changed(log_builder, log_builder.field("id", "string"), log_builder.field("id", "integer"))
+    found = plan(plan.snapshot_start())
+    assert found.outcome.error is None
+    assert len(found.paths) == 2
