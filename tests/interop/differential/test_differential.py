@@ -13,8 +13,9 @@ import shutil
 
 import pytest
 
+from airflow_provider_fds.source.offset import Offset
 from tests.interop.differential.reading import TwoReaders, random_options
-from tests.interop.differential.tables import write_random_table
+from tests.interop.differential.tables import RandomTable, write_random_table
 
 TABLES = int(os.environ.get("FDS_FUZZ_TABLES", "2"))
 FIRST_SEED = int(os.environ.get("FDS_FUZZ_SEED", "101"))
@@ -68,5 +69,14 @@ def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_pat
             assert streamed.rows <= ours.rows, told
             continue
         assert ours.rows == streamed.rows, told
-        assert ours.offset == streamed.offset, told
+        assert ours.offset == _as_base(streamed.offset, table), told
     shutil.rmtree(tmp_path)
+
+
+def _as_base(offset: Offset | None, table: RandomTable) -> Offset | None:
+    """Return the position as FDS writes it: behind a commit with change files Delta stays in it, at its last file."""
+    if offset is None or offset.next_index == 0 or offset.is_initial_snapshot:
+        return offset
+    change_files = sum(action.cdc is not None for action in table.log.commit(offset.version).actions)
+    is_behind = change_files > 0 and offset.next_index >= change_files
+    return Offset.after(offset.version, offset.table_id) if is_behind else offset
