@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _STOPS = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 _RESTARTS = ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE")
 
+#: A stream has no such option; it is told to keep the rows that satisfy the predicate.
+_FILTERS = ("pt = 'a b'", "pt <> '50%'", "pt IS NULL", "pt IN ('plain', 'merged', 'x:y')", "NOT pt < 'a=b'")
+
 _VERSION = re.compile(r"at version (\d+)|version (\d+)")
 _MAX_RESTARTS = 12
 
@@ -61,6 +64,8 @@ def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]
         options["max_bytes_per_batch"] = random_.randint(1, 5000)
     if random_.random() < 0.15:
         options["exclude_regex"] = random_.choice(["part-00000", "pt=", "[02468]"])
+    if table.is_partitioned and random_.random() < 0.2:
+        options["partition_filter"] = random_.choice(_FILTERS)
     if table.has_feed and random_.random() < 0.5:
         options["read_change_feed"] = True
         return options
@@ -147,9 +152,11 @@ class TwoReaders:
         is_feed = options.get("read_change_feed", False)
         stream = self._spark.readStream.format("delta")
         for name, value in options.items():
-            stream = stream.option(_SPARK_NAMES[name], str(value).lower() if isinstance(value, bool) else value)
+            if name in _SPARK_NAMES:
+                stream = stream.option(_SPARK_NAMES[name], str(value).lower() if isinstance(value, bool) else value)
         query = (
             stream.load(table.path)
+            .where(options.get("partition_filter", "true"))
             .writeStream.foreachBatch(lambda frame, _: seen.update(self._rows(frame, is_feed=is_feed)))
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)

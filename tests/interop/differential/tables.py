@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.local import LocalStorage
@@ -11,7 +14,6 @@ from airflow_provider_fds.delta.log import DeltaLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 _ODD_VALUES = ("'plain'", "'a b'", "'50%'", "'é/ü'", "'a=b'", "'%20'", "''", "NULL", "'\\\"q'", "'x:y'")
 
 _ROWS_PER_FILE = 4
+
+#: Older than Delta keeps its log by default.
+_OLD_SECONDS = 60 * 86_400
 
 
 @dataclass
@@ -29,12 +34,14 @@ class RandomTable:
         seed: What the history follows from.
         path: The table's folder.
         has_feed: Whether the table records its changes, from version 0 on.
+        is_partitioned: Whether it is partitioned by ``pt``.
         operations: What was done, one line per commit that was tried.
     """
 
     seed: int
     path: str
     has_feed: bool = False
+    is_partitioned: bool = False
     operations: list[str] = field(default_factory=list)
 
     @property
@@ -44,7 +51,7 @@ class RandomTable:
 
 def write_random_table(spark: SparkSession, folder: Path, seed: int, commits: int) -> RandomTable:
     """Write a table with about ``commits`` commits after the first."""
-    table = RandomTable(seed, str(folder / f"table {seed}"))
+    table = RandomTable(seed, str(folder / f"table {seed} {commits}"))
     _Writer(spark, table).write(commits)
     return table
 
@@ -56,7 +63,8 @@ class _Writer:
         self._random = random.Random(table.seed)
         self._next_id = 0
         self._extra = 0
-        self._is_partitioned = self._random.random() < 0.6
+        table.is_partitioned = self._random.random() < 0.6
+        self._is_old = self._random.random() < 0.3
 
     def write(self, commits: int) -> None:
         choose = self._random.choice
@@ -70,7 +78,7 @@ class _Writer:
             "delta.enableInCommitTimestamps": choose(("true", "false")),
             "delta.enableRowTracking": choose(("true", "false", "false")),
         }
-        partitioned = " PARTITIONED BY (pt)" if self._is_partitioned else ""
+        partitioned = " PARTITIONED BY (pt)" if self._table.is_partitioned else ""
         texts = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         self._sql(f"CREATE TABLE {{}} (id LONG, v STRING, pt STRING) USING delta{partitioned} TBLPROPERTIES ({texts})")
         self._append()
@@ -87,8 +95,11 @@ class _Writer:
             (self._comment, 1),
             (self._touch_nothing, 1),
         ]
-        for step in self._random.choices([s for s, _ in steps], [weight for _, weight in steps], k=commits):
-            step()
+        # one draw after the other, so that fewer commits are the beginning of the same history
+        for _ in range(commits):
+            self._random.choices([s for s, _ in steps], [weight for _, weight in steps])[0]()
+        if self._is_old:
+            self._clean_log()
 
     def _sql(self, statement: str) -> None:
         self._table.operations.append(statement)
@@ -150,6 +161,16 @@ class _Writer:
 
     def _comment(self) -> None:
         self._sql("ALTER TABLE {} SET TBLPROPERTIES ('note' = 'x')")
+
+    def _clean_log(self) -> None:
+        """Let Delta remove what it may of the log, as it does with a checkpoint when the commits are old."""
+        self._table.operations.append("-- all commits are two months old")
+        oldest = time.time() - _OLD_SECONDS
+        for number, path in enumerate(sorted((Path(self._table.path) / "_delta_log").glob("*.*"))):
+            os.utime(path, (oldest + number, oldest + number))
+        self._sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+        self._append()
+        self._delete()
 
     def _touch_nothing(self) -> None:
         self._sql("DELETE FROM {} WHERE id < 0")

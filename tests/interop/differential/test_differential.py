@@ -10,12 +10,18 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_provider_fds.source.offset import Offset
 from tests.interop.differential.reading import TwoReaders, random_options
 from tests.interop.differential.tables import RandomTable, write_random_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 TABLES = int(os.environ.get("FDS_FUZZ_TABLES", "2"))
 FIRST_SEED = int(os.environ.get("FDS_FUZZ_SEED", "101"))
@@ -59,18 +65,44 @@ def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_pat
         if (text := f"options {options}, limits {limits}") in seen:
             continue
         seen.add(text)
-        streamed = readers.by_streaming(table, options)
-        ours = readers.by_fds(table, options, limits)
-        print(f"  {text}: {ours.rows.total()} rows, stopped at {ours.stopped_at}, streamed {streamed.rows.total()}")
-        told = "\n".join([f"seed {seed}", *table.operations, text])
-        assert ours.stopped_at == streamed.stopped_at, told
-        if streamed.stopped_at is not None:
-            # a stream drops the whole trigger that meets such a commit; FDS delivers what is good before it
-            assert streamed.rows <= ours.rows, told
-            continue
-        assert ours.rows == streamed.rows, told
-        assert ours.offset == _as_base(streamed.offset, table), told
+        if (found := _difference(readers, table, options, limits)) is not None:
+            table, found = _shrunk(quick_spark, tmp_path, readers, table, found, options, limits)
+            pytest.fail("\n".join([f"seed {seed}", *table.operations, text, found]))
     shutil.rmtree(tmp_path)
+
+
+def _difference(readers: TwoReaders, table: RandomTable, options: dict[str, Any], limits: list[int]) -> str | None:
+    streamed = readers.by_streaming(table, options)
+    ours = readers.by_fds(table, options, limits)
+    print(f"  {options}, {limits}: {ours.rows.total()} rows, stopped at {ours.stopped_at}, {streamed.rows.total()}")
+    if ours.stopped_at != streamed.stopped_at:
+        return f"stopped at {ours.stopped_at}, not at {streamed.stopped_at}"
+    if streamed.stopped_at is not None:
+        # a stream drops the whole trigger that meets such a commit; FDS delivers what is good before it
+        return None if streamed.rows <= ours.rows else f"rows that FDS lacks: {streamed.rows - ours.rows}"
+    if ours.rows != streamed.rows:
+        return f"rows too many: {ours.rows - streamed.rows}; rows that lack: {streamed.rows - ours.rows}"
+    expected = _as_base(streamed.offset, table)
+    return None if ours.offset == expected else f"offset {ours.offset}, not {expected}"
+
+
+def _shrunk(
+    spark: SparkSession,
+    folder: Path,
+    readers: TwoReaders,
+    table: RandomTable,
+    found: str,
+    options: dict[str, Any],
+    limits: list[int],
+) -> tuple[RandomTable, str]:
+    """Return the shortest beginning of the table's history that still shows a difference."""
+    for commits in range(COMMITS):
+        shorter = write_random_table(spark, folder, table.seed, commits)
+        if options.get("starting_version", 0) <= shorter.log.latest():
+            difference = _difference(readers, shorter, options, limits)
+            if difference is not None:
+                return shorter, difference
+    return table, found
 
 
 def _as_base(offset: Offset | None, table: RandomTable) -> Offset | None:
