@@ -16,6 +16,12 @@ from typing import Any, Dict, List, Optional, Tuple, Type, TypeVar
 #: Version of the JSON below. Raised when a reader of the old one would misread the new one.
 SPEC_FORMAT = 1
 
+#: Reports of a fence:
+#:   fenced       - the sink holds the fence; nothing of an older epoch can land any more
+#:   sink_missing - there is no sink, so nothing to be closed; the first batch has to create it
+#:   failed       - the fence is not there
+FENCE_OUTCOMES = ("fenced", "sink_missing", "failed")
+
 #: Reports of a try: what the driver found out about one batch.
 #:   written  - this try committed the batch to the sink, and the row count agrees with the plan
 #:   verified - an earlier try had committed it; looked up in the sink's history, and the count agrees
@@ -93,11 +99,33 @@ class BatchSpec:
 
 
 @dataclass(frozen=True)
+class FenceSpec:
+    """Closes all epochs before ``epoch`` in the sink: an append without rows, with the transaction ``F(epoch)``.
+
+    What an older epoch may still try to write has a lower transaction version, and is skipped or refused by Delta.
+    """
+
+    stream: str
+    uuid: str
+    epoch: int
+
+    @property
+    def txn_app_id(self) -> str:
+        """The transaction application id of the stream."""
+        return txn_app_id(self.uuid)
+
+    @property
+    def txn_version(self) -> int:
+        """The transaction version of the fence."""
+        return fence_version(self.epoch)
+
+
+@dataclass(frozen=True)
 class JobSpec:
-    """What one Spark application has to do: batches in order, into one sink.
+    """What one Spark application has to do: batches in order, into one sink, or one fence.
 
     Attributes:
-        batches: The batches, in the order in which they must be committed.
+        batches: The batches, in the order in which they must be committed; none with ``fence``.
         sink: The sink as its own ``to_dict()`` (``sinks.py``).
         sink_table_id: ``metaData.id`` the sink must have, ``None`` if no batch was ever committed to it.
         sink_version: Version of the sink that holds the stream's last commit, ``None`` if there is none.
@@ -105,6 +133,7 @@ class JobSpec:
         try_id: Name of this try, unique within the stream.
         verify_only: Look every batch up in the sink and report; write nothing.
         stop_after_ms: Do not start another batch after this time (milliseconds since the epoch), ``None``: no limit.
+        fence: What to close in the sink, ``None``: nothing.
     """
 
     batches: Tuple[BatchSpec, ...]
@@ -115,6 +144,7 @@ class JobSpec:
     try_id: str
     verify_only: bool = False
     stop_after_ms: Optional[int] = None
+    fence: Optional[FenceSpec] = None
 
     def to_json(self) -> bytes:
         """Return the spec as JSON."""
@@ -125,7 +155,8 @@ class JobSpec:
         """Read a spec. Raises ``ValueError`` on another format."""
         spec = _from_json(cls, text, "the job spec")
         batches = tuple(BatchSpec(**b) if isinstance(b, dict) else b for b in spec.batches)
-        return cls(**{**spec.__dict__, "batches": batches})
+        fence = FenceSpec(**spec.fence) if isinstance(spec.fence, dict) else spec.fence
+        return cls(**{**spec.__dict__, "batches": batches, "fence": fence})
 
 
 @dataclass(frozen=True)
@@ -176,6 +207,58 @@ class TryReport:
         return _from_json(cls, text, "the try report")
 
 
+@dataclass(frozen=True)
+class LandedBatch:
+    """A batch of an older epoch that the sink has, as its commit says: ``end`` is inclusive, offset JSON."""
+
+    epoch: int
+    batch_id: int
+    end: str
+    digest: str
+    sink_version: int
+
+
+@dataclass(frozen=True)
+class FenceReport:
+    """What one try says of a fence.
+
+    Attributes:
+        outcome: One of :data:`FENCE_OUTCOMES`.
+        sink_version: Version of the sink that holds the fence.
+        sink_table_id: ``metaData.id`` of the sink.
+        landed: Batches of older epochs in the sink since the stream's last known commit, oldest first; those that a
+            later RESTORE or REPLACE took away are left out.
+        retryable: Whether another try may succeed.
+    """
+
+    uuid: str
+    epoch: int
+    try_id: str
+    outcome: str
+    sink_version: Optional[int] = None
+    sink_table_id: Optional[str] = None
+    landed: Tuple[LandedBatch, ...] = ()
+    error_class: Optional[str] = None
+    error_message: Optional[str] = None
+    retryable: bool = True
+
+    def to_json(self) -> bytes:
+        """Return the report as JSON."""
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "FenceReport":
+        """Read a report. Raises ``ValueError`` on another format."""
+        report = _from_json(cls, text, "the fence report")
+        landed = tuple(LandedBatch(**b) if isinstance(b, dict) else b for b in report.landed)
+        return cls(**{**report.__dict__, "landed": landed})
+
+
+def fence_report_name(epoch: int, try_id: str) -> str:
+    """Return the name of a fence's report below :attr:`JobSpec.reports`: ``<epoch>/fence/<try>.json``."""
+    return f"{epoch}/fence/{try_id}.json"
+
+
 def report_name(epoch: int, batch_id: int, try_id: str) -> str:
     """Return the name of a try report below :attr:`JobSpec.reports`: ``<epoch>/<batch>/<try>.json``."""
     return f"{epoch}/{batch_id}/{try_id}.json"
@@ -207,6 +290,22 @@ def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str]) -> 
     )
 
 
+def fence_metadata(fence: FenceSpec, try_id: str) -> str:
+    """Return the ``userMetadata`` of a fence's commit in the sink, JSON on one line."""
+    return json.dumps(
+        {
+            "fds": SPEC_FORMAT,
+            "stream": fence.stream,
+            "uuid": fence.uuid,
+            "epoch": fence.epoch,
+            "fence": fence.txn_version,
+            "try": try_id,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+
+
 def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
     """Return the ``userMetadata`` of a commit that FDS made, ``None`` for any other text."""
     if not text or not text.startswith("{"):
@@ -219,12 +318,18 @@ def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
 
 
 __all__: List[str] = [
+    "FENCE_OUTCOMES",
     "OUTCOMES",
     "SPEC_FORMAT",
     "BatchSpec",
+    "FenceReport",
+    "FenceSpec",
     "JobSpec",
+    "LandedBatch",
     "TryReport",
     "commit_metadata",
+    "fence_metadata",
+    "fence_report_name",
     "fence_version",
     "read_commit_metadata",
     "report_name",

@@ -9,23 +9,12 @@ from airflow_provider_fds.errors import ConfigurationError
 if TYPE_CHECKING:
     import argparse
 
-_NEW_STREAM: Final = (
-    "A position is not moved in this version. Start a stream under another name, with starting_version or "
-    "starting_timestamp where it shall begin and, if rows would arrive twice, into another sink"
-)
-
 #: Command -> what can be done instead.
 _INSTEAD: Final = {
     "recover": "If the ledger is whole, delete the checkpoint (the Variable fds.STREAM, or the file): the next run "
     "takes the position from the ledger and writes it again. If the ledger is lost, restore the staging folder from "
     "a copy; without one, start a stream under another name behind the last version that the sink has (key `end` in "
     "the userMetadata of its newest commit by FDS)",
-    "rewind": _NEW_STREAM,
-    "reset": _NEW_STREAM,
-    "replan": f"Planned batches stay as they are. {_NEW_STREAM}",
-    "rebind": "A stream keeps its sink. For another sink start a stream under another name",
-    "adopt": "Mark the run that owns the batches as failed in Airflow: the next run takes them over",
-    "retire": "A stream that is not run any more costs nothing; remove its folder from staging if you are sure",
 }
 
 

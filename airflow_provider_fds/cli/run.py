@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import FdsError
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.result import Collected, RunWork
     from airflow_provider_fds.stream.session import StreamSession
 
 logger = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.spark.launch import java_problem, run_locally
+    from airflow_provider_fds.spark.launch import java_problem
     from airflow_provider_fds.stream.session import StreamSession
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
@@ -75,22 +77,35 @@ def run(arguments: argparse.Namespace) -> int:
     is_more = False
     while left > 0 and error is None:
         work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
+        if work.status == "fence":
+            _load(session, work, sink, arguments.master, conf)
+            continue
         if work.status != "work":
             is_more = False
             error = work.warning if work.status == "paused" else None
             break
-        with _ending_spark_too():
-            run_locally(session.job(work, sink), master=arguments.master, conf=conf, on_line=_log_line)
-        collected = session.collect(work)
-        for report in collected.reports:
-            if report.is_done:
-                _show(report, arguments.output)
-        if collected.failure is not None:
-            raise collected.failure
+        collected = _load(session, work, sink, arguments.master, conf, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
     _show_end(session, error, is_more=is_more, output=arguments.output)
     return EXIT_OK if error is None else error.exit_code
+
+
+def _load(
+    session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any], output: str = "text"
+) -> Collected:
+    """Run one Spark application and commit what it has done."""
+    from airflow_provider_fds.spark.launch import run_locally
+
+    with _ending_spark_too():
+        run_locally(session.job(work, sink), master=master, conf=conf, on_line=_log_line)
+    collected = session.collect(work)
+    for report in collected.reports:
+        if report.is_done:
+            _show(report, output)
+    if collected.failure is not None:
+        raise collected.failure
+    return collected
 
 
 @contextmanager

@@ -1,12 +1,12 @@
-"""The committed position of a stream, for those who only look."""
+"""Where a stream stands, for those who only look."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.poll import position_of
+from airflow_provider_fds.stream.poll import Sighting
 from airflow_provider_fds.stream.quarantine import pause_of
 
 if TYPE_CHECKING:
@@ -14,31 +14,35 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connect import Surroundings
 
 
-def read_pause(stream: DeltaStream, around: Surroundings) -> str | None:
-    """Return why the stream goes no further until a person has looked, ``None`` if it may go on. Blocking.
+class Standing(NamedTuple):
+    """Where a stream stands.
 
-    Only a stream with ``on_violation="quarantine"`` is asked for: the ledger has to be read for it.
-
-    Raises:
-        StorageError: Staging does not answer.
+    Attributes:
+        position: The committed offset, ``None`` if the stream was never opened.
+        pause: Why it goes no further until a person has looked, ``None`` if it may go on.
+        sighting: What a run has to do whether or not the table has anything new, ``None`` if there is no such thing.
     """
-    if stream.options.on_violation != "quarantine":
-        return None
-    return pause_of(ConnectedStream(stream, around).load())
+
+    position: Offset | None
+    pause: str | None = None
+    sighting: Sighting | None = None
 
 
-def read_position(stream: DeltaStream, around: Surroundings) -> Offset | None:
-    """Return the committed offset of a stream, ``None`` if it was never opened. Blocking; writes nothing.
+def read_standing(stream: DeltaStream, around: Surroundings) -> Standing:
+    """Return where a stream stands. Blocking; writes nothing.
 
-    The checkpoint answers, one request to Airflow. Where it is absent (before the first run, or deleted) the ledger
-    in staging does.
+    The checkpoint says where in the ledger to start, and the ledger is read on from there: what a person has asked for
+    (a rewind, a hold) is only in the ledger until the next run. Normally one request to Airflow and three to staging.
 
     Raises:
         CheckpointError: The checkpoint cannot be read, or does not belong to the ledger.
+        LedgerError: The stream belongs to another Airflow installation or table, or has been retired.
         StorageError: Staging does not answer.
     """
-    checkpoint = around.checkpoints.read() if around.checkpoints is not None else None
-    if checkpoint is not None:
-        return position_of(checkpoint)
-    position = ConnectedStream(stream, around).load().position
-    return None if position is None else Offset.from_json(position)
+    connected = ConnectedStream(stream, around)
+    state = connected.load()
+    if state.phase == "requested" and state.request is not None and state.held is None:
+        why = f"epoch {state.epoch} was requested by a {state.request.reason} ({state.request.why})"
+        return Standing(None, sighting=Sighting(connected.log.latest(), has_data=True, reason=why))
+    position = None if state.position is None else Offset.from_json(state.position)
+    return Standing(position, pause_of(state))

@@ -38,11 +38,13 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
             no sink, so the first write of the epoch creates it or fails. ``not_needed``: first epoch, or own job.
         versions: Transaction version of the fence by transaction application id.
         sink_version: Version of the sink that holds the fence.
+        sink_table_id: ``metaData.id`` of that sink: from here on it is the stream's.
     """
 
     status: Literal["not_needed", "done", "sink_missing"] = "not_needed"
     versions: dict[str, int] = {}
     sink_version: int | None = None
+    sink_table_id: str | None = None
 
 
 class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +131,9 @@ class Opened(ActionBase, frozen=True, kw_only=True, tag="opened"):
         start: The epoch's start offset; for a snapshot the base of its version.
         landed: Highest batch of the epoch before that is in the sink though it was never committed here.
         last_commit_sha256: Digest of the commit file before the start, where it was read.
+        meaning_digest: Of the options that a start within a version was counted with, ``None`` for any other start.
+        continues: Whether the epoch goes on where the one before it was: a change of the schema at its start is judged
+            against what was read before, instead of taken as it is.
     """
 
     epoch: int
@@ -138,6 +143,8 @@ class Opened(ActionBase, frozen=True, kw_only=True, tag="opened"):
     fence: Fence = Fence()
     landed: int | None = None
     last_commit_sha256: str | None = None
+    meaning_digest: str | None = None
+    continues: bool = False
 
 
 class Bound(ActionBase, frozen=True, kw_only=True, tag="bound"):
@@ -239,7 +246,9 @@ class Requested(ActionBase, frozen=True, kw_only=True, tag="requested"):
 
     Attributes:
         position: Position of the closed epoch, ``None`` if it was never opened.
-        to: Where the new epoch starts, in words of the source options; ``None``: at ``position``.
+        to: Where the new epoch starts: ``{"starting_version": …}`` or ``{"starting_timestamp": …}`` as of the source
+            options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
+            ``None``: at ``position``, or behind the batches that are in the sink though they were not committed here.
         is_automatic: Whether an operator asked, not a person.
     """
 
@@ -272,10 +281,15 @@ class Resumed(ActionBase, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Acknowledged(ActionBase, frozen=True, kw_only=True, tag="acknowledged"):
-    """A person looked at ``version`` and lets the stream pass it: its schema takes effect, or its rows are left out."""
+    """A person looked at ``version`` and lets the stream pass it: its schema takes effect, or its rows are left out.
+
+    Attributes:
+        skip: Whether the rows are left out even if the stream may read them.
+    """
 
     version: int
     why: str
+    skip: bool = False
 
 
 class Boundary(ActionBase, frozen=True, kw_only=True, tag="boundary"):

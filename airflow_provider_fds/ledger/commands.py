@@ -47,6 +47,8 @@ class Open:
     fence: Fence = Fence()  # noqa: RUF009  # immutable
     landed: int | None = None
     last_commit_sha256: str | None = None
+    meaning_digest: str | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,7 @@ class Request:
 
     Attributes:
         epoch: The epoch to close, as the sender saw it. ``None``, for a person only: the newest.
+        replaces: Whether a request that waits to be opened is given up for this one.
     """
 
     comes_to: ClassVar[str] = "requested"
@@ -174,6 +177,7 @@ class Request:
     epoch: int | None = None
     to: dict[str, Any] | None = None
     is_automatic: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +211,13 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledge:
-    """Let the stream pass the change of ``version``."""
+    """Let the stream pass the change of ``version``; with ``skip`` leave its rows out whatever they are."""
 
     comes_to: ClassVar[str] = "acknowledged"
 
     version: int
     why: str
+    skip: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

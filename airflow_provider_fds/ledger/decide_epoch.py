@@ -31,6 +31,7 @@ from airflow_provider_fds.ledger.commands import (
     Transfer,
 )
 from airflow_provider_fds.ledger.conditions import check_deployment, check_epoch, check_open, check_table_id, offset_of
+from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.actions import Action
@@ -82,6 +83,8 @@ def decide_open(state: StreamState, command: Open) -> Action | None:
         fence=fence,
         landed=command.landed,
         last_commit_sha256=command.last_commit_sha256,
+        meaning_digest=command.meaning_digest,
+        continues=command.continues,
     )
 
 
@@ -105,12 +108,13 @@ def decide_request(state: StreamState, command: Request) -> Action | None:
     if state.phase == "requested":
         if command.is_automatic and state.request is not None:
             return None
-        raise refusals.not_opened(state, f"another {command.reason}")
+        if not command.replaces or state.closed is None:
+            raise refusals.not_opened(state, f"another {command.reason}")
     return Requested(
         epoch=state.epoch + 1,
         reason=command.reason,
         why=command.why,
-        position=state.position,
+        position=state.position if state.closed is None else state.closed.position,
         to=command.to,
         is_automatic=command.is_automatic,
     )
@@ -130,12 +134,39 @@ def decide_word(
                 return None
             return Quarantined(why=command.why, version=command.version, schema_version=command.schema_version)
         case Acknowledge():
-            is_known = any(word.version == command.version for word in state.acknowledged)
-            is_waited_for = state.quarantined is not None and state.quarantined.version == command.version
-            return None if is_known and not is_waited_for else Acknowledged(version=command.version, why=command.why)
+            return _acknowledge(state, command)
         case Transfer():
             if state.deployment == command.deployment:
                 return None
             return Transferred(previous=state.deployment, deployment=command.deployment, why=command.why)
         case Retire():
             return None if state.retired is not None else Retired(why=command.why)
+
+
+def _acknowledge(state: StreamState, command: Acknowledge) -> Action | None:
+    if command.skip:
+        _check_skip(state, command.version)
+    is_known = any((word.version, word.skip) == (command.version, command.skip) for word in state.acknowledged)
+    is_waited_for = state.quarantined is not None and state.quarantined.version == command.version
+    if is_known and not is_waited_for:
+        return None
+    return Acknowledged(version=command.version, why=command.why, skip=command.skip)
+
+
+def _check_skip(state: StreamState, version: int) -> None:
+    """Refuse to leave out a version of which the stream has read something, or has planned to."""
+    if state.planned and version <= state.planned[-1].last_version and version >= state.planned[0].first_version:
+        raise refusals.refusal(
+            state,
+            f"version {version} is part of planned batches ({state.planned[0].first_version} to "
+            f"{state.planned[-1].last_version}), which do not change any more. Give them up first: `fds replan "
+            f"{state.name} --why …`, then skip the version",
+        )
+    if state.position is None:
+        return
+    position = Offset.from_json(state.position)
+    is_begun = position.version == version and (position.next_index > 0 or position.is_initial_snapshot)
+    if version < position.version or is_begun:
+        raise refusals.refusal(
+            state, f"the stream stands at {state.position} and has read version {version}, or a part of it, already"
+        )

@@ -32,6 +32,7 @@ from airflow_provider_fds.ledger.state import (
     KEPT_RUNS,
     Acknowledgement,
     AnsweredRequest,
+    ClosedEpoch,
     RunRecord,
     StreamState,
 )
@@ -105,7 +106,9 @@ def _opened(state: StreamState, opened: Opened) -> StreamState:
         phase="open",
         request=None,
         fence_sink=None,
+        closed=None,
         epoch_start=opened.start,
+        continues=opened.continues,
         position=opened.start,
         last_txn_end=opened.start,
         table_id=opened.table_id,
@@ -113,10 +116,15 @@ def _opened(state: StreamState, opened: Opened) -> StreamState:
         last_commit_sha256=opened.last_commit_sha256,
         next_batch_id=0,
         prev_txn_version=None,
-        meaning_digest=None,
+        meaning_digest=opened.meaning_digest,
     )
     if opened.fence.status == "done" and state.sink is not None:
-        return replace(state, prev_txn_version=fence_version(opened.epoch), sink_version=opened.fence.sink_version)
+        return replace(
+            state,
+            prev_txn_version=fence_version(opened.epoch),
+            sink_version=opened.fence.sink_version,
+            sink_table_id=opened.fence.sink_table_id or state.sink_table_id,
+        )
     if opened.fence.status == "sink_missing":
         return replace(state, sink_table_id=None, sink_version=None)
     return state
@@ -168,6 +176,8 @@ def _requested(state: StreamState, requested: Requested) -> StreamState:
         request=requested,
         # an epoch that was requested and never opened leaves the sink of the one before it to be fenced
         fence_sink=state.sink or state.fence_sink,
+        # one that was requested and never opened leaves what it was to follow
+        closed=state.closed or _closed(state),
         sink=None if is_rebind else state.sink,
         sink_table_id=None if is_rebind else state.sink_table_id,
         sink_version=None if is_rebind else state.sink_version,
@@ -185,11 +195,27 @@ def _requested(state: StreamState, requested: Requested) -> StreamState:
     )
 
 
+def _closed(state: StreamState) -> ClosedEpoch:
+    return ClosedEpoch(
+        epoch=state.epoch,
+        epoch_start=state.epoch_start,
+        position=state.position,
+        continues=state.continues,
+        planned=state.planned,
+        blocked=state.blocked,
+        snapshot=state.snapshot,
+        last_commit_sha256=state.last_commit_sha256,
+        meaning_digest=state.meaning_digest,
+        sink_table_id=state.sink_table_id,
+        sink_version=state.sink_version,
+    )
+
+
 def _acknowledged(state: StreamState, acknowledged: Acknowledged, who: str) -> StreamState:
     quarantined = state.quarantined
     if quarantined is not None and quarantined.version == acknowledged.version:
         quarantined = None
-    word = Acknowledgement(version=acknowledged.version, who=who, why=acknowledged.why)
+    word = Acknowledgement(version=acknowledged.version, who=who, why=acknowledged.why, skip=acknowledged.skip)
     words = (*(w for w in state.acknowledged if w.version != word.version), word)
     return replace(state, acknowledged=words[-KEPT_ACKNOWLEDGEMENTS:], quarantined=quarantined)
 

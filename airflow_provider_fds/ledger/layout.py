@@ -93,8 +93,8 @@ class StreamFolder:
         """Return the key, from the root of staging, of what an entry names relative to the stream's folder."""
         return f"{self.name}/{key}"
 
-    def try_reports(self, epoch: int, batch_id: int) -> str:
-        """Return the folder that holds what all tries of one batch left."""
+    def try_reports(self, epoch: int, batch_id: int | str) -> str:
+        """Return the folder that holds what all tries of one batch left; of the epoch's fence for ``"fence"``."""
         return f"{self.tries}/{epoch}/{batch_id}"
 
 

@@ -73,11 +73,29 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         who: That person, in words.
         why: The reason that was given.
+        skip: Whether its rows are left out even if the stream may read them.
     """
 
     version: int
     who: str
     why: str
+    skip: bool = False
+
+
+class ClosedEpoch(msgspec.Struct, frozen=True, kw_only=True):
+    """The epoch that a request closed, as it was left; fields as in ``StreamState``."""
+
+    epoch: int
+    epoch_start: str | None
+    position: str | None
+    continues: bool
+    planned: tuple[PlannedBatch, ...]
+    blocked: Blocked | None
+    snapshot: SnapshotRef | None
+    last_commit_sha256: str | None
+    meaning_digest: str | None
+    sink_table_id: str | None
+    sink_version: int | None
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +108,9 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             planned and committed.
         request: What asked for ``epoch``, while it waits to be opened; ``None`` for epoch 1.
         fence_sink: Sink in which the epochs before ``epoch`` have to be closed before it can be opened.
+        closed: The epoch before, while ``epoch`` waits to be opened; ``None`` for epoch 1.
         epoch_start: Start of the epoch (exclusive), ``None`` unless open.
+        continues: Whether the epoch goes on where the one before it was, and was not moved by a person.
         position: Everything up to and including it is committed, ``None`` unless open.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
@@ -118,7 +138,9 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     request: Requested | None = None
     fence_sink: SinkBinding | None = None
+    closed: ClosedEpoch | None = None
     epoch_start: str | None = None
+    continues: bool = False
     position: str | None = None
     table_id: str | None = None
     snapshot: SnapshotRef | None = None
@@ -141,6 +163,11 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     options_digest: str | None = None
     meaning_digest: str | None = None
     answered: tuple[AnsweredRequest, ...] = ()
+
+    @property
+    def needs_fence(self) -> bool:
+        """Whether the epochs before have to be closed in the sink by Spark before ``epoch`` can be opened."""
+        return self.phase == "requested" and self.fence_sink is not None and not self.fence_sink.is_own_job
 
     @property
     def owner(self) -> Owner | None:
@@ -209,6 +236,7 @@ __all__ = [
     "KEPT_RUNS",
     "Acknowledgement",
     "AnsweredRequest",
+    "ClosedEpoch",
     "RunRecord",
     "StreamState",
 ]

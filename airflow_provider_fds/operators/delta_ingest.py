@@ -196,6 +196,10 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 self.log.info("This run has committed already what it could, up to version %s.", work.target)
                 self._warn(work.warning)
                 return work.result
+            if work.status == "fence":
+                self.log.info("Epoch %d was requested; the ones before it are closed in the sink first.", work.epoch)
+                self._work(context, session, sink, work, spark, None)
+                continue
             if work.status != "work":
                 self._nothing = work.reason
                 break
@@ -232,11 +236,12 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             ),
             spark.backend,
         )
-        self.log.info(
-            "Batches %d to %d, versions %d to %d, in one Spark application.",
-            *(work.batches[0].batch_id, work.batches[-1].batch_id),
-            *(work.batches[0].first_version, work.batches[-1].last_version),
-        )
+        if work.batches:
+            self.log.info(
+                "Batches %d to %d, versions %d to %d, in one Spark application.",
+                *(work.batches[0].batch_id, work.batches[-1].batch_id),
+                *(work.batches[0].first_version, work.batches[-1].last_version),
+            )
         spark_error: AirflowException | None = None
         try:
             super().execute(context)

@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
-from airflow_provider_fds.hooks.position import read_pause, read_position
+from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import deployment, poll_interval_seconds, staging_uri
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
@@ -162,11 +162,12 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             stream = self._stream
             refuse_backfill(context, stream)
             surroundings = reading_surroundings(stream)
-            if (pause := read_pause(stream, surroundings)) is not None:
-                self.log.warning("Waiting: %s", pause)
+            standing = read_standing(stream, surroundings)
+            if standing.pause is not None:
+                self.log.warning("Waiting: %s", standing.pause)
                 return None
             storage = open_storage(stream.table, surroundings.table_options)
-            sighting = TableWatch(stream, storage, read_position(stream, surroundings)).check()
+            sighting = standing.sighting or TableWatch(stream, storage, standing.position).check()
         if sighting is not None and sighting.is_finished:
             raise AirflowSkipException(sighting.reason)
         if sighting is None:

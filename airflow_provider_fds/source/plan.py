@@ -73,6 +73,7 @@ class BatchPlanner:
             then still be.
         acknowledged: Versions that a person lets the stream pass although the options do not, each with that person's
             words: a change of the schema takes effect there, any other commit is passed over whole.
+        left_out: Versions that a person had left out, likewise; passed over whole even where they might be read.
 
     Attributes:
         outcome: How planning ended; ``None`` until the last batch is handed out.
@@ -95,6 +96,7 @@ class BatchPlanner:
         snapshot_storage: Storage | None = None,
         snapshot_timestamp_ms: int | None = None,
         acknowledged: Mapping[int, str] = MappingProxyType({}),
+        left_out: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         if start.is_initial_snapshot and (snapshot is None or snapshot_storage is None):
             raise ConfigurationError(
@@ -115,6 +117,7 @@ class BatchPlanner:
         self._snapshot_storage = snapshot_storage
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
         self._acknowledged = acknowledged
+        self._left_out = left_out
         self._acknowledged_schema = -1 if options.acknowledged_schema is None else options.acknowledged_schema
         self._timestamps = CommitTimestamps(log)
         self._excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
@@ -248,6 +251,8 @@ class BatchPlanner:
 
     def _judge(self, content: CommitContent) -> Emit | Skip:
         """Return what happens with the commit, or raise what stands in the way."""
+        if content.version in self._left_out:
+            return Skip(f"{self._left_out[content.version]}; {content.changes_words}")
         verdict = classify(content, self._options, table=self._table)
         if not isinstance(verdict, Stop):
             return verdict

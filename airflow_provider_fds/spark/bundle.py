@@ -18,6 +18,7 @@ _MODULES: Final = (
     "batch/spec.py",
     "sinks.py",
     "spark/failures.py",
+    "spark/fence.py",
     "spark/files.py",
     "spark/history.py",
     "spark/job.py",

@@ -49,6 +49,8 @@ class SinkCommit:
             return self.transactions[txn_app_id(uuid)]
         if self.metadata is None or self.metadata.get("uuid") != uuid:
             return None
+        if "fence" in self.metadata:
+            return int(self.metadata["fence"])
         return txn_version(int(self.metadata["epoch"]), int(self.metadata["batch_id"]))
 
     def holds(self, batch: BatchSpec) -> bool:

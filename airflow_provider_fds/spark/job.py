@@ -17,9 +17,19 @@ import warnings
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence
 
-from airflow_provider_fds.batch.spec import SPEC_FORMAT, BatchSpec, JobSpec, TryReport, report_name, started_name
+from airflow_provider_fds.batch.spec import (
+    SPEC_FORMAT,
+    BatchSpec,
+    FenceSpec,
+    JobSpec,
+    TryReport,
+    fence_report_name,
+    report_name,
+    started_name,
+)
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
+from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
@@ -54,7 +64,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(spark: Any, spec: JobSpec) -> int:
-    """Work off the batches of ``spec`` in this session; write one report each; return the exit code."""
+    """Work off the batches of ``spec``, or write its fence, in this session; report each; return the exit code."""
+    if spec.fence is not None:
+        return _run_fence(spark, spec, spec.fence)
     sink: Optional[DeltaAppendSink] = None
     settings: Dict[str, str] = {}
     for position, batch in enumerate(spec.batches):
@@ -77,6 +89,18 @@ def run(spark: Any, spec: JobSpec) -> int:
                 return EXIT_MISMATCH
             return EXIT_FAILED_RETRYABLE if report.retryable else EXIT_FAILED
     return EXIT_DONE
+
+
+def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
+    force(spark)
+    report = close_epochs(spark, spec, fence, sink_from_dict(spec.sink))
+    name = fence_report_name(fence.epoch, spec.try_id)
+    write_bytes(f"{hadoop_path(spec.reports, spark)}/{name}", report.to_json(), spark)
+    line = f"FDS fence of epoch {fence.epoch} {report.outcome}"
+    print(line if report.error_message is None else f"{line}: {report.error_message}", flush=True)
+    if report.outcome != "failed":
+        return EXIT_DONE
+    return EXIT_FAILED_RETRYABLE if report.retryable else EXIT_FAILED
 
 
 class _BatchWork:

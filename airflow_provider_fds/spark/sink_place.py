@@ -35,15 +35,7 @@ def check_place(spark: Any, sink: DeltaTableSink, path: str, batch: BatchSpec) -
     Raises:
         RefusalError: on S3 without a log store that is atomic across drivers; in or around staging; the source itself.
     """
-    name = scheme(path)
-    if sink.is_on_s3 and not sink.allow_single_driver_s3 and not _has_multi_driver_store(spark, name):
-        raise RefusalError(
-            "SingleDriverLogStore",
-            f"the sink {path} is on S3 with Delta's default log store, which loses commits when two drivers "
-            f"write at once. Set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
-            "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
-            "DeltaTableSink(…, allow_single_driver_s3=True)",
-        )
+    check_log_store(spark, sink, path)
     place, manifest = _comparable(path), _comparable(batch.manifest)
     stream_folder = re.sub(r"/manifests/\d+/[^/]+$", "", manifest)
     if _overlap(place, stream_folder):
@@ -58,6 +50,23 @@ def check_place(spark: Any, sink: DeltaTableSink, path: str, batch: BatchSpec) -
             "SinkIsSource",
             f"the sink {path} is the source itself (it holds {data_file}): the stream would read what it "
             "writes; choose another sink",
+        )
+
+
+def check_log_store(spark: Any, sink: DeltaTableSink, path: str) -> None:
+    """Refuse a sink on S3 without a log store that is atomic across drivers, unless that was allowed.
+
+    Raises:
+        RefusalError: commits of two drivers may overwrite each other there.
+    """
+    name = scheme(path)
+    if sink.is_on_s3 and not sink.allow_single_driver_s3 and not _has_multi_driver_store(spark, name):
+        raise RefusalError(
+            "SingleDriverLogStore",
+            f"the sink {path} is on S3 with Delta's default log store, which loses commits when two drivers "
+            f"write at once. Set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
+            "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
+            "DeltaTableSink(…, allow_single_driver_s3=True)",
         )
 
 

@@ -16,17 +16,22 @@ from airflow_provider_fds.errors import (
     SinkError,
     TableNotFoundError,
 )
+from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.commands import Bind, Create, Open
-from airflow_provider_fds.ledger.entries import SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.source.change_feed import check_start
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.connect import lie_inside_each_other
+from airflow_provider_fds.stream.epoch import EpochStart, epoch_start
 from airflow_provider_fds.stream.lost import nearly_lost
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.batch.spec import LandedBatch
     from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import DeltaTableSink
@@ -57,8 +62,11 @@ def ensure_open(connected: ConnectedStream, sink: DeltaTableSink | None, *, star
                 deployment=connected.around.deployment,
             )
         )
+    if state.retired is not None:
+        raise refusals.retired(state, "a run")
     if state.phase == "requested":
-        return _open(connected, state, start)
+        # where Spark has to close the epochs before it first, whoever has Spark opens it
+        return state if state.needs_fence else open_epoch(connected, state, given=start)
     _refuse_another_bounded_read(connected, state)
     if start is not None and state.epoch_start != start.to_json():
         raise ConfigurationError(
@@ -181,48 +189,71 @@ def finished_reason(connected: ConnectedStream) -> str | None:
     return None if end is None or not end.is_reached(position) else end.words(connected.stream.name, state.table)
 
 
-def _open(connected: ConnectedStream, state: StreamState, given: Offset | None) -> StreamState:
-    if state.epoch > 1:
-        raise LedgerError(
-            f"stream {state.name!r}: epoch {state.epoch} was requested ({state.request and state.request.why}) and "
-            "waits to be opened, which this version of FDS cannot do: install the version that requested it"
-        )
+def open_epoch(
+    connected: ConnectedStream,
+    state: StreamState,
+    *,
+    given: Offset | None = None,
+    fence: Fence | None = None,
+    landed: Sequence[LandedBatch] = (),
+) -> StreamState:
+    """Resolve the start of the requested epoch and open it there.
+
+    Args:
+        connected: The stream.
+        state: Its state: an epoch is requested.
+        given: Where a new stream starts, instead of its start options.
+        fence: How the epochs before were closed in the sink, ``None``: that is not needed.
+        landed: What the sink has of the epoch before, though it was never committed here.
+
+    Returns:
+        The state; not opened while the start lies in the future.
+
+    Raises:
+        LostPositionError: The log does not reach back to the start any more.
+        LedgerError: What landed is not what was planned, or was not verified.
+    """
     log = connected.log
-    start: Offset | SnapshotStart | None
-    if given is None:
-        start = resolve_start(log, connected.stream.options)
-    else:
-        given.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
-        start = given
-    if start is None:
+    fence = fence or Fence()
+    asked = epoch_start(connected, state, landed, fence) if given is None else EpochStart(given)
+    if asked.start is None:
         return state
-    offset = start.offset if isinstance(start, SnapshotStart) else start
+    offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
+    if given is not None or asked.is_kept:
+        offset.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
     if connected.stream.options.read_change_feed:
         check_start(log, offset)
-    if not offset.is_initial_snapshot:
-        if given is not None:
-            log.verify_position(offset.version)
-        return connected.execute(
-            Open(
-                epoch=state.epoch,
-                start=offset.to_json(),
-                table_id=offset.table_id,
-                last_commit_sha256=_digest_before(log, offset),
-            )
+    snapshot = asked.snapshot
+    if offset.is_initial_snapshot and snapshot is None:
+        snapshot = _freeze(connected, offset.version)
+    elif not offset.is_initial_snapshot and (given is not None or asked.is_kept):
+        log.verify_position(offset.version)
+    return connected.execute(
+        Open(
+            epoch=state.epoch,
+            start=offset.to_json(),
+            table_id=offset.table_id,
+            snapshot=snapshot,
+            fence=fence,
+            landed=max((batch.batch_id for batch in landed), default=None),
+            last_commit_sha256=None if offset.is_initial_snapshot else _digest_before(log, offset),
+            meaning_digest=asked.meaning_digest,
+            continues=asked.continues,
         )
+    )
+
+
+def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
     from airflow_provider_fds.delta.snapshot import freeze_snapshot
 
-    frozen = freeze_snapshot(log, offset.version, connected.staging, connected.folder.snapshots)
-    snapshot = SnapshotRef(
+    frozen = freeze_snapshot(connected.log, version, connected.staging, connected.folder.snapshots)
+    return SnapshotRef(
         version=frozen.version,
         digest=frozen.digest,
         key=frozen.key.removeprefix(f"{connected.stream.name}/"),
         num_files=frozen.num_files,
         num_bytes=frozen.num_bytes,
-        timestamp_ms=_time_of(log, offset.version),
-    )
-    return connected.execute(
-        Open(epoch=state.epoch, start=offset.to_json(), table_id=offset.table_id, snapshot=snapshot)
+        timestamp_ms=_time_of(connected.log, version),
     )
 
 

@@ -55,13 +55,14 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
     planner = BatchPlanner(
         connected.log,
         position,
-        _known_state(connected.log, position, is_first=state.position == state.epoch_start),
+        _known_state(connected.log, position, is_first=state.position == state.epoch_start and not state.continues),
         connected.stream.options,
         target,
         snapshot=connected.frozen_snapshot(),
         snapshot_storage=connected.staging,
         snapshot_timestamp_ms=None if state.snapshot is None else state.snapshot.timestamp_ms,
         acknowledged=acknowledged_of(state),
+        left_out=left_out_of(state),
     )
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None
@@ -124,6 +125,11 @@ def _describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous
 def acknowledged_of(state: StreamState) -> dict[int, str]:
     """Return the versions that persons let the stream pass, with who and why."""
     return {word.version: f"acknowledged by {word.who}: {word.why}" for word in state.acknowledged}
+
+
+def left_out_of(state: StreamState) -> dict[int, str]:
+    """Return the versions that persons had left out, with who and why."""
+    return {word.version: f"skipped by {word.who}: {word.why}" for word in state.acknowledged if word.skip}
 
 
 def skipped_of(batch: SourceBatch) -> tuple[Skipped, ...]:

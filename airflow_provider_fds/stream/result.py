@@ -46,9 +46,10 @@ class RunWork:
         status: ``work``: there are batches. ``up_to_date``: nothing new. ``waiting``: the start of the stream lies
             in the future. ``done``: this run has committed all it saw; ``result`` says what. ``finished``: the stream
             has an end, and all up to it is committed; ``reason`` says so. ``paused``: the stream is in quarantine
-            or held by a person; ``reason`` says why.
+            or held by a person; ``reason`` says why. ``fence``: a new epoch was requested, and Spark has to close the
+            ones before it in the sink; then ask again.
         batches: The batches to work off, in order.
-        epoch: Epoch of the batches.
+        epoch: Epoch of the batches, or to be fenced.
         try_id: Name of this try, unique within the stream.
         target: Newest version the run saw when it planned first; it works up to there and no further.
         is_more: Whether the target lies beyond these batches, or is still to be found (batches that were taken over).
@@ -57,7 +58,7 @@ class RunWork:
         reason: For ``finished`` and ``paused``, a sentence.
     """
 
-    status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused"]
+    status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused", "fence"]
     epoch: int = 0
     batches: tuple[PlannedBatch, ...] = ()
     try_id: str = ""
@@ -70,7 +71,7 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What came of a try: the batches it has committed, the reports, and the first failure."""
+    """What came of a try: the batches it has committed, the reports, and the first failure; of a fence only that."""
 
     committed: tuple[PlannedBatch, ...] = ()
     reports: tuple[TryReport, ...] = ()

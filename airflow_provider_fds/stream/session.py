@@ -31,6 +31,7 @@ from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
+from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
@@ -115,6 +116,8 @@ class StreamSession:
             StoppedError: The next version in line is one the stream may not pass (``on_violation="fail"``).
         """
         state = opening.ensure_open(self.connected, sink, start=start)
+        if state.needs_fence:
+            return self._fence(state, sink)
         if state.position is None:
             return RunWork("waiting", state.epoch)
         state = opening.ensure_bound(self.connected, sink, own_job=own_job)
@@ -133,8 +136,13 @@ class StreamSession:
             stop_after_ms: No batch is started after this time (milliseconds since the epoch).
         """
         state = self.connected.state
-        described = sink.to_dict()
-        described["uri"] = spark_uri(self.connected.open_sink(sink.uri).uri)
+        # beside the reports of the first batch, with which it goes when the batch is old
+        folder = self.connected.folder.try_reports(work.epoch, work.batches[0].batch_id if work.batches else "fence")
+        if work.status == "fence":
+            assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
+            spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
+            return self._put_job(folder, spec)
+        described = self._located(sink, sink.uri).to_dict()
         spec = JobSpec(
             batches=self.batch_specs(work),
             sink=described,
@@ -144,9 +152,14 @@ class StreamSession:
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
-        # beside the reports of the first batch, with which it goes when the batch is old
-        folder = self.connected.folder.try_reports(work.epoch, work.batches[0].batch_id)
-        key = f"{folder}/{work.try_id}.job.json"
+        return self._put_job(folder, spec)
+
+    def _located(self, sink: DeltaTableSink, uri: str) -> DeltaTableSink:
+        """Return the sink at ``uri``, as Spark reaches it."""
+        return replace(sink, uri=spark_uri(self.connected.open_sink(uri).uri))
+
+    def _put_job(self, folder: str, spec: JobSpec) -> str:
+        key = f"{folder}/{spec.try_id}.job.json"
         self.connected.staging.put(key, spec.to_json())
         return self.connected.staging_location(key)
 
@@ -164,10 +177,29 @@ class StreamSession:
                 under the plan. The batch is blocked; the ones before it are committed.
         """
         try:
-            return self._collect(work)
+            return self._collect_fence(work) if work.status == "fence" else self._collect(work)
         finally:
             # a hint that lets the next run start with few requests
             self.connected.ledger.save_fold()
+
+    def _fence(self, state: StreamState, sink: DeltaTableSink | None) -> RunWork:
+        if sink is None:
+            why = "" if state.request is None else f" by a {state.request.reason} ({state.request.why})"
+            raise LedgerError(
+                f"stream {state.name!r}: epoch {state.epoch} was requested{why}. It begins with a run that has Spark "
+                "and the sink, which closes the epochs before it there: run the stream's DAG, or `fds run`",
+                table=state.table,
+            )
+        return RunWork("fence", state.epoch, try_id=_try_id())
+
+    def _collect_fence(self, work: RunWork) -> Collected:
+        report = fence_report(self.connected, work.epoch, work.try_id)
+        if isinstance(report, BatchFailedError):
+            return Collected(failure=report)
+        state = self.connected.load()
+        if state.phase == "requested" and state.epoch == work.epoch:
+            opening.open_epoch(self.connected, state, fence=fence_of(report, state), landed=report.landed)
+        return Collected()
 
     def _collect(self, work: RunWork) -> Collected:
         committed: list[PlannedBatch] = []
@@ -355,7 +387,7 @@ class StreamSession:
             "work",
             state.epoch,
             state.planned,
-            try_id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}",
+            try_id=_try_id(),
             target=target,
             is_more=target is None or end.version <= target,
             warning=warning,
@@ -395,6 +427,10 @@ class StreamSession:
             table=self.connected.log.table_uri,
             version=batch.last_version,
         )
+
+
+def _try_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}"
 
 
 def _position(state: StreamState) -> str:

@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.hooks.position import read_pause, read_position
+from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.poll import TableWatch
@@ -103,8 +103,8 @@ class DeltaTableVersionTrigger(BaseTrigger):
             try:
                 async with _slot():
                     if watch is None or looks % self.recheck_every == 0:
-                        watch = await sync_to_async(self._watch, thread_sensitive=False)()
-                        sighting = None if watch is None else await watch.recheck()
+                        watch, sighting = await sync_to_async(self._watch, thread_sensitive=False)()
+                        sighting = await watch.recheck() if watch is not None else sighting
                     else:
                         sighting = await watch.poll()
             except FdsError as error:
@@ -127,14 +127,19 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     return
             await asyncio.sleep(self._pause_seconds(refusals))
 
-    def _watch(self) -> TableWatch | None:
-        """Look up connection and position; ``None`` while a person has to look first. Blocking: for a thread."""
+    def _watch(self) -> tuple[TableWatch | None, Sighting | None]:
+        """Look up connection and position. Blocking: for a thread.
+
+        Returns:
+            A watch of the table, or what a run has to do anyway; neither while a person has to look first.
+        """
         stream = DeltaStream.from_dict(self.stream)
         surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
-        if read_pause(stream, surroundings) is not None:
-            return None
+        standing = read_standing(stream, surroundings)
+        if standing.pause is not None or standing.sighting is not None:
+            return None, standing.sighting
         storage = open_storage(stream.table, surroundings.table_options)
-        return TableWatch(stream, storage, read_position(stream, surroundings))
+        return TableWatch(stream, storage, standing.position), None
 
     def _pause_seconds(self, refusals: int) -> float:
         spread = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311  # no secret

@@ -19,7 +19,9 @@ from uuid import uuid4
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from airflow_provider_fds import DeltaStream
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="fds-airflow-"))
@@ -226,3 +228,42 @@ class Run:
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """Return an XCom, ``None`` if it was not pushed."""
         return self.xcoms.get((task_id, map_index, key))
+
+
+@pytest.fixture
+def stand_at() -> Callable[..., None]:
+    """Lets a stream stand behind a version, as if runs had found no data up to there."""
+    return _stand_at
+
+
+def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *, deployment: str) -> None:
+    """Let a stream stand behind ``version``, as if runs had found no data up to there: ledger and checkpoint file."""
+    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.ledger.commands import Advance, Create, Open
+    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.source.offset import Offset
+
+    actor, end = Actor(deployment=deployment), Offset.after(version, table_id).to_json()
+    ledger = Ledger(open_storage(staging), stream.name)
+    state = ledger.find()
+    if state.phase == "empty":
+        table = canonical_uri(stream.table)
+        ledger.execute(Create(uuid="u", name=stream.name, table=table, deployment=deployment), actor)
+        ledger.execute(Open(epoch=1, start=end, table_id=table_id), actor)
+    elif state.position is not None and state.position != end:
+        ledger.execute(
+            Advance(
+                epoch=1,
+                owner=Owner(kind="cli", deployment=deployment),
+                start=state.position,
+                end=end,
+                first_version=Offset.from_json(state.position).version,
+                last_version=version,
+                skipped=(),
+                log_digest="",
+                last_commit_sha256="",
+            ),
+            actor,
+        )
+    Path(stream.checkpoint.removeprefix("file:")).write_text(ledger.checkpoint().to_json())

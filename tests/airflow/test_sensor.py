@@ -17,10 +17,11 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
-from airflow_provider_fds.ledger.commands import Resume
-from airflow_provider_fds.ledger.position import Checkpoint
-from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.ledger.commands import Hold, Request, Resume
+from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
@@ -48,25 +49,21 @@ def table(log_builder):
 
 
 @pytest.fixture
-def consumed(table, tmp_path):
+def consumed(stream, table, stand_at):
     """Says up to which version the stream has committed."""
-
-    def consume(version):
-        offset = Offset.after(version, table.table_id).to_json()
-        checkpoint = Checkpoint(
-            stream="orders", uuid="u", deployment="d", n=3, digest="0", epoch=1, batch_id=0, offset=offset
-        )
-        (tmp_path / "checkpoint.json").write_text(checkpoint.to_json())
-
-    return consume
+    return lambda version: stand_at(stream, stream.staging, table.table_id, version, deployment="http://fds.test")
 
 
 @pytest.fixture
-def sensor(table, tmp_path):
+def stream(table, tmp_path):
+    return DeltaStream(
+        "orders", table=table.uri, checkpoint=f"file:{tmp_path}/checkpoint.json", staging=str(tmp_path / "staging")
+    )
+
+
+@pytest.fixture
+def sensor(stream):
     def make(**kwargs):
-        stream = DeltaStream(
-            "orders", table=table.uri, checkpoint=f"file:{tmp_path}/checkpoint.json", staging=str(tmp_path / "staging")
-        )
         return DeltaTableVersionSensor(task_id="wait", **{"stream": stream, "poll_interval": 0.01, **kwargs})
 
     return make
@@ -287,3 +284,24 @@ def test_it_waits_while_the_stream_is_in_quarantine_and_goes_on_with_a_persons_w
 
     session.connected.execute(Resume(why="looked at it"))
     assert sensor(stream=stream, deferrable=deferrable).execute(context) == 2
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_requested_epoch_wakes_it_although_nothing_is_new(sensor, stream, consumed, context, deferrable):
+    consumed(1)
+    ask(stream, Request(reason="rewind", why="wrong rows", to={"starting_version": 0}))
+
+    assert sensor(deferrable=deferrable).execute(context) == 1
+
+
+def test_a_held_stream_is_waited_out(sensor, stream, consumed, context):
+    consumed(0)
+    ask(stream, Hold(why="maintenance"))
+
+    with pytest.raises(TaskDeferred):
+        sensor(deferrable=True).execute(context)
+
+
+def ask(stream, command):
+    ledger = Ledger(open_storage(stream.staging), stream.name)
+    ledger.execute(command, Actor(deployment="http://fds.test", user="ann", host="desk"))

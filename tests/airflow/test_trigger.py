@@ -13,8 +13,6 @@ from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.ledger.commands import Resume
-from airflow_provider_fds.ledger.position import Checkpoint
-from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
@@ -27,7 +25,8 @@ def now_ms():
 class Watched:
     """A table of two commits, a stream that has consumed both, and a trigger that waits."""
 
-    def __init__(self, builder, tmp_path):
+    def __init__(self, builder, tmp_path, stand_at):
+        self.stand_at = stand_at
         self.builder = builder
         self.builder.create(timestamp_ms=now_ms())
         self.builder.append(timestamp_ms=now_ms())
@@ -37,12 +36,7 @@ class Watched:
         self.consumed(1)
 
     def consumed(self, version):
-        offset = Offset.after(version, self.builder.table_id).to_json()
-        self.checkpoint.write_text(
-            Checkpoint(
-                stream="orders", uuid="u", deployment="d", n=3, digest="0", epoch=1, batch_id=0, offset=offset
-            ).to_json()
-        )
+        self.stand_at(self.stream, self.staging, self.builder.table_id, version, deployment="d")
 
     def trigger(self, **kwargs):
         values = {"stream": self.stream.to_dict(), "staging": self.staging, "deployment": "d", "poll_interval": 0.01}
@@ -50,8 +44,8 @@ class Watched:
 
 
 @pytest.fixture
-def watched(log_builder, tmp_path):
-    return Watched(log_builder, tmp_path)
+def watched(log_builder, tmp_path, stand_at):
+    return Watched(log_builder, tmp_path, stand_at)
 
 
 async def payload(trigger):
@@ -145,7 +139,6 @@ async def test_a_commit_of_another_run_is_noticed_at_the_next_recheck(watched, m
 async def test_a_lost_position_is_an_error_event_and_not_a_crash(watched):
     watched.builder.append(timestamp_ms=now_ms())
     watched.builder.append(timestamp_ms=now_ms())
-    watched.consumed(0)
     watched.builder.clean_up_before(3)
     event = await payload(watched.trigger())
     assert (event["status"], event["retryable"]) == ("error", False)

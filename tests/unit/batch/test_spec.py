@@ -13,9 +13,13 @@ import pytest
 import airflow_provider_fds.batch.spec as spec_module
 from airflow_provider_fds.batch.spec import (
     BatchSpec,
+    FenceReport,
+    FenceSpec,
     JobSpec,
+    LandedBatch,
     TryReport,
     commit_metadata,
+    fence_metadata,
     fence_version,
     read_commit_metadata,
     report_name,
@@ -51,6 +55,16 @@ JOB = JobSpec(
     try_id="t1",
     stop_after_ms=1767268800123,
 )
+FENCE = FenceSpec(stream="orders_to_bronze", uuid=BATCH.uuid, epoch=3)
+FENCE_REPORT = FenceReport(
+    uuid=BATCH.uuid,
+    epoch=3,
+    try_id="t2",
+    outcome="fenced",
+    sink_version=43,
+    sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
+    landed=(LandedBatch(2, 3, BATCH.end, BATCH.manifest_digest, 42),),
+)
 REPORT = TryReport(
     uuid=BATCH.uuid,
     epoch=2,
@@ -71,6 +85,31 @@ REPORT = TryReport(
 
 def test_a_job_spec_comes_back_as_it_went():
     assert JobSpec.from_json(JOB.to_json()) == JOB
+
+
+def test_a_fence_job_comes_back_as_it_went():
+    job = replace(JOB, batches=(), fence=FENCE)
+
+    assert JobSpec.from_json(job.to_json()) == job
+
+
+def test_a_job_spec_from_before_there_were_fences_is_read():
+    old = json.loads(JOB.to_json())
+    del old["fence"]
+
+    assert JobSpec.from_json(json.dumps(old)) == JOB
+
+
+def test_the_fence_report_is_the_golden_file_and_comes_back():
+    assert FENCE_REPORT.to_json() + b"\n" == (GOLDEN / "fence_report.json").read_bytes()
+    assert FenceReport.from_json((GOLDEN / "fence_report.json").read_text()) == FENCE_REPORT
+
+
+def test_the_metadata_of_a_fence_says_which_epoch_it_opens():
+    read = read_commit_metadata(fence_metadata(FENCE, "t2"))
+
+    assert read is not None
+    assert (read["stream"], read["epoch"], read["fence"], read["try"]) == ("orders_to_bronze", 3, 3 << 32, "t2")
 
 
 def test_a_try_report_comes_back_as_it_went():

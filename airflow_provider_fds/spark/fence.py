@@ -1,0 +1,163 @@
+"""The fence: an append without rows that closes, in the sink, everything older than an epoch.
+
+Delta skips a transaction that is not above the newest one of its application, and refuses it where both are on the way.
+So once the sink has the fence's transaction, no writer of an older epoch can land any more, however long it was paused.
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple
+
+from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, JobSpec, LandedBatch, fence_metadata
+from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
+from airflow_provider_fds.spark.files import hadoop_path
+from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
+from airflow_provider_fds.spark.sink_place import check_log_store, check_retention
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaTableSink
+
+#: A zombie may commit between a look and a write, once per batch it still has; more than this is something else.
+_MOST_TRIES = 5
+
+
+def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaTableSink) -> FenceReport:
+    """Write the fence if it is not there, and say what of older epochs has landed before it."""
+    try:
+        return _Fence(spark, spec, fence, sink).close()
+    except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
+        failure = explain(e)
+        return FenceReport(
+            uuid=fence.uuid,
+            epoch=fence.epoch,
+            try_id=spec.try_id,
+            outcome="failed",
+            error_class=failure.error_class,
+            error_message=shortened(failure.message),
+            retryable=failure.retryable,
+        )
+
+
+class _Fence:
+    def __init__(self, spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaTableSink) -> None:
+        self._spark = spark
+        self._spec = spec
+        self._fence = fence
+        self._path = hadoop_path(sink.uri, spark)
+        self._sink = sink
+        self._log = SinkLog(spark, self._path)
+        self._known = spec.sink_version
+        self._is_older = False
+
+    def close(self) -> FenceReport:
+        check_log_store(self._spark, self._sink, self._path)
+        for _ in range(_MOST_TRIES):
+            history = self._history()
+            if history is None:
+                # fails where a table cannot be made
+                read_table_id(self._spark, self._path)
+                return FenceReport(self._fence.uuid, self._fence.epoch, self._spec.try_id, "sink_missing")
+            check_retention(self._spark, self._path)
+            found = self._find(history)
+            if found is not None:
+                return self._report(history, found)
+            self._write()
+        raise RefusalError(
+            "FenceNotWritten",
+            f"stream {self._fence.stream!r}: the fence of epoch {self._fence.epoch} is not in the sink {self._path} "
+            f"after {_MOST_TRIES} tries, others commit all the time. A retry tries again",
+            retryable=True,
+        )
+
+    def _history(self) -> Optional[History]:
+        """Return the sink's commits since the stream's last one; all, where the table is older than that."""
+        history = self._log.history(self._known)
+        if history is not None and self._known is not None and history.newest_version < self._known:
+            # another table than the stream wrote to, or an older state of it: what is there, the ledger knows already
+            self._known, self._is_older = None, True
+            return self._log.history(None)
+        return history
+
+    def _find(self, history: History) -> Optional[SinkCommit]:
+        wanted = self._fence.txn_version
+        newest = history.newest_transaction(self._fence.uuid)
+        if newest is not None and newest > wanted:
+            raise RefusalError(
+                "EpochClosed",
+                f"stream {self._fence.stream!r}: the sink {self._path} has transaction {newest} of "
+                f"{self._fence.txn_app_id}, which belongs to a later epoch than {self._fence.epoch}. Look at the "
+                "stream again",
+                retryable=True,
+            )
+        return next((c for c in history.commits if c.transaction_of(self._fence.uuid) == wanted), None)
+
+    def _write(self) -> None:
+        table = self._spark.read.format("delta").load(self._path).where("false")
+        # identity columns cannot be given, and columns do not say that they are such; one column is enough
+        for columns in self._columns(table.columns):
+            try:
+                (
+                    table.select(*columns)
+                    .write.format("delta")
+                    .mode("append")
+                    .option("txnAppId", self._fence.txn_app_id)
+                    .option("txnVersion", str(self._fence.txn_version))
+                    .option("userMetadata", fence_metadata(self._fence, self._spec.try_id))
+                    .save(self._path)
+                )
+            except Exception as e:
+                if is_conflict(e):
+                    return
+                if not has_condition(e, "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED"):
+                    raise
+            else:
+                return
+
+    @staticmethod
+    def _columns(names: List[str]) -> Iterator[List[str]]:
+        quoted = ["`" + name.replace("`", "``") + "`" for name in names]
+        yield quoted
+        for name in quoted:
+            yield [name]
+
+    def _report(self, history: History, fence: SinkCommit) -> FenceReport:
+        # the newest metaData is the table's, if one is in sight
+        seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
+        return FenceReport(
+            uuid=self._fence.uuid,
+            epoch=self._fence.epoch,
+            try_id=self._spec.try_id,
+            outcome="fenced",
+            sink_version=fence.version,
+            sink_table_id=seen or read_table_id(self._spark, self._path),
+            landed=self._landed(history, fence),
+        )
+
+    def _landed(self, history: History, fence: SinkCommit) -> Tuple[LandedBatch, ...]:
+        before = [c for c in history.commits if c.version < fence.version]
+        broke = max((c.version for c in before if c.is_breaking and not self._is_own_creation(c)), default=-1)
+        known = -1 if self._known is None else self._known
+        found: List[LandedBatch] = []
+        if self._is_older:
+            return ()
+        for commit in reversed(before):
+            metadata = commit.metadata
+            is_ours = metadata is not None and metadata.get("uuid") == self._fence.uuid and "batch_id" in metadata
+            if metadata is not None and is_ours and commit.version > max(known, broke):
+                found.append(
+                    LandedBatch(
+                        epoch=int(metadata["epoch"]),
+                        batch_id=int(metadata["batch_id"]),
+                        end=metadata["end"],
+                        digest=metadata["digest"],
+                        sink_version=commit.version,
+                    )
+                )
+        return tuple(found)
+
+    def _is_own_creation(self, commit: SinkCommit) -> bool:
+        return commit.transaction_of(self._fence.uuid) is not None
+
+
+__all__: List[str] = ["close_epochs"]

@@ -1,0 +1,347 @@
+"""What a person may do to a stream's position: rewind, reset, re-plan, rebind, skip; each said before it is done.
+
+A :class:`Move` is worked out from the ledger alone, so it can be made wherever staging is reached. It takes effect with
+one ledger entry; where that requests a new epoch, the next run of the stream closes the old one in the sink first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.ledger.commands import Acknowledge, Request, Retire
+from airflow_provider_fds.ledger.entries import Committed, Planned
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.actions import PlannedBatch
+    from airflow_provider_fds.ledger.commands import Command
+    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of a stream's position that was asked for, not yet made.
+
+    Attributes:
+        stream: Name of the stream.
+        command: What is put to the ledger.
+        before: Where the stream stands, in words.
+        after: Where it will stand.
+        notes: What it means for the rows in the sink, and what to do there; one sentence or statement each.
+    """
+
+    stream: str
+    command: Command
+    before: str
+    after: str
+    notes: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """Return the move as people read it before they agree to it."""
+        lines = [f"stream {self.stream}", f"  before: {self.before}", f"  after:  {self.after}"]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+@dataclass(frozen=True)
+class Mover:
+    """Works out moves of one stream.
+
+    Args:
+        ledger: The stream's ledger, read to its head, with at least one entry.
+        why: The reason; it stays in the history.
+        replaces: Whether a request that waits to be opened is given up for the new one.
+        log: The source's log, to check a target against; ``None`` where it cannot be reached from here.
+        owner_is_running: Asked, for a user's own job, about the owner of planned batches.
+    """
+
+    ledger: Ledger
+    why: str
+    replaces: bool = False
+    log: DeltaLog | None = None
+    owner_is_running: Callable[[Owner], bool] = field(default=lambda _owner: True)
+
+    def rewind(
+        self,
+        *,
+        to_version: int | None = None,
+        to_timestamp: str | None = None,
+        to_batch: int | None = None,
+        landed: bool | None = None,
+    ) -> Move:
+        """Read again from an earlier position on.
+
+        Args:
+            to_version: First version to read (inclusive).
+            to_timestamp: Read from the first commit at or after this time, UTC unless it carries a zone.
+            to_batch: Read from the start of this batch of the newest epoch that has one.
+            landed: For a user's own job with a batch on its way: whether its rows are in the sink.
+
+        Raises:
+            ConfigurationError: Not exactly one target, or one that cannot be.
+            LedgerError: There is no such batch, or its owner still runs.
+        """
+        given = [value for value in (to_version, to_timestamp, to_batch) if value is not None]
+        if len(given) != 1:
+            raise ConfigurationError(
+                f"stream {self._name!r}: a rewind takes exactly one of a version, a timestamp and a batch, got "
+                f"{len(given)}"
+            )
+        self._check_own_job(landed, needs_word=False)
+        if to_batch is not None:
+            return self._to_batch(to_batch)
+        version = to_version if to_timestamp is None else self._version_at(to_timestamp)
+        if version is not None:
+            self._check_version(version)
+        to: dict[str, Any] = {"starting_version": to_version}
+        if to_timestamp is not None:
+            to = {"starting_timestamp": to_timestamp}
+        words = (
+            "the first commit at or after " + to_timestamp if version is None and to_timestamp else f"version {version}"
+        )
+        return self._request("rewind", to, f"reads from {words} on", self._doubled(version))
+
+    def reset(self) -> Move:
+        """Begin anew, as the stream's start options say."""
+        self._check_own_job(None, needs_word=False)
+        return self._request(
+            "reset", {"start": "options"}, "begins as its start options say, like a new stream", self._doubled(None)
+        )
+
+    def replan(self, *, landed: bool | None = None) -> Move:
+        """Give up planned batches and plan anew from the committed position, with the options of then.
+
+        Args:
+            landed: For a user's own job with a batch on its way: whether its rows are in the sink.
+        """
+        self._check_own_job(landed, needs_word=True)
+        state = self._state
+        to = None
+        if landed and state.planned:
+            to = {"offset": state.planned[0].end}
+        batches = len(state.planned if state.closed is None else state.closed.planned)
+        note = f"{batches} planned batches are given up; those that are in the sink by then count as loaded."
+        return self._request("replan", to, "stays there, and plans anew", (note,))
+
+    def rebind(self) -> Move:
+        """Let the next run bind the stream to the sink that it names then."""
+        self._check_own_job(None, needs_word=True)
+        sink = "none" if self._state.sink is None else self._state.sink.words()
+        return self._request(
+            "rebind",
+            None,
+            "stays there; its next run binds it to the sink it has then",
+            (f"Its sink was {sink}; what is there stays there, and only what comes now goes to the new one.",),
+        )
+
+    def skip(self, version: int) -> Move:
+        """Leave out all that one version holds."""
+        return Move(
+            self._name,
+            Acknowledge(version=version, why=self.why, skip=True),
+            self._before(),
+            f"passes over version {version} when it comes to it",
+            (f"No row of version {version} is loaded; the history says so, with the reason.",),
+        )
+
+    def retire(self) -> Move:
+        """End the stream for good."""
+        return Move(
+            self._name,
+            Retire(why=self.why),
+            self._before(),
+            "has ended for good; its name can not be used again",
+            ("Its ledger and manifests stay in staging; remove the folder when nobody needs the history.",),
+        )
+
+    @property
+    def _state(self) -> StreamState:
+        return self.ledger.state
+
+    @property
+    def _name(self) -> str:
+        return self._state.name
+
+    def _before(self) -> str:
+        state = self._state
+        if state.phase == "open":
+            return f"epoch {state.epoch}, {position_words(state.position)}"
+        request = f"epoch {state.epoch} is requested"
+        if state.request is not None:
+            request += f" ({state.request.reason}: {state.request.why})"
+        if state.closed is None:
+            return f"{request}, and was not begun yet"
+        return f"{request}; epoch {state.closed.epoch} stood at {position_words(state.closed.position)}"
+
+    def _request(
+        self,
+        reason: Literal["rewind", "reset", "replan", "rebind"],
+        to: dict[str, Any] | None,
+        after: str,
+        notes: tuple[str, ...],
+    ) -> Move:
+        command = Request(reason=reason, why=self.why, epoch=self._state.epoch, to=to, replaces=self.replaces)
+        return Move(self._name, command, self._before(), f"epoch {self._state.epoch + 1}, {after}", notes)
+
+    def _position(self) -> Offset | None:
+        state = self._state
+        text = state.position if state.closed is None else state.closed.position
+        return None if text is None else Offset.from_json(text)
+
+    def _version_at(self, text: str) -> int | None:
+        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+
+        try:
+            instant = parse_timestamp(text)
+        except ValueError as error:
+            raise ConfigurationError(f"stream {self._name!r}: the time to rewind to {error}") from error
+        if self.log is None:
+            return None
+        found = CommitTimestamps(self.log).at_or_after(instant)
+        if found is None:
+            raise ConfigurationError(
+                f"stream {self._name!r}: no commit of {self.log.table_uri} is as young as {text}; a rewind goes back"
+            )
+        return found
+
+    def _check_version(self, version: int) -> None:
+        position = self._position()
+        if position is not None and version > position.version:
+            raise ConfigurationError(
+                f"stream {self._name!r} stands at {position_words(position.to_json())}, and version {version} lies "
+                f"behind that: a rewind goes back only. To leave a version out: `fds skip {self._name} --version N`"
+            )
+        if self.log is not None and version < (earliest := self.log.earliest()):
+            raise ConfigurationError(
+                f"stream {self._name!r}: version {version} of {self.log.table_uri} is gone, the oldest commit in "
+                "the log "
+                f"is {earliest}. Rewind to that, or `fds reset` to begin with a snapshot"
+            )
+
+    def _to_batch(self, batch_id: int) -> Move:
+        found: tuple[Planned, PlannedBatch] | None = None
+        for entry in self.ledger.entries():
+            if isinstance(entry.action, Planned):
+                batches = (b for b in entry.action.batches if b.batch_id == batch_id)
+                found = next(((entry.action, batch) for batch in batches), found)
+        if found is None:
+            raise ConfigurationError(f"stream {self._name!r} has no batch {batch_id}; see `fds history {self._name}`")
+        planned, batch = found
+        start = Offset.from_json(batch.start)
+        position = self._position()
+        if position is not None and start > position:
+            raise ConfigurationError(
+                f"stream {self._name!r} stands at {position_words(position.to_json())}; batch {batch_id} of epoch "
+                f"{planned.epoch} begins behind that, and a rewind goes back only"
+            )
+        to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
+        after = f"reads from {position_words(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
+        return self._request("rewind", to, after, self._doubled(None if start.is_initial_snapshot else start.version))
+
+    def _doubled(self, version: int | None) -> tuple[str, ...]:
+        """Say which rows in the sink would be there twice, and the statements that take them out first."""
+        again: list[Committed] = []
+        for entry in self.ledger.entries():
+            action = entry.action
+            if isinstance(action, Committed) and (version is None or _reaches(action.end, version)):
+                again.append(action)
+        if not again:
+            return ("No committed batch is read again.",)
+        rows = None if any(c.rows is None for c in again) else sum(c.rows or 0 for c in again)
+        counted = "rows" if rows is None else f"{rows:,} rows"
+        lead = f"{len(again)} committed batches ({counted}) are read again"
+        sink = self._state.sink
+        if sink is None or sink.is_own_job:
+            return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
+        notes = [f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:"]
+        first = again[0].sink_version
+        table = f"delta.`{sink.target}`"
+        if first is not None and first > 0:
+            notes.append(f"RESTORE TABLE {table} TO VERSION AS OF {first - 1}  -- if nothing else writes to it")
+        if version is not None:
+            notes.append(f"DELETE FROM {table} WHERE _source_version >= {version}  -- if it has provenance")
+        elif first is not None:
+            notes.append(f"DELETE FROM {table}  -- if nothing else writes to it")
+        return tuple(notes)
+
+    def _check_own_job(self, landed: bool | None, *, needs_word: bool) -> None:
+        """A batch of a user's own job cannot be fenced: a person has to know what became of it."""
+        state = self._state
+        is_own_job = state.sink is not None and state.sink.is_own_job
+        if not is_own_job or not state.planned:
+            if landed is not None:
+                raise ConfigurationError(
+                    f"stream {self._name!r}: whether a batch landed is asked for a batch of a user's own job that is "
+                    "planned and not committed; there is none"
+                )
+            return
+        owner = state.owner
+        if owner is not None and self.owner_is_running(owner):
+            raise ConfigurationError(
+                f"stream {self._name!r}: its planned batch belongs to {owner.words()}, which still runs as far as is "
+                "known here, and nothing keeps its job from writing. Wait for it or end it; if it is gone for sure: "
+                "--force"
+            )
+        if needs_word and landed is None:
+            batch = state.planned[0]
+            raise ConfigurationError(
+                f"stream {self._name!r}: batch {batch.batch_id} (versions {batch.first_version} to "
+                f"{batch.last_version}) "
+                "was handed to a job of your own, and only you can know whether its rows are in the sink: --landed "
+                "yes, "
+                "or --landed no"
+            )
+
+
+def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = None) -> str:
+    """Put a move to the ledger, and say in a sentence what came of it.
+
+    Args:
+        ledger: The stream's ledger.
+        move: What was agreed to.
+        actor: Who asks.
+        request_id: Name of the request; one that was answered before is not made again.
+
+    Raises:
+        LedgerError: The stream has moved on since the move was worked out, or does not allow it.
+    """
+    entry = ledger.execute(move.command, actor, request_id)
+    if entry is None:
+        return f"stream {move.stream}: nothing to do, it is so already"
+    done = f"stream {move.stream}: {move.after} (ledger entry {entry.n})"
+    return f"{done}. The next run begins the epoch" if isinstance(move.command, Request) else done
+
+
+def readable(log: DeltaLog) -> DeltaLog | None:
+    """Return the log if it can be read from here, else ``None``."""
+    try:
+        log.latest()
+    except FdsError:
+        return None
+    return log
+
+
+def position_words(position: str | None) -> str:
+    """Return a position as people read it."""
+    if position is None:
+        return "no position"
+    offset = Offset.from_json(position)
+    if offset.is_initial_snapshot:
+        return f"the snapshot of version {offset.version}, {offset.next_index} files in"
+    if offset.next_index > 0:
+        return f"version {offset.version}, {offset.next_index} files in"
+    return f"the beginning of version {offset.version}"
+
+
+def _reaches(end: str, version: int) -> bool:
+    offset = Offset.from_json(end)
+    return offset.version > version or (offset.version == version and offset.next_index > 0)
+
+
+__all__ = ["Move", "Mover", "perform", "position_words", "readable"]

@@ -1,0 +1,405 @@
+"""Epochs after the first: requested, fenced in the sink, opened; on a hand-made log, with the reports Spark would "
+"leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pytest
+
+from airflow_provider_fds.batch.spec import FenceReport, JobSpec, LandedBatch, fence_report_name
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import (
+    BatchFailedError,
+    BatchRejectedError,
+    LedgerError,
+    LogTruncatedError,
+    SchemaChangedError,
+)
+from airflow_provider_fds.ledger.commands import Commit, Request
+from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.refusals import EpochClosedError
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.moving import Mover, perform
+from tests.unit.stream.conftest import SINK_ID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_provider_fds.stream import RunWork, StreamSession
+    from tests.unit.stream.conftest import Bench
+
+PERSON = Actor(deployment="test", user="ann", host="desk")
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+def ledger_of(bench: Bench) -> Ledger:
+    ledger = Ledger(open_storage(str(bench.staging)), "orders")
+    ledger.find()
+    return ledger
+
+
+def move(bench: Bench, name: str, *, replaces: bool = False, **arguments: Any) -> str:
+    ledger = ledger_of(bench)
+    mover = Mover(ledger, "a test", replaces=replaces, owner_is_running=lambda owner: owner.run_id in bench.running)
+    return perform(ledger, getattr(mover, name)(**arguments), PERSON)
+
+
+def load_all(bench: Bench, sink: DeltaTableSink, run: str, **kw: Any) -> StreamSession:
+    session = bench.session(run, **kw)
+    while (work := session.begin(sink)).status in ("work", "fence"):
+        spec = session.job(work, sink)
+        if work.status == "fence":
+            leave_fence(bench, session, spec)
+        else:
+            bench.report(session, work, spec)
+        assert session.collect(work).failure is None
+    return session
+
+
+def leave_fence(bench: Bench, session: StreamSession, spec: str, **changes: Any) -> JobSpec:
+    """Leave the report of a driver that wrote the fence."""
+    storage = open_storage(str(bench.staging))
+    job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
+    assert job.fence is not None
+    bench.sink_version += 1
+    report = FenceReport(
+        uuid=job.fence.uuid,
+        epoch=job.fence.epoch,
+        try_id=job.try_id,
+        outcome="fenced",
+        sink_version=bench.sink_version,
+        sink_table_id=SINK_ID,
+    )
+    name = fence_report_name(job.fence.epoch, job.try_id)
+    storage.put(f"{session.stream.name}/tries/{name}", replace(report, **changes).to_json())
+    return job
+
+
+def test_a_rewound_stream_reads_again_from_the_version_in_a_new_epoch_behind_a_fence(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "rewind", to_version=2)
+    session = bench.session("run-2")
+
+    work = session.begin(sink)
+    job = leave_fence(bench, session, session.job(work, sink))
+
+    assert work.status == "fence"
+    assert (job.fence.epoch, job.fence.txn_version, job.sink_version) == (2, 2 << 32, 1)
+    session.collect(work)
+    work = session.begin(sink)
+    assert [(b.first_version, b.batch_id, b.prev_txn_version) for b in work.batches] == [(2, 0, 2 << 32)]
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    assert session.result().epoch == 2
+    assert session.connected.state.sink_version == 3
+
+
+@pytest.mark.parametrize("name", ["rewind", "reset", "replan", "rebind"])
+def test_nothing_of_a_closed_epoch_is_committed_any_more(bench, two_appends, sink, name):
+    late = bench.session("run-1")
+    work = late.begin(sink)
+    spec = late.job(work, sink)
+    move(bench, name, **({"to_version": 0} if name == "rewind" else {}))
+    bench.report(late, work, spec)
+
+    with pytest.raises(EpochClosedError, match="epoch 1, which was closed"):
+        late.collect(work)
+
+
+def test_a_replan_goes_on_behind_the_planned_batches_that_are_in_the_sink(bench, log_builder, sink):
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append(1)
+    stream = bench.stream(max_versions_per_batch=1)
+    planned = bench.session(stream=stream).begin(sink).batches
+    move(bench, "replan")
+    session = bench.session("run-2", stream=stream)
+    work = session.begin(sink)
+    first = planned[0]
+    landed = LandedBatch(epoch=1, batch_id=0, end=first.end, digest=first.digest, sink_version=0)
+    leave_fence(bench, session, session.job(work, sink), landed=(landed,))
+    session.collect(work)
+
+    again = session.begin(sink)
+
+    assert [b.first_version for b in again.batches] == [b.first_version for b in planned[1:]]
+    assert session.connected.state.epoch_start == first.end
+
+
+def test_a_landed_batch_that_the_ledger_does_not_know_opens_nothing(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "replan")
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    landed = LandedBatch(epoch=1, batch_id=7, end="{}", digest="another", sink_version=4)
+    leave_fence(bench, session, session.job(work, sink), landed=(landed,))
+
+    with pytest.raises(LedgerError, match=r"batch 7 of epoch 1 is in the sink as version 4.*does not know"):
+        session.collect(work)
+    assert ledger_of(bench).state.phase == "requested"
+
+
+def test_a_blocked_batch_must_leave_the_sink_before_it_is_planned_anew(bench, two_appends, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink), rows_written=49, outcome="mismatch")
+    with pytest.raises(Exception, match="rows"):
+        session.collect(work)
+    move(bench, "replan")
+    second = bench.session("run-2")
+    fence = second.begin(sink)
+    batch = work.batches[0]
+    landed = LandedBatch(epoch=1, batch_id=0, end=batch.end, digest=batch.digest, sink_version=1)
+    leave_fence(bench, second, second.job(fence, sink), landed=(landed,))
+
+    with pytest.raises(LedgerError, match="RESTORE TABLE … TO VERSION AS OF 0"):
+        second.collect(fence)
+    leave_fence(bench, second, second.job(fence, sink))
+    second.collect(fence)
+    assert [b.first_version for b in second.begin(sink).batches] == [0]
+
+
+def test_a_replanned_stream_still_stops_before_a_change_of_the_schema(bench, two_appends, log_builder, sink):
+    load_all(bench, sink, "run-1")
+    log_builder.commit(log_builder.metadata([log_builder.field("id", "string")]), operation="CHANGE COLUMN")
+    log_builder.append(1)
+    move(bench, "replan")
+
+    with pytest.raises(SchemaChangedError):
+        load_all(bench, sink, "run-2")
+
+
+def test_a_rewind_to_a_batch_begins_where_it_began_within_its_version(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(5)
+    stream = bench.stream(max_files_per_batch=2)
+    load_all(bench, sink, "run-1", stream=stream)
+    said = move(bench, "rewind", to_batch=1)
+
+    session = load_all(bench, sink, "run-2", stream=stream)
+
+    assert "version 1, 2 files in" in said
+    assert session.result().files == 3
+    assert Offset.from_json(session.connected.state.epoch_start).next_index == 2
+
+
+def test_a_rewind_into_a_version_under_options_that_count_its_files_otherwise_is_refused(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(5)
+    load_all(bench, sink, "run-1", stream=bench.stream(max_files_per_batch=2))
+    move(bench, "rewind", to_batch=1)
+
+    with pytest.raises(LedgerError, match="options that decide which files of a version count were changed"):
+        load_all(bench, sink, "run-2", stream=bench.stream(max_files_per_batch=2, skip_versions="9"))
+
+
+def test_a_rewind_to_a_time_begins_at_the_first_commit_at_or_after_it(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1, timestamp_ms=1_704_067_200_000)
+    log_builder.append(1, timestamp_ms=1_704_153_600_000)
+    load_all(bench, sink, "run-1")
+    move(bench, "rewind", to_timestamp="2024-01-01T12:00:00Z")
+
+    assert load_all(bench, sink, "run-2").result().first_version == 2
+
+
+def test_a_reset_stream_begins_as_its_options_say(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "reset")
+
+    session = load_all(bench, sink, "run-2")
+
+    assert (session.result().first_version, session.result().files) == (0, 5)
+
+
+def test_a_reset_stream_without_start_options_freezes_a_snapshot_of_now(bench, two_appends, log_builder, sink):
+    stream = bench.stream(starting_version=None)
+    load_all(bench, sink, "run-1", stream=stream)
+    log_builder.append(4)
+    move(bench, "reset")
+
+    session = load_all(bench, sink, "run-2", stream=stream)
+
+    assert session.result().files == 9
+    assert session.connected.state.snapshot.version == 3
+
+
+def test_a_replan_in_the_middle_of_a_snapshot_goes_on_in_the_same_frozen_snapshot(
+    bench, two_appends, log_builder, sink
+):
+    stream = bench.stream(starting_version=None, max_files_per_batch=2)
+    session = bench.session(stream=stream)
+    work = session.begin(sink, max_batches=1)
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    frozen = session.connected.state.snapshot
+    session.begin(sink, max_batches=1)
+    log_builder.append(1)
+    move(bench, "replan")
+
+    second = bench.session("run-2", stream=stream)
+    fence = second.begin(sink)
+    leave_fence(bench, second, second.job(fence, sink))
+    second.collect(fence)
+
+    assert second.connected.state.snapshot == frozen
+    assert [b.num_files for b in second.begin(sink, max_batches=2).batches] == [2, 2]
+
+
+def test_a_rebound_stream_fences_the_old_sink_and_goes_on_into_the_new_one(
+    bench, two_appends, log_builder, sink, tmp_path
+):
+    load_all(bench, sink, "run-1")
+    log_builder.append(1)
+    move(bench, "rebind")
+    other = DeltaTableSink(str(tmp_path / "other"))
+    session = bench.session("run-2")
+    work = session.begin(other)
+    job = leave_fence(bench, session, session.job(work, other))
+    session.collect(work)
+    work = session.begin(other)
+
+    assert job.sink["uri"].endswith("/sink")
+    assert session.connected.state.sink.target.endswith("/other")
+    assert [(b.first_version, b.prev_txn_version) for b in work.batches] == [(3, None)]
+
+
+def test_a_missing_sink_needs_no_fence_and_is_created_by_the_first_batch(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "reset")
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    leave_fence(bench, session, session.job(work, sink), outcome="sink_missing", sink_version=None, sink_table_id=None)
+    session.collect(work)
+
+    state = session.connected.state
+    assert (state.phase, state.sink_table_id, state.prev_txn_version) == ("open", None, None)
+
+
+@pytest.mark.parametrize("changes", [{"sink_version": 1}, {"outcome": "sink_missing", "sink_version": None}])
+def test_a_replan_does_not_go_on_behind_batches_that_the_sink_has_lost(bench, two_appends, sink, changes):
+    load_all(bench, sink, "run-1")
+    move(bench, "replan")
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    leave_fence(bench, session, session.job(work, sink), **changes)
+
+    with pytest.raises(LedgerError, match="lacks rows that were committed"):
+        session.collect(work)
+    move(bench, "reset", replaces=True)
+    assert load_all(bench, sink, "run-3").result().first_version == 0
+
+
+@pytest.mark.parametrize(("retryable", "error"), [(True, BatchFailedError), (False, BatchRejectedError)])
+def test_a_fence_that_failed_opens_nothing(bench, two_appends, sink, retryable, error):
+    load_all(bench, sink, "run-1")
+    move(bench, "reset")
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    leave_fence(
+        bench,
+        session,
+        session.job(work, sink),
+        outcome="failed",
+        error_class="Broken",
+        error_message="no disk",
+        retryable=retryable,
+    )
+
+    failure = session.collect(work).failure
+
+    assert type(failure) is error
+    assert "Broken: no disk" in str(failure)
+    assert session.begin(sink).status == "fence"
+
+
+def test_a_fence_without_a_report_is_tried_again(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "reset")
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    session.job(work, sink)
+
+    assert "without a report" in str(session.collect(work).failure)
+
+
+def test_two_runs_that_fence_the_same_epoch_open_it_once(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "reset")
+    one, two = bench.session("run-2"), bench.session("run-3")
+    works = [(session, session.begin(sink)) for session in (one, two)]
+    for session, work in works:
+        leave_fence(bench, session, session.job(work, sink))
+    for session, work in works:
+        assert session.collect(work).failure is None
+
+    kinds = [entry.action.kind for entry in ledger_of(bench).entries()]
+    assert kinds.count("opened") == 2
+
+
+def test_planning_without_spark_says_who_opens_a_requested_epoch(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "reset")
+
+    with pytest.raises(LedgerError, match="begins with a run that has Spark and the sink"):
+        bench.session("run-2").begin(None, own_job=True)
+
+
+def test_a_start_that_is_gone_can_be_replaced_by_another_request(bench, log_builder, sink):
+    log_builder.create()
+    for _ in range(4):
+        log_builder.append(1)
+    load_all(bench, sink, "run-1")
+    move(bench, "rewind", to_batch=0)
+    deltalake.DeltaTable(str(log_builder.root)).create_checkpoint()
+    log_builder.clean_up_before(3)
+    with pytest.raises(LogTruncatedError):
+        load_all(bench, sink, "run-2")
+
+    with pytest.raises(LedgerError, match="another rewind is not possible"):
+        move(bench, "rewind", to_version=3)
+    move(bench, "rewind", to_version=3, replaces=True)
+
+    session = load_all(bench, sink, "run-3")
+    assert (session.result().epoch, session.result().first_version) == (3, 3)
+
+
+def test_the_same_request_is_made_once(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    ledger = ledger_of(bench)
+    for _ in range(2):
+        mover = Mover(ledger_of(bench), "a test")
+        perform(ledger, mover.reset(), PERSON, request_id="dag-run-7")
+
+    assert ledger_of(bench).state.epoch == 2
+
+
+def test_a_command_of_the_old_epoch_is_refused_while_the_new_one_waits(bench, two_appends, sink):
+    session = bench.session()
+    work: RunWork = session.begin(sink)
+    batch = work.batches[0]
+    ledger_of(bench).execute(Request(reason="reset", why="test", to={"start": "options"}), PERSON)
+
+    with pytest.raises(EpochClosedError):
+        session.connected.execute(
+            Commit(
+                epoch=1,
+                batch_id=0,
+                owner=session.around.owner,
+                try_id="late",
+                outcome="written",
+                digest=batch.digest,
+                sink_version=1,
+                sink_table_id=SINK_ID,
+                rows=1,
+            )
+        )
