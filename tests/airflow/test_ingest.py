@@ -82,6 +82,7 @@ def test_nothing_new_can_succeed_without_waking_anybody(dag_of, installation, la
     assert installation.events(f"{lake.uri}/waiting") == []
 
 
+# D48
 @pytest.mark.parametrize("policy", ["skip", "succeed"])
 def test_a_finished_stream_is_a_skip_without_spark_that_says_so(dag_of, installation, lake, policy):
     lake.append("orders", 1)
@@ -104,6 +105,7 @@ def test_a_stream_in_quarantine_skips_every_run_until_a_person_has_looked(dag_of
     assert not lake.exists("quarantined")
 
 
+# D21
 def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_goes_on(dag_of, installation, lake):
     for i in range(3):
         lake.append("orders", i)

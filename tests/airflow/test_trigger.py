@@ -158,6 +158,7 @@ async def test_a_table_that_is_gone_is_an_error_event(watched, monkeypatch):
     assert watched.builder.uri in event["message"]
 
 
+# D36
 async def test_refusals_in_a_row_end_it_instead_of_waiting_for_days(watched, monkeypatch):
     refused = []
 
@@ -173,6 +174,7 @@ async def test_refusals_in_a_row_end_it_instead_of_waiting_for_days(watched, mon
     assert len(refused) == 3
 
 
+# D36
 async def test_a_refusal_now_and_then_is_forgotten(watched, monkeypatch):
     looks = Looks(monkeypatch)
     head = LocalStorage.head_async

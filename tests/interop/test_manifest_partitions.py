@@ -48,6 +48,7 @@ def typed(lab):
     return path
 
 
+# D45
 def test_odd_partition_texts_are_read_as_structured_streaming_reads_them(lab, strings):
     frame = lab.read_one(strings)
 
@@ -62,6 +63,7 @@ def test_an_odd_partition_text_can_be_filtered(lab, strings):
         assert [row.id for row in frame.where(frame.p == text).collect()] == [ODD.index(text)]
 
 
+# D45
 def test_typed_partition_values_are_read_as_structured_streaming_reads_them(lab, typed):
     with lab.session_zone("America/New_York"):
         assert lab.rows(lab.read_one(typed)) == lab.streamed(typed)

@@ -41,6 +41,7 @@ def vectors_of(batch):
     return [file.add.deletionVector for file in batch.files if file.add.deletionVector is not None]
 
 
+# D19
 def test_several_vectors_of_one_file_are_each_applied(lab, vectors):
     (batch,) = lab.batches(vectors)
     prefixes = {len(vector.pathOrInlineDv) - 20 for vector in vectors_of(batch)}

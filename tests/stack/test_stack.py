@@ -43,6 +43,7 @@ def test_a_run_loads_what_is_there_and_the_next_one_defers_until_there_is_more(p
     assert events[0]["uri"].endswith("grows_sink")
 
 
+# D30
 @named("spark_dies")
 def test_a_killed_spark_job_is_tried_again_and_its_rows_are_there_once(pipeline):
     pipeline.append(1, 2, 3)
@@ -61,6 +62,7 @@ def test_a_killed_spark_job_is_tried_again_and_its_rows_are_there_once(pipeline)
     assert (verdict.problems, verdict.keys.sink_rows, verdict.num_batches) == ((), 5, 1)
 
 
+# D30
 @named("triggerer_dies")
 def test_a_wait_goes_on_in_the_next_triggerer_when_one_dies(pipeline):
     pipeline.create()

@@ -66,6 +66,7 @@ def test_batches_follow_each_other_in_one_application(spark, stream):
     assert ids(spark, stream.sink_path) == list(range(30))
 
 
+# D34, D35
 def test_the_same_job_again_verifies_and_writes_nothing(spark, stream):
     batches = stream.plan()[:2]
     stream.work(spark, stream.job(*batches))

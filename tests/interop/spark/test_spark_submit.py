@@ -30,6 +30,7 @@ def test_a_job_runs_quietly_and_leaves_nothing_where_it_stood(stream, tmp_path, 
     assert not any((tmp_path / "cwd").iterdir())
 
 
+# D34
 def test_two_processes_on_one_batch_make_one_commit(stream, spark):
     batch = stream.plan()[0]
     specs = [stream.job(batch), stream.job(batch)]

@@ -130,6 +130,7 @@ def test_the_commit_metadata_is_the_golden_file():
     assert text + "\n" == (GOLDEN / "commit_metadata.json").read_text()
 
 
+# D40
 def test_golden_files_are_read_back():
     assert JobSpec.from_json((GOLDEN / "job_spec.json").read_text()) == JOB
     assert TryReport.from_json((GOLDEN / "try_report.json").read_bytes()) == REPORT
@@ -138,6 +139,7 @@ def test_golden_files_are_read_back():
     assert (read["epoch"], read["batch_id"], read["digest"]) == (2, 3, BATCH.manifest_digest)
 
 
+# D40
 @pytest.mark.parametrize(("cls", "value", "what"), [(JobSpec, JOB, "job spec"), (TryReport, REPORT, "try report")])
 @pytest.mark.parametrize("number", [0, 2, None])
 def test_another_format_is_refused_with_both_numbers(cls, value, what, number):

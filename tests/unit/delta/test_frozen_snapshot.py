@@ -82,6 +82,7 @@ def test_the_name_is_the_version_and_the_digest_of_the_files_in_order(log_builde
     assert staging.head(snapshot.key) is not None
 
 
+# D26
 def test_freezing_again_gives_the_same_and_leaves_the_file_alone(log_builder, checkpoint_writer, log, staging):
     rich_table(log_builder)
     first = freeze_snapshot(log, 1, staging, "s")

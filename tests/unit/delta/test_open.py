@@ -9,6 +9,7 @@ from airflow_provider_fds.delta.open import canonical_uri, open_storage
 from airflow_provider_fds.errors import ConfigurationError
 
 
+# D47
 @pytest.mark.parametrize(
     ("given", "canonical"),
     [

@@ -8,6 +8,7 @@ from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector, decode_z85
 
 
+# D47
 @pytest.mark.parametrize(
     ("logged", "expected"),
     [
@@ -21,6 +22,7 @@ def test_a_relative_path_is_joined_as_text_and_never_encoded_again(logged, expec
     assert absolute_path("s3://lake/a%20b", logged) == expected
 
 
+# D47
 @pytest.mark.parametrize(
     "logged", ["s3://other/x%20y/f", "file:/origin/f", "abfss://c@a.dfs.core.windows.net/f", "/o/f"]
 )

@@ -199,6 +199,7 @@ def _write_json_checkpoint(builder, version):
 # reading a timestamp
 
 
+# D43
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

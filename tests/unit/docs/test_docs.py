@@ -61,6 +61,7 @@ def test_every_make_target_the_readme_names_is_there():
         assert f"\n{target}:" in makefile
 
 
+# D42
 def test_every_option_is_in_the_options_page():
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     for name in SourceOptions.__dataclass_fields__:

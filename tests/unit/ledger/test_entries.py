@@ -148,6 +148,7 @@ def test_there_is_a_golden_file_for_every_kind_of_entry(make):
     assert kinds == {path.stem for path in GOLDEN.glob("*.json")}
 
 
+# D40
 def test_every_entry_is_written_as_in_its_golden_file_and_read_from_it(make):
     for action in every_action(make):
         entry = make.entry(3, action, request_id="q1" if action.kind == "requested" else None)
@@ -183,6 +184,7 @@ def test_the_digest_of_an_entry_is_short_and_of_its_bytes():
     assert digest_of(b"{}") == "44136fa355b3678a1146ad16f7e8649e"
 
 
+# D40
 def test_an_entry_of_another_format_names_the_version_that_wrote_it(make):
     raw = json.loads(make.entry(3, Held(why="x")).to_json()) | {"format": 2, "writer": "7.1.0"}
     for entry in (raw, raw | {"action": {"kind": "teleported"}}):

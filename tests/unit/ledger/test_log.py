@@ -286,6 +286,7 @@ def test_a_fold_that_cannot_be_written_stops_nothing(make, write, storage):
 # -- writing
 
 
+# D29
 def test_a_writer_that_was_overtaken_decides_again_on_what_is_there_now(make, write, new_ledger):
     first = write()
     second = new_ledger()

@@ -62,6 +62,7 @@ def message(actions: list[Action], **options: object) -> str:
     return str(verdict.error)
 
 
+# D12, D13
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("commit", COMMITS)
 def test_the_whole_truth_table_in_every_order_of_actions(commit: str, options: str) -> None:

@@ -62,6 +62,7 @@ def test_every_field_is_tested_here() -> None:
     assert sorted(WORKING) == sorted(FIELDS)
 
 
+# D42
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_is_documented_and_validated(name: str) -> None:
     assert f"        {name}: " in (SourceOptions.__doc__ or "")
@@ -77,6 +78,7 @@ def test_every_option_is_read_in_both_spellings(name: str) -> None:
         assert getattr(SourceOptions.parse({spelling: given, **beside}), name) == expected
 
 
+# D42
 def test_the_value_is_frozen_and_hashable() -> None:
     options = SourceOptions.parse({})
     assert hash(options) == hash(SourceOptions())
@@ -114,17 +116,20 @@ def test_34_sizes_that_are_none_are_refused(value: object) -> None:
     assert f"got {value!r}" in problem
 
 
+# D41
 @pytest.mark.parametrize("value", ["x", "", " ", True, -1, 1.0, "-1", "1.0", [3], str(2**63)])
 def test_18_a_starting_version_that_is_none_is_refused(value: object) -> None:
     (problem,) = problems({"startingVersion": value})
     assert "'earliest' or 'latest'" in problem
 
 
+# D41
 @pytest.mark.parametrize(("given", "expected"), [("LaTeSt", "latest"), (" earliest ", "earliest"), (0, 0), ("007", 7)])
 def test_a_starting_version_is_a_number_or_a_word(given: object, expected: object) -> None:
     assert SourceOptions.parse({"starting_version": given}).starting_version == expected
 
 
+# D41
 @pytest.mark.parametrize("value", [1, "yes", "", "t", None.__class__, 0, "1"])
 def test_booleans_are_true_and_false_only(value: object) -> None:
     (problem,) = problems({"ignoreDeletes": value})
@@ -202,6 +207,7 @@ BESIDE_A_SNAPSHOT = {
 }
 
 
+# D41
 @pytest.mark.parametrize("as_of", AS_OF, ids=str)
 @pytest.mark.parametrize("name", BESIDE_A_SNAPSHOT)
 def test_a_bounded_read_goes_with_limits_and_filters_only(as_of: dict[str, Any], name: str) -> None:
@@ -282,6 +288,7 @@ def test_operations_to_skip_keep_the_spaces_within() -> None:
     assert SourceOptions.parse({"skip_operations": ["streaming update"]}).skip_operations == ("STREAMING UPDATE",)
 
 
+# D41
 @pytest.mark.parametrize(
     ("given", "suggested"),
     [
@@ -330,6 +337,7 @@ def test_options_of_delta_without_meaning_here_are_refused_with_the_reason(name:
     assert instead in problem
 
 
+# D41
 def test_all_problems_are_reported_together() -> None:
     found = problems(
         {

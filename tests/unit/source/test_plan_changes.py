@@ -42,6 +42,7 @@ def test_an_append_is_one_file_after_the_other_in_the_order_of_the_commit(plan: 
     assert batch.state.metadata.id == log_builder.table_id
 
 
+# D20
 def test_2_planning_goes_on_where_it_ended(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append()
@@ -98,6 +99,7 @@ def test_29_one_file_a_batch(plan: Any, log_builder: Any) -> None:
     assert found.ends == [(version, "BASE", False) for version in range(2, 7)]
 
 
+# D23
 def test_30_a_file_above_the_byte_limit_is_delivered_alone(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     for _ in range(5):
@@ -114,6 +116,7 @@ def test_31_both_limits_together(plan: Any, log_builder: Any, limits: tuple[int,
     assert found.ends == [(1, 0, False), (1, 1, False), (1, 2, False), (1, 3, False), (2, "BASE", False)]
 
 
+# D25
 def test_32_limits_may_change_between_runs(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     for _ in range(4):
@@ -126,6 +129,7 @@ def test_32_limits_may_change_between_runs(plan: Any, log_builder: Any) -> None:
     assert len(set(once)) == 20
 
 
+# D24
 def test_a_batch_reaches_over_the_commits_without_data_behind_it(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append()
@@ -228,6 +232,7 @@ def test_a_commit_whose_files_are_all_excluded_moves_the_offset_and_is_listed(pl
     assert skipped.reason == "exclude_regex leaves out all of its 2 data files"
 
 
+# D14
 def test_37_ignore_deletes_passes_the_delete_and_stops_at_the_overwrite(plan: Any, log_builder: Any) -> None:
     deletes_and_changes(log_builder)
     found = plan(ignoreDeletes=True)
@@ -238,6 +243,7 @@ def test_37_ignore_deletes_passes_the_delete_and_stops_at_the_overwrite(plan: An
     assert "version 4 (WRITE (mode -> Overwrite))" in str(found.outcome.error)
 
 
+# D14
 @pytest.mark.parametrize("more", [{}, {"ignoreChanges": True}, {"ignoreChanges": True, "ignoreDeletes": True}])
 def test_38_and_40_skip_change_commits_passes_both_and_wins(plan: Any, log_builder: Any, more: dict[str, bool]) -> None:
     deletes_and_changes(log_builder)
@@ -247,6 +253,7 @@ def test_38_and_40_skip_change_commits_passes_both_and_wins(plan: Any, log_build
     assert found.outcome.status == "up_to_date"
 
 
+# D14
 @pytest.mark.parametrize(
     "options", [{"ignoreChanges": True}, {"ignoreFileDeletion": True}, {"ignoreChanges": True, "ignoreDeletes": True}]
 )
@@ -316,6 +323,7 @@ def test_44_and_45_a_file_rewritten_twice_is_delivered_each_time(plan: Any, log_
     assert plan(1, skipChangeCommits=True).paths == ["f0"]
 
 
+# D16
 def test_48_rewrites_without_change_deliver_nothing(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.commit(log_builder.add("a"))
@@ -335,6 +343,7 @@ def restore(builder: Any) -> None:
     builder.commit(builder.add("d"))
 
 
+# D17
 def test_a_file_listed_again_is_delivered_again_in_the_next_batch(plan: Any, log_builder: Any) -> None:
     restore(log_builder)
     found = plan(1, ignoreDeletes=True)

@@ -51,6 +51,7 @@ def is_followed(plan: Any) -> None:
     assert [(batch.end.version, batch.num_files) for batch in found.batches] == [(2, 1), (4, 1)]
 
 
+# D37
 def test_12_a_snapshot_without_checkpoint_and_first_commit_says_what_is_missing(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append()
@@ -102,6 +103,7 @@ def test_59_a_narrower_or_arbitrary_type_stops_the_stream_with_type_widening_too
     stops(plan)
 
 
+# D18
 def test_60_a_column_renamed_and_renamed_back_stops_the_stream_at_the_first_of_the_two(
     plan: Any, log_builder: Any
 ) -> None:

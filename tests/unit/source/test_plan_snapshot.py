@@ -41,6 +41,7 @@ def test_3_offsets_within_the_snapshot_are_those_of_delta(plan: Any, log_builder
     assert rest.ends == [(6, "BASE", False), (7, "BASE", False), (8, "BASE", False)]
 
 
+# D26
 def test_4_going_on_in_the_middle_of_the_snapshot_gives_every_file_once(plan: Any, log_builder: Any) -> None:
     five_commits(log_builder)
     first = plan(plan.snapshot_start(), maxFilesPerTrigger=2).batches[0]

@@ -78,6 +78,7 @@ def test_a_stretch_without_data_before_a_bad_commit_is_delivered_as_a_batch_of_n
     assert found.outcome.status == "stopped"
 
 
+# D18
 def test_60_a_dropped_column_stops_the_stream(plan: Any, log_builder: Any) -> None:
     field = log_builder.field
     log_builder.create([field("id"), field("name", "string")])
@@ -99,6 +100,7 @@ def test_a_stream_that_starts_at_a_change_takes_the_table_as_it_is_then(plan: An
     assert found.outcome.error is None
 
 
+# D18
 def test_55_an_added_column_takes_effect(plan: Any, log_builder: Any) -> None:
     field = log_builder.field
     appended(log_builder)
@@ -116,6 +118,7 @@ def test_55_an_added_column_takes_effect(plan: Any, log_builder: Any) -> None:
     assert all("more" in batch.state.metadata.schemaString for batch in rest)
 
 
+# D18
 def test_properties_and_comments_do_not_stop_the_stream(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     log_builder.commit(log_builder.metadata(configuration={"delta.appendOnly": "true"}), operation="SET TBLPROPERTIES")
@@ -171,6 +174,7 @@ def test_16_another_table_id_in_the_log_stops_the_stream(plan: Any, log_builder:
     assert "another" in stopped(plan, TableReplacedError, 3)
 
 
+# D38
 def test_16_a_table_made_again_with_a_new_id_is_refused(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     position = plan.at(2)
@@ -216,6 +220,7 @@ def test_66_a_feature_that_was_dropped_later_still_stops_before_its_versions(pla
     assert plan(3).outcome.error is None
 
 
+# D37
 def test_49_a_position_that_log_cleanup_took_is_lost(plan: Any, log_builder: Any) -> None:
     appended(log_builder, 4)
     known = plan.log.state_at(1)
@@ -227,6 +232,7 @@ def test_49_a_position_that_log_cleanup_took_is_lost(plan: Any, log_builder: Any
         assert (found.outcome.error.version, found.outcome.error.earliest_version) == (2, 3)
 
 
+# D37
 def test_50_a_hole_in_the_log_stops_before_it(plan: Any, log_builder: Any) -> None:
     appended(log_builder, 5)
     log_builder.path_of(3).unlink()

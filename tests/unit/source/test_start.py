@@ -59,6 +59,7 @@ def test_18_a_starting_version_is_inclusive(plan: Any, two_commits: Any) -> None
     assert len(plan(start(plan, startingVersion=1)).paths) == 1
 
 
+# D10
 def test_18_a_starting_version_beyond_the_head_is_refused_with_the_nearest_one(plan: Any, two_commits: Any) -> None:
     message = refusal(plan, startingVersion=2)
     assert "starting_version is 2" in message
@@ -66,6 +67,7 @@ def test_18_a_starting_version_beyond_the_head_is_refused_with_the_nearest_one(p
     assert "'latest'" in message
 
 
+# D10
 def test_19_a_starting_version_before_the_log_is_refused_with_the_earliest_one(plan: Any, log_builder: Any) -> None:
     deltalake = pytest.importorskip("deltalake")
     log_builder.create()
@@ -90,6 +92,7 @@ def test_21_latest_is_what_comes_after_the_newest_version(plan: Any, two_commits
     assert start(plan, startingVersion="latest") == base(plan, 3)
 
 
+# D6
 def test_21_latest_on_a_table_without_data_waits_for_the_first(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     resolved = start(plan, startingVersion="latest")

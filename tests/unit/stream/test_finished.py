@@ -151,6 +151,7 @@ async def test_commits_behind_the_end_do_not_wake_and_the_end_itself_does_once(b
 AS_OF = [{"version_as_of": 3}, {"timestamp_as_of": "2024-01-01T00:03:30"}]
 
 
+# D48
 @pytest.mark.parametrize("options", AS_OF, ids=str)
 def test_a_bounded_read_is_the_snapshot_in_batches_and_then_the_stream_is_finished(bench, table, sink, options):
     stream = bench.stream(starting_version=None, max_files_per_batch=2, **options)

@@ -70,6 +70,7 @@ def age(builder: Any, version: int, days: float) -> None:
     os.utime(path, (past, past))
 
 
+# D39
 def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(bench, behind, sink):
     clean_up(behind)
     with pytest.raises(LogTruncatedError, match=r"version 2 .* oldest commit left is version 4"):
@@ -79,6 +80,7 @@ def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(ben
             look(watch_of(bench))
 
 
+# D39
 def test_51_a_stream_that_may_goes_on_at_what_is_left_and_the_ledger_says_what_is_lost(bench, behind, sink, caplog):
     """Conformance case 51, by another name and not in silence."""
     clean_up(behind)

@@ -151,6 +151,7 @@ def test_the_same_word_twice_is_one_entry(bench, table, sink):
     assert (word.version, word.why) == (2, "looked at it")
 
 
+# D18
 @pytest.mark.parametrize("way", ["option", "word"])
 def test_65_an_acknowledged_schema_is_a_barrier_that_batches_end_at(bench, renamed, sink, way):
     """Conformance case 65."""

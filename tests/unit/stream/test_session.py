@@ -82,6 +82,7 @@ def test_a_retry_works_on_the_same_frozen_batches_although_the_table_has_grown(b
     assert again.target == 2
 
 
+# D27
 def test_a_run_works_to_the_target_it_saw_first_and_no_further(bench, log_builder, sink):
     log_builder.create()
     for _ in range(4):
@@ -210,6 +211,7 @@ def test_a_commit_file_that_changes_between_plan_and_commit_blocks_the_batch(ben
     assert session.connected.state.blocked is not None
 
 
+# D37
 def test_52_a_commit_file_that_vanishes_between_plan_and_commit_blocks_the_batch(bench, two_appends, log_builder, sink):
     session = bench.session()
     work = session.begin(sink)
@@ -220,6 +222,7 @@ def test_52_a_commit_file_that_vanishes_between_plan_and_commit_blocks_the_batch
         session.collect(work)
 
 
+# D15
 def test_the_good_prefix_is_delivered_and_the_next_run_stops_before_the_bad_version(
     bench, two_appends, log_builder, sink
 ):
@@ -232,6 +235,7 @@ def test_the_good_prefix_is_delivered_and_the_next_run_stops_before_the_bad_vers
         bench.session("run-2").begin(sink)
 
 
+# D16
 def test_a_stretch_without_data_moves_the_offset_without_spark(bench, two_appends, log_builder, sink):
     run_once(bench, sink)
     log_builder.commit(operation="OPTIMIZE")
@@ -257,6 +261,7 @@ def test_the_chain_of_after_has_no_gap_although_stretches_without_data_lie_betwe
     assert Offset.from_json(spec.start).version == 4
 
 
+# D9
 def test_an_initial_snapshot_is_frozen_and_cut_by_index(bench, two_appends, log_builder, sink):
     stream = bench.stream("snap", starting_version=None, max_files_per_batch=2)
     session = bench.session(stream=stream)
@@ -325,6 +330,7 @@ def test_no_stream_is_made_for_a_table_that_is_not_there(bench, tmp_path, sink):
     assert not (bench.staging / "orders").exists()
 
 
+# D39
 def test_a_table_restored_to_an_older_version_is_a_lost_position(bench, two_appends, log_builder, sink):
     run_once(bench, sink)
     for version in (1, 2):
@@ -424,6 +430,7 @@ def test_manifests_go_with_the_files_of_the_source_that_they_list(bench, log_bui
     assert len(list(manifests.rglob("*.json"))) == left
 
 
+# D37
 def test_an_initial_snapshot_goes_on_in_the_middle_although_its_log_was_cleaned_up(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(4)

@@ -49,6 +49,7 @@ def test_what_airflow_shows_of_a_stream_is_short_and_the_same_every_time():
     )
 
 
+# D41
 def test_all_problems_come_at_once():
     with pytest.raises(ConfigurationError) as caught:
         DeltaStream("a b", "", staging=" ", checkpoint="Variabel", starting_version=-1, max_fils_per_batch=3)
