@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.position import read_standing
@@ -84,6 +85,12 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         else:
             kwargs.setdefault("poke_interval", poll_interval_seconds())
         super().__init__(**kwargs)
+        for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError(
+                    f"sensor {self.task_id!r}: {name} must be a whole number from 1, got {value!r}; to wait through "
+                    "any outage, give a large one"
+                )
         self.stream = stream
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import (
 
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.ledger.commands import Hold, Request, Resume
 from airflow_provider_fds.ledger.entries import Actor
@@ -189,6 +190,14 @@ def test_it_refuses_to_run_in_a_backfill(sensor, context):
     context["dag_run"].run_type = DagRunType.BACKFILL
     with pytest.raises(AirflowFailException, match=r"'manual__1' is a backfill.*'orders'.*second stream"):
         sensor().execute(context)
+
+
+# D36
+@pytest.mark.parametrize("name", ["max_refusals", "recheck_every"])
+@pytest.mark.parametrize("value", [0, -1, -2, 1.5, True, "3"])
+def test_a_number_of_looks_that_is_none_is_refused_by_name(sensor, name, value):
+    with pytest.raises(ConfigurationError, match=f"{name} must be a whole number from 1"):
+        sensor(**{name: value})
 
 
 def test_a_table_that_is_not_there_fails_for_good_and_is_named(sensor, context, tmp_path):

@@ -31,14 +31,14 @@ def strings(lab):
 
 TYPED = (
     "(id LONG, d DATE, ts TIMESTAMP, tn TIMESTAMP_NTZ, dec DECIMAL(20,5), b BOOLEAN, x DOUBLE, f FLOAT, y BYTE, "
-    "bin BINARY) USING delta PARTITIONED BY (d, ts, tn, dec, b, x, f, y, bin)"
+    "bin BINARY, s SHORT, l LONG) USING delta PARTITIONED BY (d, ts, tn, dec, b, x, f, y, bin, s, l)"
 )
 TYPED_ROWS = """INSERT INTO {} VALUES
   (1, DATE'0001-01-01', TIMESTAMP'1969-12-31 23:59:59.123456', TIMESTAMP_NTZ'2026-03-29 02:30:00', -0.00001, true,
-   double('NaN'), float('-Infinity'), -128, X'41'),
+   double('NaN'), float('-Infinity'), -128, X'41', -32768, 9223372036854775807),
   (2, DATE'2026-02-28', TIMESTAMP'2026-01-01 00:00:00', TIMESTAMP_NTZ'1900-01-01 00:00:00.1', 123456789012345.12345,
-   false, 1E300, -0.0, 127, X'C3A9'),
-  (3, null, null, null, null, null, null, null, null, null)"""
+   false, 1E300, -0.0, 127, X'C3A9', 32767, -1),
+  (3, null, null, null, null, null, null, null, null, null, null, null)"""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,26 @@ def test_an_odd_partition_text_can_be_filtered(lab, strings):
 def test_typed_partition_values_are_read_as_structured_streaming_reads_them(lab, typed):
     with lab.session_zone("America/New_York"):
         assert lab.rows(lab.read_one(typed)) == lab.streamed(typed)
+
+
+@pytest.fixture(scope="module")
+def in_the_middle(lab):
+    definition = "(a LONG, p STRING, b STRING, n INT, c DOUBLE) USING delta PARTITIONED BY (n, p)"
+    path = lab.create("in the middle", definition)
+    lab.sql("INSERT INTO {} VALUES (1, '50%', 'x', 1, 0.5), (2, NULL, 'y', 2, 1.5), (3, 'a/b', 'z', NULL, 2.5)", path)
+    return path
+
+
+# D44, D45
+@pytest.mark.parametrize("columns", ["a p b n c", "c a", "n p", "p", "b n a"])
+def test_columns_are_those_of_the_table_in_its_order_and_any_of_them_may_be_selected(lab, in_the_middle, columns):
+    frame = lab.read_one(in_the_middle)
+    table = lab.spark.read.format("delta").load(in_the_middle)
+
+    assert frame.columns == [*"apbnc", "_commit_version", "_commit_timestamp"]
+    selected = frame.select(*columns.split())
+    assert selected.columns == columns.split()
+    assert lab.rows(selected) == lab.rows(table.select(*columns.split()))
 
 
 def test_version_and_time_of_each_row_are_those_of_its_commit_in_every_time_zone(lab, typed):

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+import subprocess
+import sys
+from dataclasses import asdict, replace
 
 import obstore
 import pyarrow as pa
@@ -95,6 +97,31 @@ def test_freezing_again_gives_the_same_and_leaves_the_file_alone(log_builder, ch
     assert again == first
     assert (staging.root / first.key).stat() == written
     assert [path.name for path in (staging.root / "s").iterdir()] == [f"1-{first.digest}.parquet"]
+
+
+# D26
+def test_another_process_with_a_checkpoint_at_hand_finds_the_same_files_in_the_same_order(
+    log_builder, checkpoint_writer, log, staging
+):
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append(20)
+    first = freeze_snapshot(log, 3, staging, "a")
+    checkpoint_writer.parts(2)
+    log_builder.clean_up_before(3)
+    code = (
+        "import sys; from airflow_provider_fds.delta.local import LocalStorage; "
+        "from airflow_provider_fds.delta.log import DeltaLog; "
+        "from airflow_provider_fds.delta.snapshot import freeze_snapshot; "
+        "print(freeze_snapshot(DeltaLog(LocalStorage(sys.argv[1])), 3, LocalStorage(sys.argv[2]), 'b').key)"
+    )
+    command = [sys.executable, "-c", code, str(log_builder.root), str(staging.root)]
+    key = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    second = replace(first, key=key)
+    assert key == first.key.replace("a/", "b/")
+    assert list(second.adds(staging)) == list(first.adds(staging))
+    assert [index for index, _ in second.adds(staging)] == list(range(60))
 
 
 def test_freezing_elsewhere_gives_the_same_digest_whatever_the_sizes_of_batches(log_builder, log, staging, monkeypatch):

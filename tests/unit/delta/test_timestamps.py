@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
@@ -225,6 +227,26 @@ def _write_json_checkpoint(builder, version):
 )
 def test_a_timestamp_is_read_in_sparks_formats_and_is_utc_without_a_zone(text, expected):
     assert parse_timestamp(text) == expected
+
+
+# D43
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
+def test_a_timestamp_means_the_same_on_a_worker_in_any_zone(zone, monkeypatch):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        for text in (
+            "2024-01-01",
+            "2024-01-01 00:00:00",
+            "2024-01-01T00:00:00",
+            "2024-01-01 00:00:00.000",
+            "2024-01-01T00:00:00.000Z",
+            "2024-01-01T00:00:00Z",
+        ):
+            assert parse_timestamp(text) == T0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ def test_every_option_is_read_in_both_spellings(name: str) -> None:
 def test_the_value_is_frozen_and_hashable() -> None:
     options = SourceOptions.parse({})
     assert hash(options) == hash(SourceOptions())
+    options.to_dict()["whole_commits"] = True
+    assert not options.whole_commits
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.whole_commits = True  # type: ignore[misc]
 

@@ -241,10 +241,14 @@ def test_37_ignore_deletes_passes_the_delete_and_stops_at_the_overwrite(plan: An
     assert found.skipped == {2: "ignore_deletes"}
     assert found.outcome.status == "stopped"
     assert "version 4 (WRITE (mode -> Overwrite))" in str(found.outcome.error)
+    assert "skip_change_commits" in str(found.outcome.error)
 
 
 # D14
-@pytest.mark.parametrize("more", [{}, {"ignoreChanges": True}, {"ignoreChanges": True, "ignoreDeletes": True}])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"ignoreDeletes": True}, {"ignoreChanges": True}, {"ignoreChanges": True, "ignoreDeletes": True}],
+)
 def test_38_and_40_skip_change_commits_passes_both_and_wins(plan: Any, log_builder: Any, more: dict[str, bool]) -> None:
     deletes_and_changes(log_builder)
     found = plan(skipChangeCommits=True, **more)

@@ -101,6 +101,14 @@ def test_a_stream_that_starts_at_a_change_takes_the_table_as_it_is_then(plan: An
 
 
 # D18
+def test_other_partition_columns_stop_the_stream(plan: Any, log_builder: Any) -> None:
+    appended(log_builder)
+    log_builder.commit(log_builder.metadata([log_builder.field("id")], ["id"]), log_builder.add("f"), operation="WRITE")
+    assert "partition columns went from none to id" in stopped(plan, SchemaChangedError, 3)
+    assert plan(3, acknowledged_schema=3).paths == ["f"]
+
+
+# D18
 def test_55_an_added_column_takes_effect(plan: Any, log_builder: Any) -> None:
     field = log_builder.field
     appended(log_builder)

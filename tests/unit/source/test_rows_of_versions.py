@@ -1,4 +1,4 @@
-"""Four versions of 5, 10, 20 and 40 rows, and which of them each start and end reads. Numbers: cases of earlier systems.
+"""Four versions of 5, 10, 20 and 40 rows: which of them each start and end reads. Numbers: cases of earlier systems.
 
 Rows and keys are both counted, so that a lost row and a doubled one show.
 """

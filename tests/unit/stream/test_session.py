@@ -227,10 +227,12 @@ def test_the_good_prefix_is_delivered_and_the_next_run_stops_before_the_bad_vers
     bench, two_appends, log_builder, sink
 ):
     log_builder.commit(log_builder.remove("part-00001-00000.parquet"), operation="DELETE")
-    _, work = run_once(bench, sink)
+    session, work = run_once(bench, sink)
 
     assert work.batches[-1].last_version == 2
     assert isinstance(work.warning, ViolationError)
+    assert not work.warning.retryable
+    assert Offset.from_json(session.connected.state.position).version == 3
     with pytest.raises(ViolationError, match="version 3 \\(DELETE"):
         bench.session("run-2").begin(sink)
 
