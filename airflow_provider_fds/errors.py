@@ -203,6 +203,13 @@ class BatchRejectedError(BatchFailedError):
     retryable = False
 
 
+class SourceFilesGoneError(BatchRejectedError):
+    """Files of the source that a planned batch lists are gone: VACUUM or a person removed them under the plan.
+
+    Nothing of the batch is in the sink. It stays planned: once the files are back, the next run loads it.
+    """
+
+
 class VerificationError(FdsError):
     """What Spark wrote does not match the plan. The batch is blocked until a person decides."""
 

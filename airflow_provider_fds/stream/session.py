@@ -13,8 +13,6 @@ from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
 from airflow_provider_fds.delta.interval import FILE_RETENTION
 from airflow_provider_fds.delta.interval import retention as file_retention
 from airflow_provider_fds.errors import (
-    BatchFailedError,
-    BatchRejectedError,
     FdsError,
     LedgerError,
     LostPositionError,
@@ -32,6 +30,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
+from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
@@ -209,7 +208,8 @@ class StreamSession:
             if report is not None:
                 reports.append(report)
             if report is None or not (report.is_done or report.outcome == "mismatch"):
-                return Collected(tuple(committed), tuple(reports), _failure(self.stream.table, batch, report))
+                failure = batch_failure(self.stream.name, self.stream.table, batch, report)
+                return Collected(tuple(committed), tuple(reports), failure)
             differs = "the sink has other rows than the log counts" if report.outcome == "mismatch" else None
             changed = check_range_unchanged(self.connected.log, batch)
             if problems := [problem for problem in (differs, changed) if problem is not None]:
@@ -436,19 +436,3 @@ def _try_id() -> str:
 def _position(state: StreamState) -> str:
     assert state.position is not None  # noqa: S101  # callers have checked that the epoch is open
     return state.position
-
-
-def _failure(table: str, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
-    what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
-    if report is None:
-        return BatchFailedError(
-            f"{what} was not finished: Spark ended without a report for it. Nothing of it is committed here; a retry "
-            "looks into the sink first and works on the same rows",
-            table=table,
-        )
-    kind = BatchFailedError if report.retryable else BatchRejectedError
-    return kind(
-        f"{what} failed with {report.error_class}: {report.error_message}",
-        error_class=report.error_class,
-        table=table,
-    )

@@ -1,0 +1,45 @@
+"""A batch that a try has not brought into the sink, as an error that says what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, SourceFilesGoneError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.ledger.entries import PlannedBatch
+
+#: Error class of a try report: a file that the batch lists is not in storage.
+_FILES_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+
+
+def batch_failure(stream: str, table: str, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
+    """Return what became of a batch that is not done.
+
+    Args:
+        stream: Name of the stream.
+        table: Its table, as the stream names it.
+        batch: The batch.
+        report: What the try says of it, ``None`` if it said nothing.
+    """
+    what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
+    if report is None:
+        return BatchFailedError(
+            f"{what} was not finished: Spark ended without a report for it. Nothing of it is committed here; a retry "
+            "looks into the sink first and works on the same rows",
+            table=table,
+        )
+    found = f"{what} failed with {report.error_class}: {report.error_message}"
+    if report.error_class == _FILES_GONE:
+        return SourceFilesGoneError(
+            f"{found}. The batch stays planned and the offset where it is: put the files back, from a backup or an "
+            f"earlier version of the objects, and the next run of stream {stream!r} loads it. Without them its rows "
+            f"are lost to the stream: `fds rewind {stream} --to {batch.last_version + 1}` goes on behind it. So that "
+            "it does not happen again, run the stream more often than VACUUM, or keep removed files for longer "
+            "(delta.deletedFileRetentionDuration)",
+            error_class=report.error_class,
+            table=table,
+        )
+    kind = BatchFailedError if report.retryable else BatchRejectedError
+    return kind(found, error_class=report.error_class, table=table)

@@ -1,0 +1,85 @@
+"""``fds run`` when VACUUM has taken files of the source that are planned and not loaded yet: an error, and no row lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from airflow_provider_fds.batch.spec import read_commit_metadata
+from airflow_provider_fds.errors import EXIT_BATCH_FAILED
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A table of three appends of ten rows."""
+    for version in range(3):
+        rows = pa.table({"id": list(range(version * 10, version * 10 + 10))})
+        deltalake.write_deltalake(tmp_path / "orders", rows, mode="append")
+    return tmp_path
+
+
+def fds(command: str, lake: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    arguments = [
+        sys.executable, "-m", "airflow_provider_fds.cli.main", command, str(lake / "orders"), "--stream", "orders",
+        "--staging", str(lake / "staging"), "--option", "starting_version=0", "--option", "max_versions_per_batch=1",
+        "--option", "skip_change_commits=true", "--output", "json", *more,
+    ]  # fmt: skip
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
+
+
+def run(lake: Path) -> subprocess.CompletedProcess[str]:
+    return fds(
+        "run", lake, "--sink", str(lake / "bronze"), "--checkpoint", str(lake / "cp.json"), "--master", "local[1]"
+    )
+
+
+def committed(lake: Path) -> list[int]:
+    """Return the batches that the ledger says are committed."""
+    entries = sorted((lake / "staging" / "orders" / "ledger").glob("*.json"))
+    actions = [json.loads(entry.read_text())["action"] for entry in entries]
+    return [action["batch_id"] for action in actions if action["kind"] == "committed"]
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> Any:
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_once_they_are_back(lake):
+    assert fds("plan", lake).returncode == 0
+    table = deltalake.DeltaTable(lake / "orders")
+    shutil.copytree(lake / "orders", lake / "backup")
+    table.delete("id >= 10 AND id < 20")
+    removed = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert len(removed) == 1
+
+    for _ in range(2):
+        failed = run(lake)
+        assert failed.returncode == EXIT_BATCH_FAILED, failed.stderr[-3000:]
+        error = last_line(failed)["error"]
+        assert error["type"] == "SourceFilesGoneError"
+        for words in ("batch 1 (versions 1 to 1", str(lake / "orders"), removed[0], "VACUUM", "put the files back"):
+            assert words in error["message"]
+        assert "fds rewind orders --to 2" in error["message"]
+        assert committed(lake) == [0]
+        assert ids(lake) == list(range(10))
+
+    shutil.copy2(lake / "backup" / removed[0], lake / "orders" / removed[0])
+    done = run(lake)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert committed(lake) == [0, 1, 2]
+    assert ids(lake) == list(range(30))
+    found = [read_commit_metadata(c.get("userMetadata")) for c in deltalake.DeltaTable(lake / "bronze").history()]
+    assert sorted(m["batch_id"] for m in found if m is not None) == [0, 1, 2]
+
+
+def ids(lake: Path) -> list[int]:
+    column = deltalake.DeltaTable(lake / "bronze").to_pyarrow_table().column("id")
+    return sorted(column.to_pylist())
