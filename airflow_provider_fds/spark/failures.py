@@ -29,7 +29,7 @@ _LASTING = re.compile(
 )
 _DAMAGED_FILE = re.compile(r"is not a Parquet file|Expected magic number|CANNOT_READ_FILE_FOOTER", re.IGNORECASE)
 _REFUSED_ACCESS = re.compile(r"AccessDenied|AccessControlException|Permission denied|status code: 403", re.IGNORECASE)
-_MISSING_FILE = re.compile(r"(?:File|path:?) (\S+) does not exist|No such file or directory: (\S+)")
+_MISSING_FILE = re.compile(r"(?:File|path:?) ((?:[\w+.-]+:)?/.*?) does not exist|No such file or directory: (\S+)")
 
 _SECRETS = (
     (

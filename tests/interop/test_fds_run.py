@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import deltalake
@@ -17,25 +18,32 @@ import pytest
 from airflow_provider_fds.batch.spec import read_commit_metadata
 
 
+def append(lake: Path, first: int, rows: int) -> None:
+    table = pa.table({"id": list(range(first, first + rows))})
+    deltalake.write_deltalake(lake / "orders", table, mode="append")
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     for version in range(3):
-        rows = pa.table({"id": list(range(version * 10, version * 10 + 10))})
-        deltalake.write_deltalake(tmp_path / "orders", rows, mode="append")
+        append(tmp_path, version * 10, 10)
     return tmp_path
 
 
-def command(lake: Path) -> list[str]:
+def command(lake: Path, *options: str) -> list[str]:
     return [
         sys.executable, "-m", "airflow_provider_fds.cli.main", "run", str(lake / "orders"),
         "--sink", str(lake / "bronze"), "--staging", str(lake / "staging"), "--checkpoint", str(lake / "cp.json"),
-        "--stream", "orders", "--option", "starting_version=0", "--option", "max_versions_per_batch=1",
-        "--master", "local[1]", "--output", "json",
+        "--stream", "orders", "--master", "local[1]", "--output", "json",
+        *(word for option in options for word in ("--option", option)),
     ]  # fmt: skip
 
 
+ONE_BY_ONE = ("starting_version=0", "max_versions_per_batch=1")
+
+
 def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled(lake):
-    first = subprocess.Popen(command(lake), stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen(command(lake, *ONE_BY_ONE), stdout=subprocess.PIPE, text=True)
     started = lake / "staging" / "orders" / "tries" / "1" / "0"
     deadline = time.monotonic() + 120
     while not list(started.glob("*.started.json")) and time.monotonic() < deadline and first.poll() is None:
@@ -46,7 +54,7 @@ def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled
     assert first.returncode == 128 + signal.SIGTERM
     assert not spark_of(lake), "Spark outlived the command"
 
-    second = subprocess.run(command(lake), capture_output=True, text=True, timeout=240, check=False)
+    second = subprocess.run(command(lake, *ONE_BY_ONE), capture_output=True, text=True, timeout=240, check=False)
     assert second.returncode == 0, second.stderr[-3000:]
     assert json.loads(second.stdout.splitlines()[-1]) == {"status": "up_to_date", "error": None}
 
@@ -60,6 +68,38 @@ def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled
     assert marker.exists()
     checkpoint = json.loads((lake / "cp.json").read_text())
     assert (checkpoint["batch_id"], checkpoint["offset"]) == (2, chain[-1][2])
+
+
+READS = [
+    pytest.param(["version_as_of=1"], 1100, id="D30 bounded"),
+    pytest.param([], 1125, id="D30 snapshot first"),
+    pytest.param(["starting_version=0"], 1125, id="D30 changes only"),
+]
+
+
+@pytest.mark.parametrize(("options", "rows"), READS)
+def test_a_run_that_is_killed_with_its_spark_after_half_of_the_rows_goes_on(tmp_path, options, rows):
+    for half in range(2):
+        append(tmp_path, half * 550, 550)
+    arguments = command(tmp_path, "max_files_per_batch=1", *options)
+    first = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    landed = tmp_path / "bronze" / "_delta_log" / f"{0:020d}.json"
+    deadline = time.monotonic() + 120
+    while not landed.exists() and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.02)
+    assert landed.exists()
+    first.kill()
+    first.wait(timeout=60)
+    for process_id in spark_of(tmp_path):
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+    for number in range(5):
+        append(tmp_path, 1100 + number * 5, 5)
+
+    second = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
+    assert second.returncode == 0, second.stderr[-3000:]
+    ids = deltalake.DeltaTable(tmp_path / "bronze").to_pyarrow_table().column("id").to_pylist()
+    assert (len(ids), sorted(set(ids))) == (rows, list(range(rows)))
 
 
 def spark_of(lake: Path) -> list[int]:

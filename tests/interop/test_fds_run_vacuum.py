@@ -1,4 +1,4 @@
-"""``fds run`` when VACUUM has taken files of the source that are planned and not loaded yet: an error, and no row lost."""
+"""``fds run`` when VACUUM has taken files that are planned and not loaded yet: an error, and no row is lost."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
@@ -15,6 +14,9 @@ import pytest
 
 from airflow_provider_fds.batch.spec import read_commit_metadata
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -32,6 +32,12 @@ def test_lost_data_files_are_named_and_not_tried_again():
     assert "VACUUM" in failure.message
 
 
+def test_a_lost_vector_is_named_although_its_folder_has_spaces():
+    path = "file:/my lake/deletion_vector_d2c639aa.bin"
+    failure = explain(chained(*GONE[:2], f"File {path} does not exist"))
+    assert f"are gone ({path}): they were removed" in failure.message
+
+
 def test_the_innermost_condition_names_the_failure():
     error = chained(GONE[0], "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (id > 0) violated")
     assert explain(error).error_class == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"

@@ -1,0 +1,56 @@
+"""What a run says of a batch that its try has not loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.errors import SourceFilesGoneError
+from airflow_provider_fds.sinks import DeltaTableSink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.stream.conftest import Bench
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_planned(
+    bench: Bench, two_appends: Any, sink: DeltaTableSink
+) -> None:
+    session = bench.session()
+    work = session.begin(sink)
+    gone = {
+        "outcome": "failed",
+        "retryable": False,
+        "error_class": "FAILED_READ_FILE.FILE_NOT_EXIST",
+        "error_message": "data files of the batch are gone (file:/lake/part-7.parquet)",
+    }
+    bench.report(session, work, session.job(work, sink), **gone)
+    collected = session.collect(work)
+
+    failure = collected.failure
+    assert isinstance(failure, SourceFilesGoneError)
+    assert not failure.retryable
+    assert failure.table == str(bench.table)
+    for words in (
+        f"batch 0 (versions 0 to 2 of {bench.table})",
+        "part-7.parquet",
+        "put the files back",
+        "fds rewind orders --to 3",
+        "delta.deletedFileRetentionDuration",
+    ):
+        assert words in str(failure)
+    assert (collected.committed, session.connected.state.last_batch_id) == ((), None)
+
+    # the files are back
+    again = bench.session("run-2")
+    left = again.begin(sink)
+    assert left.batches == work.batches
+    bench.report(again, left, again.job(left, sink))
+    assert again.collect(left).committed == work.batches
