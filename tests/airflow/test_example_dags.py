@@ -32,6 +32,7 @@ def test_orders_to_bronze_loads_what_is_there_and_tells_the_consumer(installatio
     assert consumer.xcom("report") == result
 
 
+# D48
 def test_orders_cron_loads_and_then_skips_what_is_not_new(installation, lake):
     lake.append("orders", 1, 2)
     dag = installation.add_example("orders_cron")

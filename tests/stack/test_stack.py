@@ -63,17 +63,22 @@ def test_a_killed_spark_job_is_tried_again_and_its_rows_are_there_once(pipeline)
 
 
 # D30
-@named("triggerer_dies")
-def test_a_wait_goes_on_in_the_next_triggerer_when_one_dies(pipeline):
+@pytest.mark.parametrize(
+    ("pipeline", "process"),
+    [("triggerer_dies", "triggerer"), ("scheduler_dies", "scheduler")],
+    indirect=["pipeline"],
+    ids=["triggerer", "scheduler"],
+)
+def test_a_wait_goes_on_in_the_next_triggerer_or_scheduler_when_one_dies(pipeline, process):
     pipeline.create()
     empty = pipeline.start()
     pipeline.wait_for_state(empty, "ingest", "skipped")
 
     run = pipeline.start()
     pipeline.wait_for_state(run, "wait", "deferred")
-    pipeline.stack.kill_process("triggerer")
+    pipeline.stack.kill_process(process)
     version = pipeline.append(1, 2)
-    pipeline.stack.start_process("triggerer")
+    pipeline.stack.start_process(process)
     pipeline.wait_for_state(run, "ingest", "success")
 
     assert pipeline.committed_version() == version

@@ -54,6 +54,7 @@ def without_the_meaningless(add):
     return Add(**{name: getattr(add, name) for name in frozen.WHOLE_COLUMNS})
 
 
+# D37
 @pytest.mark.parametrize("form", [None, "classic", "v2 json"])
 def test_every_field_that_a_reader_needs_survives(log_builder, checkpoint_writer, log, staging, form):
     rich_table(log_builder)

@@ -70,6 +70,7 @@ def test_every_field_is_documented_and_validated(name: str) -> None:
     assert repr(name) in problem
 
 
+# D41
 @pytest.mark.parametrize("name", WORKING)
 def test_every_option_is_read_in_both_spellings(name: str) -> None:
     given, expected = WORKING[name]
@@ -315,6 +316,7 @@ def test_an_option_like_no_other_gets_the_list() -> None:
     assert "by name" in problem
 
 
+# D41
 @pytest.mark.parametrize(
     ("name", "instead"),
     [

@@ -90,9 +90,9 @@ def test_a_run_works_to_the_target_it_saw_first_and_no_further(bench, log_builde
     session = bench.session(stream=bench.stream(max_versions_per_batch=1))
     work = session.begin(sink, max_batches=2)
     assert work.is_more
-    log_builder.append(1)
     seen = 0
     while work.status == "work":
+        log_builder.append(1)
         bench.report(session, work, session.job(work, sink))
         seen += len(session.collect(work).committed)
         work = session.begin(sink, max_batches=2)
@@ -100,6 +100,8 @@ def test_a_run_works_to_the_target_it_saw_first_and_no_further(bench, log_builde
     assert seen == 4
     assert work.status == "done"
     assert session.result().last_version == 4
+    _, rest = run_once(bench, sink, "run-2")
+    assert (rest.batches[0].first_version, rest.batches[-1].last_version) == (5, log_builder.version)
 
 
 def test_a_cleared_run_returns_its_result_again_and_leaves_the_offset_alone(bench, two_appends, log_builder, sink):
