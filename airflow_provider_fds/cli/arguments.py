@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -181,3 +182,14 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
         )
     actor = Actor(deployment=ledger.state.deployment, user=getpass.getuser(), host=socket.gethostname())
     return ledger, actor
+
+
+def agrees() -> bool:
+    """Ask the person at the terminal.
+
+    Raises:
+        ConfigurationError: There is nobody to be asked.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigurationError("nobody can be asked here, and nothing was done: call it with --yes")
+    return input("Do it? [y/N] ").strip().lower() in ("y", "yes")

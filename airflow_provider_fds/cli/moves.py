@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
@@ -45,8 +44,8 @@ _COMMANDS: Final = {
         "The stream keeps its position; its next run binds it to the sink it has then. Rows of before stay there.",
     ),
     "skip": (
-        "leave out one version",
-        "All that the version holds is passed over when the stream comes to it; the history says so, with the reason.",
+        "leave out a version",
+        "All that it holds, or several (`3-7`) hold, is passed over; the history says so, with the reason.",
     ),
     "retire": (
         "end a stream for good",
@@ -70,7 +69,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             )
             target.add_argument("--to-batch", type=int, metavar="N", help="read from where this batch began")
         if name == "skip":
-            parser.add_argument("--version", type=int, required=True, metavar="N", help="version of the table")
+            parser.add_argument(
+                "--version", type=_versions, required=True, metavar="N[-M]", help="version of the table, or several"
+            )
         if name in ("rewind", "replan"):
             parser.add_argument(
                 "--landed", choices=("yes", "no"), help="a job of your own: whether the planned batch is in its table"
@@ -119,7 +120,7 @@ def move(arguments: argparse.Namespace) -> int:
     )
     asked = _MOVES[arguments.name](mover, arguments)
     print(asked.words())
-    if not arguments.yes and not _agrees():
+    if not arguments.yes and not common.agrees():
         print("nothing was done")
         return EXIT_OK
     print(perform(ledger, asked, actor, arguments.request_id))
@@ -171,9 +172,14 @@ _MOVES: Final[dict[str, Callable[[Mover, argparse.Namespace], Move]]] = {
     "reset": lambda mover, _: mover.reset(),
     "replan": lambda mover, arguments: mover.replan(landed=_landed(arguments)),
     "rebind": lambda mover, _: mover.rebind(),
-    "skip": lambda mover, arguments: mover.skip(arguments.version),
+    "skip": lambda mover, arguments: mover.skip(*arguments.version),
     "retire": lambda mover, _: mover.retire(),
 }
+
+
+def _versions(text: str) -> tuple[int, ...]:
+    first, dash, last = text.partition("-")
+    return (int(first), int(last)) if dash else (int(first),)
 
 
 def _landed(arguments: argparse.Namespace) -> bool | None:
@@ -184,12 +190,6 @@ def _is_running(arguments: argparse.Namespace) -> Callable[[Owner], bool]:
     if getattr(arguments, "force", False):
         return lambda _owner: False
     return common.owner_is_running
-
-
-def _agrees() -> bool:
-    if not sys.stdin.isatty():
-        raise ConfigurationError("nobody can be asked here, and nothing was done: call it with --yes")
-    return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

@@ -115,13 +115,32 @@ class ActionBase(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return str(self.__struct_config__.tag)
 
 
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink says of a stream whose ledger was lost, or is older than the sink.
+
+    Attributes:
+        epoch: Newest epoch that the sink has a batch or a fence of.
+        position: End of the newest batch (inclusive).
+        sink: The sink.
+    """
+
+    epoch: int
+    position: str
+    sink: SinkBinding
+
+
 class Created(ActionBase, frozen=True, kw_only=True, tag="created"):
-    """The stream exists; requests epoch 1."""
+    """The stream exists; requests epoch 1, or the one after those that a sink knows of.
+
+    Attributes:
+        recovered: For a stream whose ledger was lost: what it goes on from.
+    """
 
     uuid: str
     name: str
     table: str
     deployment: str
+    recovered: Recovered | None = None
 
 
 class Opened(ActionBase, frozen=True, kw_only=True, tag="opened"):
@@ -253,7 +272,7 @@ class Requested(ActionBase, frozen=True, kw_only=True, tag="requested"):
     """
 
     epoch: int
-    reason: Literal["rewind", "reset", "replan", "rebind", "lost_position"]
+    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position"]
     why: str
     position: str | None
     to: dict[str, Any] | None = None

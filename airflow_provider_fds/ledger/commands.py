@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow_provider_fds.ledger.actions import Fence
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.actions import PlannedBatch, SinkBinding, Skipped, SnapshotRef
+    from airflow_provider_fds.ledger.actions import PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
     from airflow_provider_fds.ledger.owner import Owner
 
 
@@ -24,6 +24,7 @@ class Create:
 
     Attributes:
         uuid: Random id of the new stream; another one that was created before wins.
+        recovered: For a stream whose ledger was lost: what its sink says; ``uuid`` is then the one of before.
     """
 
     comes_to: ClassVar[str] = "created"
@@ -32,6 +33,7 @@ class Create:
     name: str
     table: str
     deployment: str
+    recovered: Recovered | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,16 +169,18 @@ class Request:
 
     Attributes:
         epoch: The epoch to close, as the sender saw it. ``None``, for a person only: the newest.
+        after: The new epoch comes after this one too: the newest that the sink knows of.
         replaces: Whether a request that waits to be opened is given up for this one.
     """
 
     comes_to: ClassVar[str] = "requested"
 
-    reason: Literal["rewind", "reset", "replan", "rebind", "lost_position"]
+    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position"]
     why: str
     epoch: int | None = None
     to: dict[str, Any] | None = None
     is_automatic: bool = False
+    after: int = 0
     replaces: bool = False
 
 

@@ -41,7 +41,13 @@ if TYPE_CHECKING:
 def decide_create(state: StreamState, command: Create) -> Action | None:
     """Create the stream, if there is none of the name; one of the same table is the same stream."""
     if state.phase == "empty":
-        return Created(uuid=command.uuid, name=command.name, table=command.table, deployment=command.deployment)
+        return Created(
+            uuid=command.uuid,
+            name=command.name,
+            table=command.table,
+            deployment=command.deployment,
+            recovered=command.recovered,
+        )
     if state.retired is not None:
         raise refusals.retired(state, "creating it again")
     check_deployment(state, command.deployment)
@@ -111,7 +117,7 @@ def decide_request(state: StreamState, command: Request) -> Action | None:
         if not command.replaces or state.closed is None:
             raise refusals.not_opened(state, f"another {command.reason}")
     return Requested(
-        epoch=state.epoch + 1,
+        epoch=max(state.epoch, command.after) + 1,
         reason=command.reason,
         why=command.why,
         position=state.position if state.closed is None else state.closed.position,

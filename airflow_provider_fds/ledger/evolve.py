@@ -55,14 +55,7 @@ def evolve(state: StreamState, entry: Entry) -> StreamState:
 def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0911, PLR0912  # one line per action
     match entry.action:
         case Created() as created:
-            return StreamState(
-                name=created.name,
-                phase="requested",
-                uuid=created.uuid,
-                table=created.table,
-                deployment=created.deployment,
-                epoch=1,
-            )
+            return _created(created)
         case Opened() as opened:
             return _opened(state, opened)
         case Bound() as bound:
@@ -98,6 +91,29 @@ def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0
             return replace(state, retired=retired)
         case _:  # boundaries and data intervals
             return state
+
+
+def _created(created: Created) -> StreamState:
+    state = StreamState(
+        name=created.name,
+        phase="requested",
+        uuid=created.uuid,
+        table=created.table,
+        deployment=created.deployment,
+        epoch=1,
+    )
+    found = created.recovered
+    if found is None:
+        return state
+    request = Requested(
+        epoch=found.epoch + 1,
+        reason="recover",
+        why="the ledger was lost",
+        position=found.position,
+        to={"offset": found.position},
+    )
+    # as if the epoch that the sink knows of had been closed just now
+    return _requested(replace(state, epoch=found.epoch, position=found.position, sink=found.sink), request)
 
 
 def _opened(state: StreamState, opened: Opened) -> StreamState:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.commands import Acknowledge, Request, Retire
 from airflow_provider_fds.ledger.entries import Committed, Planned
+from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ class Move:
 
     Attributes:
         stream: Name of the stream.
-        command: What is put to the ledger.
+        commands: What is put to the ledger, in order.
         before: Where the stream stands, in words.
         after: Where it will stand.
         notes: What it means for the rows in the sink, and what to do there; one sentence or statement each.
     """
 
     stream: str
-    command: Command
+    commands: tuple[Command, ...]
     before: str
     after: str
     notes: tuple[str, ...] = ()
@@ -140,21 +141,37 @@ class Mover:
             (f"Its sink was {sink}; what is there stays there, and only what comes now goes to the new one.",),
         )
 
-    def skip(self, version: int) -> Move:
-        """Leave out all that one version holds."""
+    def skip(self, first: int, last: int | None = None) -> Move:
+        """Leave out all that some versions hold.
+
+        Args:
+            first: First version (inclusive).
+            last: Last version (inclusive), ``None``: only the first.
+
+        Raises:
+            ConfigurationError: More versions than the stream remembers, or none.
+        """
+        last = first if last is None else last
+        if not 0 <= last - first < KEPT_ACKNOWLEDGEMENTS:
+            raise ConfigurationError(
+                f"stream {self._name!r}: versions {first} to {last} are none, or more than {KEPT_ACKNOWLEDGEMENTS}, "
+                "which "
+                "is as many as are remembered. For more, set skip_versions on the stream"
+            )
+        which = f"version {first}" if first == last else f"versions {first} to {last}"
         return Move(
             self._name,
-            Acknowledge(version=version, why=self.why, skip=True),
+            tuple(Acknowledge(version=version, why=self.why, skip=True) for version in range(first, last + 1)),
             self._before(),
-            f"passes over version {version} when it comes to it",
-            (f"No row of version {version} is loaded; the history says so, with the reason.",),
+            f"passes over {which} when it comes to it",
+            (f"No row of {which} is loaded; the history says so, with the reason.",),
         )
 
     def retire(self) -> Move:
         """End the stream for good."""
         return Move(
             self._name,
-            Retire(why=self.why),
+            (Retire(why=self.why),),
             self._before(),
             "has ended for good; its name can not be used again",
             ("Its ledger and manifests stay in staging; remove the folder when nobody needs the history.",),
@@ -187,7 +204,7 @@ class Mover:
         notes: tuple[str, ...],
     ) -> Move:
         command = Request(reason=reason, why=self.why, epoch=self._state.epoch, to=to, replaces=self.replaces)
-        return Move(self._name, command, self._before(), f"epoch {self._state.epoch + 1}, {after}", notes)
+        return Move(self._name, (command,), self._before(), f"epoch {self._state.epoch + 1}, {after}", notes)
 
     def _position(self) -> Offset | None:
         state = self._state
@@ -311,11 +328,14 @@ def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = N
     Raises:
         LedgerError: The stream has moved on since the move was worked out, or does not allow it.
     """
-    entry = ledger.execute(move.command, actor, request_id)
+    entry = None
+    for number, command in enumerate(move.commands):
+        name = request_id if request_id is None or number == 0 else f"{request_id} ({number + 1})"
+        entry = ledger.execute(command, actor, name) or entry
     if entry is None:
         return f"stream {move.stream}: nothing to do, it is so already"
     done = f"stream {move.stream}: {move.after} (ledger entry {entry.n})"
-    return f"{done}. The next run begins the epoch" if isinstance(move.command, Request) else done
+    return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Request) else done
 
 
 def readable(log: DeltaLog) -> DeltaLog | None:

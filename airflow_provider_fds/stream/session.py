@@ -13,6 +13,7 @@ from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
 from airflow_provider_fds.delta.interval import FILE_RETENTION
 from airflow_provider_fds.delta.interval import retention as file_retention
 from airflow_provider_fds.errors import (
+    BatchFailedError,
     FdsError,
     LedgerError,
     LostPositionError,

@@ -85,13 +85,6 @@ def test_version_and_help(capsys):
     assert fds(capsys)[0] == 2
 
 
-def test_a_command_that_messages_name_and_that_is_not_there_says_what_to_do(capsys):
-    for command in ("recover",):
-        code, text = fds(capsys, command, "x", "--to-version", "3")
-        assert code == 2
-        assert f"fds {command} is not available in this version, and nothing was done. " in text
-
-
 def test_every_command_that_the_code_names_in_a_message_is_known(capsys):
     import re
     from pathlib import Path

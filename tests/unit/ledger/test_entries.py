@@ -32,6 +32,7 @@ from airflow_provider_fds.ledger.entries import (
     Opened,
     Planned,
     Quarantined,
+    Recovered,
     Requested,
     Resumed,
     Retired,
@@ -67,7 +68,13 @@ def every_action(make):
     )
     owner, interval = make.owner(), "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z"
     return [
-        Created(uuid="u1", name="orders", table=make.table, deployment="prod"),
+        Created(
+            uuid="u1",
+            name="orders",
+            table=make.table,
+            deployment="prod",
+            recovered=Recovered(epoch=3, position=end, sink=make.sink),
+        ),
         Opened(
             epoch=2,
             start=start,
@@ -158,7 +165,7 @@ def test_every_entry_is_written_as_in_its_golden_file_and_read_from_it(make):
 
 
 def test_entries_from_before_some_of_their_fields_existed_are_read(make):
-    later = {"opened": ("meaning_digest", "continues"), "acknowledged": ("skip",)}
+    later = {"created": ("recovered",), "opened": ("meaning_digest", "continues"), "acknowledged": ("skip",)}
     for kind, names in later.items():
         old = json.loads((GOLDEN / f"{kind}.json").read_bytes())
         for name in names:

@@ -1,0 +1,156 @@
+"""A stream whose ledger was lost, or is older than its sink: what the sink says of it, and how it goes on from there.
+
+Each commit of FDS in a sink names its stream, its batch and where that ends (``userMetadata``); so the sink knows the
+position of a stream that nothing else knows any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
+from airflow_provider_fds.ledger.commands import Create, Request
+from airflow_provider_fds.ledger.entries import Recovered, SinkBinding
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.moving import Move, position_words
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.ledger.log import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class SinkAccount:
+    """What a sink says of a stream.
+
+    Attributes:
+        uri: The sink.
+        uuid: The stream's.
+        epoch: Newest epoch of which the sink has a batch or a fence.
+        batch_epoch: Epoch of the newest batch.
+        batch_id: Its id.
+        end: Its end (inclusive), offset JSON.
+        digest: Digest of its manifest.
+        version: Version of the sink that holds it.
+        broke_at: Version of a later RESTORE, REPLACE or CLONE, ``None`` if there was none.
+    """
+
+    uri: str
+    uuid: str
+    epoch: int
+    batch_epoch: int
+    batch_id: int
+    end: str
+    digest: str
+    version: int
+    broke_at: int | None = None
+
+    def words(self) -> str:
+        """Return the account as people read it."""
+        return (
+            f"batch {self.batch_id} of epoch {self.batch_epoch} in version {self.version}, up to "
+            f"{position_words(self.end)}"
+        )
+
+
+#: Operations after which the rows of a table are not what its commits say.
+_BREAKING = ("RESTORE", "CLONE", "CREATE OR REPLACE", "REPLACE")
+
+
+def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAccount | None:
+    """Return what a sink says of a stream, ``None`` if nothing: reads its log as far as it reaches.
+
+    Args:
+        storage: The sink's folder.
+        stream: Name of the stream.
+        uuid: Its uuid, where it is known; another stream of the name is then passed over.
+    """
+    log = DeltaLog(storage)
+    try:
+        newest = log.latest()
+    except TableNotFoundError:
+        return None
+    found: dict[str, Any] | None = None
+    version, epoch, broke_at = -1, 0, None
+    for commit in log.commits(log.earliest(), newest):
+        operation = (commit.info.operation if commit.info is not None else None) or ""
+        if operation.upper().startswith(_BREAKING):
+            broke_at = commit.version
+        told = read_commit_metadata(commit.info.userMetadata if commit.info is not None else None)
+        if told is None or told.get("stream") != stream or (uuid is not None and told.get("uuid") != uuid):
+            continue
+        if found is not None and told["uuid"] != found["uuid"]:
+            # a stream of the name that was begun anew; the newest one counts
+            epoch = 0
+        epoch = max(epoch, int(told["epoch"]))
+        if "batch_id" in told:
+            found, version, broke_at = told, commit.version, None
+    if found is None:
+        return None
+    return SinkAccount(
+        uri=log.table_uri,
+        uuid=found["uuid"],
+        epoch=epoch,
+        batch_epoch=int(found["epoch"]),
+        batch_id=int(found["batch_id"]),
+        end=found["end"],
+        digest=found["digest"],
+        version=version,
+        broke_at=broke_at,
+    )
+
+
+def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: str, why: str) -> Move | None:
+    """Work out how the stream goes on behind what its sink has, ``None`` if the ledger knows as much.
+
+    Args:
+        ledger: The stream's ledger, read to its head; it may be empty.
+        account: What the sink says.
+        table: URI of the source table.
+        deployment: The installation that a stream without a ledger is to belong to.
+        why: The reason; it stays in the history.
+
+    Raises:
+        ConfigurationError: The sink cannot say where the stream stood.
+    """
+    state = ledger.state
+    end = Offset.from_json(account.end)
+    if account.broke_at is not None:
+        raise ConfigurationError(
+            f"stream {ledger.folder.name!r}: the sink {account.uri} was restored or replaced at version "
+            f"{account.broke_at}, after {account.words()}: its commits do not say which rows it has. Look for the last "
+            "batch that it has, and rewind the stream to the one after it"
+        )
+    if end.is_initial_snapshot:
+        raise ConfigurationError(
+            f"stream {ledger.folder.name!r}: {account.words()} lies within the initial snapshot, whose frozen list of "
+            "files was in the staging folder. Without it the snapshot has to be loaded anew, into an empty sink: "
+            "start a "
+            "stream under another name"
+        )
+    after = f"epoch {max(account.epoch, state.epoch) + 1}, goes on at {position_words(account.end)}"
+    note = f"The sink {account.uri} has {account.words()}."
+    if state.phase == "empty":
+        sink = SinkBinding(kind="delta_append", target=account.uri, app_ids=(txn_app_id(account.uuid),))
+        command = Create(
+            uuid=account.uuid,
+            name=ledger.folder.name,
+            table=table,
+            deployment=deployment,
+            recovered=Recovered(epoch=account.epoch, position=account.end, sink=sink),
+        )
+        return Move(ledger.folder.name, (command,), "no ledger", after, (note,))
+    known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
+    if (account.batch_epoch, account.batch_id) <= known:
+        return None
+    request = Request(
+        reason="recover", why=why, epoch=state.epoch, to={"offset": account.end}, after=account.epoch, replaces=True
+    )
+    before = f"epoch {state.epoch}, {position_words(state.position)}"
+    return Move(ledger.folder.name, (request,), before, after, (note,))
+
+
+__all__ = ["SinkAccount", "ask_sink", "recovery"]

@@ -1,0 +1,171 @@
+"""Ledgers that were lost or are older than the sink: the sink's own commits say where the stream goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.batch.spec import JobSpec, commit_metadata
+from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.stream.recovery import ask_sink
+from tests.conftest import LogBuilder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.stream.conftest import Bench
+
+
+class Sink:
+    """A sink whose log a driver would have written: one commit for each batch of a job."""
+
+    def __init__(self, folder: Path) -> None:
+        self.builder = LogBuilder(folder)
+        self.value = DeltaTableSink(str(folder))
+        self.builder.create()
+
+    def load(self, bench: Bench, run: str, *, commits: bool = True, batches: int = 100) -> Any:
+        session = bench.session(run, stream=bench.stream(max_versions_per_batch=1))
+        work = session.begin(self.value, max_batches=batches)
+        spec = session.job(work, self.value)
+        storage = open_storage(str(bench.staging))
+        job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
+        for batch in job.batches:
+            bench.sink_version = self.builder.version
+            self.builder.commit(
+                self.builder.add(f"part-{self.builder.version}.parquet"),
+                userMetadata=commit_metadata(batch, job.try_id, {}),
+            )
+        if commits:
+            bench.sink_version = self.builder.version - len(job.batches)
+            bench.report(session, work, spec, sink_table_id=self.builder.table_id)
+            assert session.collect(work).failure is None
+        return session
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Sink:
+    return Sink(tmp_path / "sink")
+
+
+@pytest.fixture
+def source(log_builder: Any) -> Any:
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append(1)
+    return log_builder
+
+
+def recover(bench: Bench, sink: Sink, capsys: Any, *more: str) -> tuple[int, str]:
+    code = main(
+        [
+            *("recover", "orders", "--staging", str(bench.staging), "--deployment", "test", "--sink", sink.value.uri),
+            *("--table", str(bench.table), "--yes", *more),
+        ]
+    )
+    out = capsys.readouterr()
+    return code, out.out + out.err
+
+
+def state_of(bench: Bench) -> Any:
+    return Ledger(open_storage(str(bench.staging)), "orders").find()
+
+
+def test_a_lost_ledger_is_made_again_behind_what_the_sink_has(bench, source, sink, capsys):
+    session = sink.load(bench, "run-1")
+    before = session.connected.state
+    shutil.rmtree(bench.staging)
+    code, text = recover(bench, sink, capsys)
+
+    assert code == 0
+    assert "ledger:     there is none" in text
+    assert "sink:       batch 2 of epoch 1 in version 3, up to the beginning of version 4" in text
+    state = state_of(bench)
+    assert (state.uuid, state.epoch, state.phase) == (before.uuid, 2, "requested")
+    assert state.needs_fence
+    source.append(1)
+    work = bench.session("run-2").begin(sink.value)
+    assert (work.status, work.epoch) == ("fence", 2)
+
+
+def test_a_ledger_that_is_older_than_the_sink_goes_on_behind_it(bench, source, sink, capsys, tmp_path):
+    sink.load(bench, "run-1", batches=1)
+    shutil.copytree(bench.staging, tmp_path / "copy")
+    sink.load(bench, "run-2")
+    shutil.rmtree(bench.staging)
+    shutil.copytree(tmp_path / "copy", bench.staging)
+    code, text = recover(bench, sink, capsys)
+
+    assert code == 0
+    assert "epoch 2, goes on at the beginning of version 4" in text
+    assert state_of(bench).request.to["offset"] == ask_sink(open_storage(sink.value.uri), "orders").end
+
+
+def test_what_a_try_has_written_and_not_yet_reported_is_left_to_the_next_run(bench, source, sink, capsys):
+    sink.load(bench, "run-1", commits=False)
+    code, _ = recover(bench, sink, capsys)
+
+    assert code == 0
+    assert (state_of(bench).epoch, state_of(bench).phase) == (1, "open")
+
+
+def test_a_checkpoint_that_is_lost_or_broken_is_written_from_the_ledger(bench, source, sink, capsys, tmp_path):
+    sink.load(bench, "run-1")
+    path = tmp_path / "checkpoint.json"
+    for content in (None, "{}", json.dumps({"n": 99})):
+        if content is not None:
+            path.write_text(content)
+        code, text = recover(bench, sink, capsys, "--checkpoint", str(path))
+        assert code == 0
+        assert f"checkpoint {path} is written from ledger entry" in text
+        assert json.loads(path.read_text())["batch_id"] == 2
+    assert "as the ledger has it" in recover(bench, sink, capsys, "--checkpoint", str(path))[1]
+
+
+def test_without_ledger_and_sink_nothing_can_be_recovered(bench, source, sink, capsys):
+    code, text = recover(bench, sink, capsys)
+
+    assert code == 2
+    assert "has no batch of this stream" in text
+    assert "name the sink and the source" in text
+
+
+def test_a_sink_that_was_restored_does_not_say_what_it_has(bench, source, sink, capsys):
+    sink.load(bench, "run-1")
+    sink.builder.commit(operation="RESTORE")
+    shutil.rmtree(bench.staging)
+    code, text = recover(bench, sink, capsys)
+
+    assert code == 2
+    assert "was restored or replaced at version 4" in text
+
+
+def test_a_position_within_a_lost_snapshot_cannot_be_gone_on_from(bench, source, sink, capsys, monkeypatch):
+    stream = bench.stream(starting_version=None, max_files_per_batch=1)
+    monkeypatch.setattr(bench, "stream", lambda **_options: stream)
+    sink.load(bench, "run-1", batches=1)
+    shutil.rmtree(bench.staging)
+    code, text = recover(bench, sink, capsys)
+
+    assert code == 2
+    assert "lies within the initial snapshot" in text
+
+
+def test_the_newest_of_two_streams_of_one_name_counts(source, bench, sink):
+    sink.load(bench, "run-1")
+    shutil.rmtree(bench.staging)
+    second = Sink(sink.builder.root.parent / "other")
+    second.load(bench, "run-1", batches=1)
+    newest = second.builder.path_of(1).read_text()
+    sink.builder.write_raw(sink.builder.version + 1, newest)
+
+    account = ask_sink(open_storage(sink.value.uri), "orders")
+
+    assert account.uuid == state_of(bench).uuid
+    assert (account.batch_id, account.version) == (0, 4)
