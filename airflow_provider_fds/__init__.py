@@ -15,6 +15,7 @@ _PUBLIC = {
     "DeltaIngestOperator": "airflow_provider_fds.operators.delta_ingest",
     "DeltaPlanOperator": "airflow_provider_fds.operators.delta_plan",
     "DeltaStream": "airflow_provider_fds.stream",
+    "DeltaStreamMoveOperator": "airflow_provider_fds.operators.delta_stream_move",
     "DeltaTableHook": "airflow_provider_fds.hooks.delta_table",
     "DeltaTableSink": "airflow_provider_fds.sinks",
     "DeltaTableVersionSensor": "airflow_provider_fds.sensors.delta_table_version",

@@ -1,4 +1,4 @@
-"""What a person may do to a stream's position: rewind, reset, re-plan, rebind, skip; each said before it is done.
+"""What a person may do to a stream: rewind, reset, re-plan, rebind, skip and so on; each said before it is done.
 
 A :class:`Move` is worked out from the ledger alone, so it can be made wherever staging is reached. It takes effect with
 one ledger entry; where that requests a new epoch, the next run of the stream closes the old one in the sink first.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.ledger.commands import Acknowledge, Request, Retire
+from airflow_provider_fds.ledger.commands import Accept, Acknowledge, Hold, Request, Resume, Retire
 from airflow_provider_fds.ledger.entries import Committed, Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
@@ -167,6 +167,23 @@ class Mover:
             (f"No row of {which} is loaded; the history says so, with the reason.",),
         )
 
+    def acknowledge(self, version: int) -> Move:
+        """Let the stream pass a version that it stops before."""
+        return self._word(Acknowledge(version=version, why=self.why), f"may pass version {version}")
+
+    def accept(self, batch_id: int) -> Move:
+        """Take a blocked batch as it is in the sink."""
+        command = Accept(epoch=self._state.epoch, batch_id=batch_id, why=self.why)
+        return self._word(command, f"takes batch {batch_id} as it is in the sink")
+
+    def hold(self) -> Move:
+        """Plan nothing new until the stream is resumed."""
+        return self._word(Hold(why=self.why), "is held until it is resumed")
+
+    def resume(self) -> Move:
+        """Let the stream go on after a hold or a quarantine."""
+        return self._word(Resume(why=self.why), "goes on with its next run")
+
     def retire(self) -> Move:
         """End the stream for good."""
         return Move(
@@ -176,6 +193,9 @@ class Mover:
             "has ended for good; its name can not be used again",
             ("Its ledger and manifests stay in staging; remove the folder when nobody needs the history.",),
         )
+
+    def _word(self, command: Command, after: str) -> Move:
+        return Move(self._name, (command,), self._before(), after)
 
     @property
     def _state(self) -> StreamState:
@@ -338,6 +358,11 @@ def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = N
     return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Request) else done
 
 
+def is_answered(ledger: Ledger, request_id: str) -> bool:
+    """Say whether the request was made before."""
+    return any(answered.request_id == request_id for answered in ledger.state.answered)
+
+
 def readable(log: DeltaLog) -> DeltaLog | None:
     """Return the log if it can be read from here, else ``None``."""
     try:
@@ -364,4 +389,4 @@ def _reaches(end: str, version: int) -> bool:
     return offset.version > version or (offset.version == version and offset.next_index > 0)
 
 
-__all__ = ["Move", "Mover", "perform", "position_words", "readable"]
+__all__ = ["Move", "Mover", "is_answered", "perform", "position_words", "readable"]

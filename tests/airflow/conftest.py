@@ -125,6 +125,12 @@ class Lake:
 
         deltalake.DeltaTable(self.root / table).delete(predicate)
 
+    def restore(self, table: str, version: int) -> None:
+        """Put a table back to a version, as RESTORE does."""
+        import deltalake
+
+        deltalake.DeltaTable(str(self.root / table)).restore(version)
+
     def ids(self, table: str) -> list[int]:
         """Return all ids of the table, sorted."""
         import deltalake

@@ -1,0 +1,119 @@
+"""``DeltaStreamMoveOperator`` and the DAG that ships with it, in a real Airflow."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+
+INGEST = """
+    from airflow.sdk import DAG
+    from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+    with DAG("loads", schedule=None):
+        DeltaIngestOperator(
+            task_id="ingest",
+            stream=DeltaStream("orders", table="{lake}/orders", starting_version=0, max_versions_per_batch=1),
+            sink=DeltaTableSink("{lake}/bronze/orders"),
+        )
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    def read():
+        ledger = Ledger(open_storage((tmp_path / "staging").as_uri()), "orders")
+        ledger.find()
+        return ledger
+
+    return read
+
+
+@pytest.fixture
+def moved(installation):
+    """Runs the shipped DAG."""
+    dag = installation.add_example("fds_ops")
+    return lambda **conf: installation.run(dag, run_conf={"stream": "orders", "why": "wrong rows", **conf})
+
+
+def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installation, lake, moved, ledger):
+    lake.append("orders", 1)
+    lake.append("orders", 2)
+    loads = installation.add(INGEST.format(lake=lake.uri))
+    assert installation.run(loads).state("ingest") == "success"
+
+    run = moved(move="rewind", to_version=1)
+
+    assert run.state("move") == "success"
+    said = run.xcom("move")
+    assert (said["before"], said["after"]) == (
+        "epoch 1, the beginning of version 2",
+        "epoch 2, reads from version 1 on",
+    )
+    assert any("RESTORE TABLE" in note for note in said["notes"])
+    entry = list(ledger().entries())[-1]
+    assert (entry.action.kind, entry.actor.dag_id, entry.request_id) == (
+        "requested",
+        "fds_ops",
+        f"fds_ops/{run.run_id}/move[-1]",
+    )
+    lake.restore("bronze/orders", 0)
+    lake.append("orders", 3)
+    again = installation.run(loads)
+    assert again.state("ingest") == "success"
+    assert lake.ids("bronze/orders") == [1, 2, 3]
+    assert (again.xcom("ingest")["epoch"], again.xcom("ingest")["rows"]) == (2, 2)
+
+
+def test_a_stream_is_held_and_resumed(installation, lake, moved, ledger):
+    lake.append("orders", 1)
+    loads = installation.add(INGEST.format(lake=lake.uri))
+    installation.run(loads)
+    lake.append("orders", 2)
+    moved(move="hold")
+    assert ledger().state.held.why == "wrong rows"
+    assert installation.run(loads).state("ingest") == "skipped"
+    moved(move="resume")
+    assert installation.run(loads).state("ingest") == "success"
+    assert lake.ids("bronze/orders") == [1, 2]
+
+
+def test_a_repeated_task_moves_once(installation, lake, ledger, monkeypatch):
+    lake.append("orders", 1)
+    installation.run(installation.add(INGEST.format(lake=lake.uri)))
+    dag = installation.add(
+        """
+        from airflow.sdk import DAG
+        from airflow_provider_fds import DeltaStreamMoveOperator
+
+        class DiesOnce(DeltaStreamMoveOperator):
+            def execute(self, context):
+                moved = super().execute(context)
+                if context["ti"].try_number == 1:
+                    raise RuntimeError("the worker dies after it has written")
+                return moved
+
+        with DAG("resets", schedule=None):
+            DiesOnce(task_id="move", stream="orders", move="reset", why="wrong rows", retries=1, retry_delay=0)
+        """
+    )
+    assert installation.run(dag).state("move") == "success"
+    assert ledger().state.epoch == 2
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"move": "reset", "stream": "nothing"},
+        {"move": "skip"},
+        {"move": "hold", "version": 3},
+        {"move": "rewind", "to_version": 1, "to_batch": 1},
+        {"move": "replan", "landed": "perhaps"},
+    ],
+)
+def test_what_cannot_be_fails_for_good_and_writes_nothing(installation, lake, moved, ledger, conf):
+    lake.append("orders", 1)
+    installation.run(installation.add(INGEST.format(lake=lake.uri)))
+    before = ledger().n
+    assert moved(**conf).state("move") == "failed"
+    assert ledger().n == before
