@@ -121,10 +121,11 @@ class StreamSession:
         if state.position is None:
             return RunWork("waiting", state.epoch)
         state = opening.ensure_bound(self.connected, sink, own_job=own_job)
+        is_at_work = state.owner == self.around.owner
+        if not is_at_work and (done := self._done(state, retry=retry, own_job=own_job)) is not None:
+            return done
         if state.planned:
             return self._work(self._take_over(state) if take_over else state, warning=None)
-        if (done := self._done(state, retry=retry, own_job=own_job)) is not None:
-            return done
         return paused_work(state) or self._plan(state, max_batches)
 
     def job(self, work: RunWork, sink: DeltaTableSink, *, stop_after_ms: int | None = None) -> str:
