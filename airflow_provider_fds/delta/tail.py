@@ -68,8 +68,9 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     """Return the error for a version below the oldest commit that is left."""
     return LogTruncatedError(
         f"version {version} of {table} was removed by log cleanup: the oldest commit left is version {earliest}, so "
-        f"rows committed in between can no longer be read from the log. Start again from a snapshot or from version "
-        f"{earliest}, and raise delta.logRetentionDuration or read more often",
+        f"rows committed in between can no longer be read from the log. Load a snapshot (`fds reset STREAM`), or go on "
+        f"at version {earliest} without them (on_lost_position='earliest'); and raise delta.logRetentionDuration or "
+        "read more often",
         table=table,
         version=version,
         earliest_version=earliest,

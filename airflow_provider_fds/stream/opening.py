@@ -27,6 +27,7 @@ from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.epoch import EpochStart, epoch_start
 from airflow_provider_fds.stream.lost import nearly_lost
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
+from airflow_provider_fds.stream.verifying import check_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,6 +139,8 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     extra: dict[str, Any] = {}
     try:
         newest = connected.log.latest()
+        if state.position is not None:
+            check_position(connected.log, state)
     except FdsError as error:
         problem = str(error)
     lag: int | None = None

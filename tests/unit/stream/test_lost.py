@@ -155,3 +155,15 @@ def test_a_stream_that_has_read_all_is_not_warned(bench, behind, sink):
     run(bench, sink, "run-2")
     age(behind, 6, 20)
     assert bench.session("looker").status().extra == {}
+
+
+def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, sink):
+    session = bench.session("looker")
+    assert session.status().problem is None
+    clean_up(behind)
+
+    problem = session.status().problem
+
+    assert problem is not None
+    assert "version 2 of" in problem
+    assert "`fds reset STREAM`), or go on at version 4 without them (on_lost_position='earliest')" in problem
