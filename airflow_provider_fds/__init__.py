@@ -14,6 +14,7 @@ _PUBLIC = {
     "DeltaCommitOperator": "airflow_provider_fds.operators.delta_commit",
     "DeltaIngestOperator": "airflow_provider_fds.operators.delta_ingest",
     "DeltaPlanOperator": "airflow_provider_fds.operators.delta_plan",
+    "DeltaReplaceSink": "airflow_provider_fds.sinks",
     "DeltaStream": "airflow_provider_fds.stream",
     "DeltaStreamMoveOperator": "airflow_provider_fds.operators.delta_stream_move",
     "DeltaTableHook": "airflow_provider_fds.hooks.delta_table",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +13,63 @@ _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
 @dataclass(frozen=True)
-class DeltaTableSink:
+class DeltaSink:
+    """What all sinks that are Delta tables have; use :class:`DeltaTableSink` or :class:`DeltaReplaceSink`."""
+
+    kind: ClassVar[str]
+    replaces: ClassVar[bool]
+
+    uri: str
+    partition_by: tuple[str, ...] = ()
+    provenance: bool = False
+    merge_schema: bool = False
+    allow_single_driver_s3: bool = False
+    storage_conn_id: str | None = None
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.uri, str) or not self.uri.strip():
+            raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
+        if re.match(r"[A-Za-z0-9+.-]+://([^/]*:[^/]*@|.*[?])", self.uri):
+            raise ValueError(
+                f"{name}: uri has a user and password before the host, or a query, and everybody who sees the "
+                "DAG would see it; put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
+            )
+        if isinstance(self.partition_by, (str, bytes)):  # type: ignore[unreachable]
+            raise ValueError(  # noqa: TRY004  # one kind of error for what cannot work
+                f"{name}: partition_by must be a list of columns, got {self.partition_by!r}"
+            )
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+
+    @property
+    def writes_rows_as_they_are(self) -> bool:
+        """Whether the rows written equal the rows of the batch, so that the log's own count can be checked."""
+        return True
+
+    def identity(self) -> dict[str, str]:
+        """Return what binds the stream to this sink: another identity is another sink."""
+        return {"kind": self.kind, "target": self.uri.rstrip("/")}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sink as JSON-able values, without anything secret."""
+        return {"kind": self.kind, **asdict(self)}
+
+    def rendered(self, render: Callable[[str], str]) -> DeltaSink:
+        """Return a copy whose texts that may be templates went through ``render`` (Airflow's templates)."""
+        return replace(self, uri=render(self.uri))
+
+    @property
+    def is_on_s3(self) -> bool:
+        """Whether the table lies on S3 or something that speaks its protocol."""
+        return self.uri.split("://", 1)[0].lower() in _S3_SCHEMES
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows of the sink in a serialised DAG."""
+        return self.to_dict()
+
+
+@dataclass(frozen=True)
+class DeltaTableSink(DeltaSink):
     """Appends each batch to a Delta table, once.
 
     The table is created by the first batch if it is not there. Source columns keep their names; the two
@@ -30,63 +86,73 @@ class DeltaTableSink:
         storage_conn_id: Airflow connection for the sink's storage, if it is not the stream's.
     """
 
-    uri: str
-    partition_by: tuple[str, ...] = ()
-    provenance: bool = False
-    merge_schema: bool = False
-    allow_single_driver_s3: bool = False
-    storage_conn_id: str | None = None
+    kind: ClassVar[str] = "delta_append"
+    replaces: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class DeltaReplaceSink(DeltaSink):
+    """Replaces a part of a Delta table by the rows of a data interval, in one transaction.
+
+    For streams with ``read="data_interval"``: a run that is repeated puts its rows where those of the run before
+    were. What is replaced is either everything that satisfies ``replace_where`` (also if the interval has no rows:
+    then it is only removed), or the partitions that the interval's rows lie in (``dynamic_partition_overwrite``; an
+    interval without rows then replaces nothing, and a partition that no row lies in any more stays).
+
+    Every row of the interval must satisfy ``replace_where``; else nothing is written and the run fails. An interval
+    is made of the commits of its time, so a column that says something else than "committed when", such as an order's
+    own date, does not fit unless the source is written that way. ``_source_timestamp`` (``provenance=True``) does.
+
+    Intervals that run in parallel write at once without waiting for each other where the predicate is one on
+    partition columns of the sink; else Delta lets one win, and the others repeat their write.
+
+    Args:
+        uri: URI or path of the sink table.
+        partition_by: Partition columns for a table that the first run creates; ignored by an existing one.
+        provenance: Also write ``_source_version`` (long) and ``_source_timestamp`` (timestamp) per row.
+        merge_schema: Let additive changes of the source's schema pass on to the sink.
+        allow_single_driver_s3: As for :class:`DeltaTableSink`.
+        storage_conn_id: Airflow connection for the sink's storage, if it is not the stream's.
+        replace_where: Delta's ``replaceWhere``: a predicate over the sink's columns. May be a template, such as
+            ``"day = '{{ data_interval_start | ds }}'"``.
+        dynamic_partition_overwrite: Delta's ``partitionOverwriteMode=dynamic``; the sink must be partitioned.
+    """
+
+    kind: ClassVar[str] = "delta_replace"
+    replaces: ClassVar[bool] = True
+
+    replace_where: str | None = None
+    dynamic_partition_overwrite: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.uri, str) or not self.uri.strip():
-            raise ValueError(f"DeltaTableSink: uri must be the URI or path of a Delta table, got {self.uri!r}")
-        if re.match(r"[A-Za-z0-9+.-]+://([^/]*:[^/]*@|.*[?])", self.uri):
+        super().__post_init__()
+        if self.replace_where is not None and (
+            not isinstance(self.replace_where, str) or not self.replace_where.strip()
+        ):
             raise ValueError(
-                "DeltaTableSink: uri has a user and password before the host, or a query, and everybody who sees the "
-                "DAG would see it; put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
+                f"DeltaReplaceSink: replace_where must be a predicate over the sink's columns, got "
+                f"{self.replace_where!r}"
             )
-        if isinstance(self.partition_by, (str, bytes)):  # type: ignore[unreachable]
-            raise ValueError(  # noqa: TRY004  # one kind of error for what cannot work
-                f"DeltaTableSink: partition_by must be a list of columns, got {self.partition_by!r}"
+        if (self.replace_where is None) is not bool(self.dynamic_partition_overwrite):
+            raise ValueError(
+                "DeltaReplaceSink: say what a run replaces, in one way: replace_where='…' (all that satisfies a "
+                "predicate) or dynamic_partition_overwrite=True (the partitions that its rows lie in)"
             )
-        object.__setattr__(self, "partition_by", tuple(self.partition_by))
 
-    @property
-    def kind(self) -> str:
-        """How the sink is named in the ledger."""
-        return "delta_append"
-
-    @property
-    def writes_rows_as_they_are(self) -> bool:
-        """Whether the rows written equal the rows of the batch, so that the log's own count can be checked."""
-        return True
-
-    def identity(self) -> dict[str, str]:
-        """Return what binds the stream to this sink: another identity is another sink."""
-        return {"kind": self.kind, "target": self.uri.rstrip("/")}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the sink as JSON-able values, without anything secret."""
-        return {"kind": self.kind, **asdict(self)}
-
-    def rendered(self, render: Callable[[str], str]) -> DeltaTableSink:
-        """Return a copy whose ``uri`` went through ``render`` (Airflow's templates)."""
-        return replace(self, uri=render(self.uri))
-
-    @property
-    def is_on_s3(self) -> bool:
-        """Whether the table lies on S3 or something that speaks its protocol."""
-        return self.uri.split("://", 1)[0].lower() in _S3_SCHEMES
-
-    def serialize(self) -> dict[str, Any]:
-        """Return what Airflow shows of the sink in a serialised DAG."""
-        return self.to_dict()
+    def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
+        """Return a copy whose ``uri`` and ``replace_where`` went through ``render`` (Airflow's templates)."""
+        where = None if self.replace_where is None else render(self.replace_where)
+        return replace(self, uri=render(self.uri), replace_where=where)
 
 
-def sink_from_dict(value: dict[str, Any]) -> DeltaTableSink:
-    """Build a sink from :meth:`DeltaTableSink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
+_KINDS: dict[str, type[DeltaSink]] = {sink.kind: sink for sink in (DeltaTableSink, DeltaReplaceSink)}
+
+
+def sink_from_dict(value: dict[str, Any]) -> DeltaSink:
+    """Build a sink from :meth:`DeltaSink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
     fields = dict(value)
     kind = fields.pop("kind", None)
-    if kind != "delta_append":
-        raise ValueError(f"sink kind {kind!r} is not known to this version of FDS, it knows 'delta_append'")
-    return DeltaTableSink(**fields)
+    if kind not in _KINDS:
+        known = ", ".join(map(repr, _KINDS))
+        raise ValueError(f"sink kind {kind!r} is not known to this version of FDS, it knows {known}")
+    return _KINDS[kind](**fields)

@@ -32,9 +32,9 @@ OUTCOMES = ("written", "verified", "mismatch", "failed")
 _T = TypeVar("_T")
 
 
-def txn_app_id(uuid: str) -> str:
-    """Return the Delta transaction application id of a stream."""
-    return "fds:" + uuid
+def txn_app_id(uuid: str, interval: Optional[str] = None) -> str:
+    """Return the Delta transaction application id of a stream, or of one of its data intervals (``<start>/<end>``)."""
+    return "fds:" + uuid + ("" if interval is None else ":" + interval)
 
 
 def txn_version(epoch: int, batch_id: int) -> int:
@@ -69,6 +69,9 @@ class BatchSpec:
     ``start`` is exclusive, ``end`` inclusive; both are Delta streaming offset JSON (format 1). ``after`` is the end
     of the last batch of the epoch that has a transaction in the sink, else the start of the epoch. ``num_rows`` is
     the number of rows by the statistics of the log, deletion vectors subtracted, or ``None`` if a file has none.
+
+    A batch of a data interval names its ``interval``; ``epoch`` is then the interval's generation. Where a whole
+    interval is one transaction, its rows may be in several manifests: ``more_manifests`` come after ``manifest``.
     """
 
     stream: str
@@ -86,11 +89,13 @@ class BatchSpec:
     num_bytes: int
     num_rows: Optional[int]
     prev_txn_version: Optional[int]
+    interval: Optional[str] = None
+    more_manifests: Tuple[str, ...] = ()
 
     @property
     def txn_app_id(self) -> str:
-        """The transaction application id all batches of the stream share."""
-        return txn_app_id(self.uuid)
+        """The transaction application id all batches of the stream, or of the data interval, share."""
+        return txn_app_id(self.uuid, self.interval)
 
     @property
     def txn_version(self) -> int:
@@ -154,7 +159,10 @@ class JobSpec:
     def from_json(cls, text: "str | bytes") -> "JobSpec":
         """Read a spec. Raises ``ValueError`` on another format."""
         spec = _from_json(cls, text, "the job spec")
-        batches = tuple(BatchSpec(**b) if isinstance(b, dict) else b for b in spec.batches)
+        batches = tuple(
+            BatchSpec(**{**b, "more_manifests": tuple(b.get("more_manifests", ()))}) if isinstance(b, dict) else b
+            for b in spec.batches
+        )
         fence = FenceSpec(**spec.fence) if isinstance(spec.fence, dict) else spec.fence
         return cls(**{**spec.__dict__, "batches": batches, "fence": fence})
 
@@ -284,6 +292,7 @@ def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str]) -> 
             "digest": batch.manifest_digest,
             "try": try_id,
             "settings": settings,
+            **({} if batch.interval is None else {"interval": batch.interval}),
         },
         sort_keys=True,
         separators=(",", ":"),

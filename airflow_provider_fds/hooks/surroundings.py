@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_provider_fds.checkpoint.store import CheckpointStore
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream import DeltaStream
 
 
@@ -25,7 +25,7 @@ def working_surroundings(
     actor: Actor,
     owner: Owner,
     owner_is_running: Callable[[Owner], bool],
-    sink: DeltaTableSink | None = None,
+    sink: DeltaSink | None = None,
     run_since: datetime | None = None,
 ) -> Surroundings:
     """Return the surroundings of a task that works a stream. Looks connections up; touches no storage.

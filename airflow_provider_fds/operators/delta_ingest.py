@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.errors import FdsError
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.launch import SubmitArguments
     from airflow_provider_fds.stream.result import RunResult, RunWork
     from airflow_provider_fds.stream.session import StreamSession
@@ -78,7 +78,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
 
     Args:
         stream: The stream, or a dict of its arguments.
-        sink: The sink, or a dict as of :meth:`DeltaTableSink.to_dict`.
+        sink: The sink, or a dict as of :meth:`DeltaSink.to_dict`.
         conn_id: Airflow connection of type ``spark``.
         on_no_data: ``"skip"`` or ``"succeed"``.
         on_busy: While another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a minute,
@@ -101,7 +101,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self,
         *,
         stream: DeltaStream | Mapping[str, Any],
-        sink: DeltaTableSink | Mapping[str, Any],
+        sink: DeltaSink | Mapping[str, Any],
         conn_id: str = "spark_default",
         on_no_data: Literal["skip", "succeed"] = "skip",
         on_busy: BusyPolicy = "skip",
@@ -176,7 +176,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             env_vars=dict(self.env_vars or {}),
         )
 
-    def _drain(self, context: Any, session: StreamSession, sink: DeltaTableSink, spark: _Spark) -> RunResult | None:
+    def _drain(self, context: Any, session: StreamSession, sink: DeltaSink, spark: _Spark) -> RunResult | None:
         """Work application after application until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
         limit = self.run_time_limit
@@ -220,7 +220,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self,
         context: Any,
         session: StreamSession,
-        sink: DeltaTableSink,
+        sink: DeltaSink,
         work: RunWork,
         spark: _Spark,
         deadline_ms: int | None,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaTableSink, sink_from_dict
+from airflow_provider_fds.sinks import DeltaSink, sink_from_dict
 
 
-def coerce_sink(value: object) -> DeltaTableSink:
-    """Return ``value`` if it is a sink, build one if it is a dict as of ``to_dict()``, ``kind`` optional.
+def coerce_sink(value: object) -> DeltaSink:
+    """Return ``value`` if it is a sink, build one of a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
 
     Raises:
         ConfigurationError: For anything else, and for a dict that describes no sink.
     """
-    if isinstance(value, DeltaTableSink):
+    if isinstance(value, DeltaSink):
         return value
     if not isinstance(value, dict):
         raise ConfigurationError(
-            f"sink must be a DeltaTableSink or a dict of its arguments, got {type(value).__name__}: {value!r}."
+            f"sink must be a DeltaTableSink, a DeltaReplaceSink or a dict of its arguments, got "
+            f"{type(value).__name__}: {value!r}."
         )
     try:
         return sink_from_dict({"kind": "delta_append", **value})

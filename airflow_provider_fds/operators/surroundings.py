@@ -10,14 +10,14 @@ from airflow_provider_fds.operators.owner import owner_is_running, task_actor, t
 from airflow_provider_fds.stream.session import StreamSession
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream import DeltaStream
 
 
 def open_session(
     context: Any,
     stream: DeltaStream,
-    sink: DeltaTableSink | None,
+    sink: DeltaSink | None,
     *,
     plan_task_id: str | None = None,
     plan_map_index: int | None = None,

@@ -25,6 +25,7 @@ _MODULES: Final = (
     "spark/settings.py",
     "spark/sink_delta.py",
     "spark/sink_place.py",
+    "spark/sink_replace.py",
 )
 _PACKAGES: Final = ("", "batch/", "spark/")
 

@@ -16,13 +16,13 @@ from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, rea
 from airflow_provider_fds.spark.sink_place import check_log_store, check_retention
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
 
 #: A zombie may commit between a look and a write, once per batch it still has; more than this is something else.
 _MOST_TRIES = 5
 
 
-def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaTableSink) -> FenceReport:
+def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -> FenceReport:
     """Write the fence if it is not there, and say what of older epochs has landed before it."""
     try:
         return _Fence(spark, spec, fence, sink).close()
@@ -40,7 +40,7 @@ def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaTableSi
 
 
 class _Fence:
-    def __init__(self, spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaTableSink) -> None:
+    def __init__(self, spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -> None:
         self._spark = spark
         self._spec = spec
         self._fence = fence
@@ -81,7 +81,7 @@ class _Fence:
 
     def _find(self, history: History) -> Optional[SinkCommit]:
         wanted = self._fence.txn_version
-        newest = history.newest_transaction(self._fence.uuid)
+        newest = history.newest_transaction(self._fence.txn_app_id)
         if newest is not None and newest > wanted:
             raise RefusalError(
                 "EpochClosed",
@@ -90,7 +90,7 @@ class _Fence:
                 "stream again",
                 retryable=True,
             )
-        return next((c for c in history.commits if c.transaction_of(self._fence.uuid) == wanted), None)
+        return next((c for c in history.commits if c.transaction_of(self._fence.txn_app_id) == wanted), None)
 
     def _write(self) -> None:
         table = self._spark.read.format("delta").load(self._path).where("false")
@@ -157,7 +157,7 @@ class _Fence:
         return tuple(found)
 
     def _is_own_creation(self, commit: SinkCommit) -> bool:
-        return commit.transaction_of(self._fence.uuid) is not None
+        return commit.transaction_of(self._fence.txn_app_id) is not None
 
 
 __all__: List[str] = ["close_epochs"]

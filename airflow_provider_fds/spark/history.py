@@ -43,11 +43,11 @@ class SinkCommit:
     transactions: Dict[str, int] = field(default_factory=dict)
     table_id: Optional[str] = None
 
-    def transaction_of(self, uuid: str) -> Optional[int]:
-        """Return the transaction version, if the commit is one of the stream with this uuid."""
-        if txn_app_id(uuid) in self.transactions:
-            return self.transactions[txn_app_id(uuid)]
-        if self.metadata is None or self.metadata.get("uuid") != uuid:
+    def transaction_of(self, app_id: str) -> Optional[int]:
+        """Return the transaction version, if the commit is one under this transaction application id."""
+        if app_id in self.transactions:
+            return self.transactions[app_id]
+        if self.metadata is None or txn_app_id(str(self.metadata.get("uuid")), self.metadata.get("interval")) != app_id:
             return None
         if "fence" in self.metadata:
             return int(self.metadata["fence"])
@@ -56,7 +56,7 @@ class SinkCommit:
     def holds(self, batch: BatchSpec) -> bool:
         """Whether this commit is the batch: same stream, epoch, number and manifest."""
         return (
-            self.transaction_of(batch.uuid) == batch.txn_version
+            self.transaction_of(batch.txn_app_id) == batch.txn_version
             and self.metadata is not None
             and self.metadata.get("digest") == batch.manifest_digest
         )
@@ -65,6 +65,18 @@ class SinkCommit:
     def is_breaking(self) -> bool:
         """Whether the table was restored, replaced, cloned over or created anew."""
         return self.operation.upper().startswith(_BREAKING)
+
+    @property
+    def rows_written(self) -> Optional[int]:
+        """Rows that the operation brought, ``None`` if it does not say.
+
+        ``replaceWhere`` counts rows of files that it had to write again among its output, and says nothing of rows
+        where it wrote no file.
+        """
+        rows = self.metric("numOutputRows")
+        if rows is None:
+            return 0 if self.metric("numFiles") == 0 else None
+        return rows - (self.metric("numCopiedRows") or 0)
 
     def metric(self, name: str) -> Optional[int]:
         """Return one of the operation's metrics (``numOutputRows``, ``numFiles``, ``numOutputBytes``) as a number."""
@@ -92,14 +104,14 @@ class History:
         """Return the commit of this version, ``None`` if the log does not reach it any more."""
         return next((commit for commit in self.commits if commit.version == version), None)
 
-    def newest_transaction(self, uuid: str) -> Optional[int]:
-        """Return the highest transaction of the stream that can be seen."""
-        seen = [commit.transaction_of(uuid) for commit in self.commits]
+    def newest_transaction(self, app_id: str) -> Optional[int]:
+        """Return the highest transaction under the application id that can be seen."""
+        seen = [commit.transaction_of(app_id) for commit in self.commits]
         return max((txn for txn in seen if txn is not None), default=None)
 
-    def oldest_of(self, uuid: str) -> Optional[int]:
-        """Return the oldest version with a commit of the stream."""
-        return min((c.version for c in self.commits if c.transaction_of(uuid) is not None), default=None)
+    def oldest_of(self, app_id: str) -> Optional[int]:
+        """Return the oldest version with a commit under the application id."""
+        return min((c.version for c in self.commits if c.transaction_of(app_id) is not None), default=None)
 
     def breaking_after(self, version: int) -> Optional[SinkCommit]:
         """Return the first commit after ``version`` (exclusive) that broke the chain of transactions."""

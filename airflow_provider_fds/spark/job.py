@@ -27,12 +27,13 @@ from airflow_provider_fds.batch.spec import (
     report_name,
     started_name,
 )
-from airflow_provider_fds.sinks import sink_from_dict
+from airflow_provider_fds.sinks import DeltaReplaceSink, sink_from_dict
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
+from airflow_provider_fds.spark.sink_replace import DeltaOverwriteSink
 
 EXIT_DONE = 0
 EXIT_FAILED_RETRYABLE = 10
@@ -78,7 +79,7 @@ def run(spark: Any, spec: JobSpec) -> int:
             work.mark_started()
             if sink is None:
                 settings = force(spark)
-                sink = DeltaAppendSink(spark, sink_from_dict(spec.sink), spec, settings)
+                sink = _sink(spark, spec, settings)
             report = work.perform(sink)
         except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
             report = work.failed(e)
@@ -101,6 +102,15 @@ def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     if report.outcome != "failed":
         return EXIT_DONE
     return EXIT_FAILED_RETRYABLE if report.retryable else EXIT_FAILED
+
+
+def _sink(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> DeltaAppendSink:
+    declared = sink_from_dict(spec.sink)
+    if not isinstance(declared, DeltaReplaceSink):
+        return DeltaAppendSink(spark, declared, spec, settings)
+    if any(batch.interval is None for batch in spec.batches):
+        raise RefusalError("Sink", "a sink that replaces takes whole data intervals, not the batches of an offset")
+    return DeltaOverwriteSink(spark, declared, spec, settings)
 
 
 class _BatchWork:
@@ -183,20 +193,27 @@ class _BatchWork:
         print(line, flush=True)
 
     def _load(self) -> Any:
+        frame = self._load_manifest(self._batch.manifest)
+        for manifest in self._batch.more_manifests:
+            # columns that were added in the middle of an interval are NULL in the rows before
+            frame = frame.unionByName(self._load_manifest(manifest), allowMissingColumns=True)
+        return frame
+
+    def _load_manifest(self, manifest: str) -> Any:
         try:
-            return self._spark.read.format("delta").load(self._batch.manifest)
+            return self._spark.read.format("delta").load(manifest)
         except Exception as e:
             if has_condition(e, "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE"):
                 raise RefusalError(
                     "ManifestMissing",
-                    f"the manifest of batch {self._batch.batch_id} is not at {self._batch.manifest}: Spark does not "
+                    f"the manifest of batch {self._batch.batch_id} is not at {manifest}: Spark does not "
                     "reach the staging folder under this name, or it was cleaned up before the batch was committed",
                 ) from e
             raise
 
     def _verified(self, landed: Landed) -> TryReport:
         commit, batch = landed.commit, self._batch
-        wrote = commit.metric("numOutputRows")
+        wrote = commit.rows_written
         report = replace(
             self._blank,
             outcome="written" if landed.by_this_try else "verified",

@@ -8,6 +8,8 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
+import random
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
@@ -18,7 +20,7 @@ from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, rea
 from airflow_provider_fds.spark.sink_place import check_place, check_retention
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
 
 _PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_source_timestamp"}
 
@@ -27,6 +29,10 @@ _TYPES_DIFFER = (
     "DELTA_MERGE_INCOMPATIBLE_DATATYPE",
     "DELTA_MERGE_INCOMPATIBLE_DECIMAL_TYPE",
 )
+
+
+#: Data intervals are written side by side; a write that lost against another one is repeated so many times.
+_ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class DeltaAppendSink:
     Use: :meth:`find` a batch; if it is not there, :meth:`append` it. Both return the commit that holds it.
     """
 
-    def __init__(self, spark: Any, sink: DeltaTableSink, job: JobSpec, settings: Dict[str, str]) -> None:
+    def __init__(self, spark: Any, sink: DeltaSink, job: JobSpec, settings: Dict[str, str]) -> None:
         self._spark = spark
         self._sink = sink
         self._job = job
@@ -52,6 +58,9 @@ class DeltaAppendSink:
         self._log = SinkLog(spark, self._path)
         self._known_version = job.sink_version
         self._table_id: Optional[str] = None
+
+    #: Whether rows that were loaded before may be gone for good after a RESTORE and its like.
+    _breaking_matters = True
 
     @property
     def table_id(self) -> Optional[str]:
@@ -85,10 +94,26 @@ class DeltaAppendSink:
         Raises:
             RefusalError: columns do not fit, or the sink has no commit of the batch afterwards.
         """
+        if batch.interval is None:
+            return self._append(frame, batch)
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return self._append(frame, batch)
+            except Exception as error:
+                if not is_conflict(error):
+                    raise
+            # another interval was faster; the same transaction can only land once
+            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # noqa: S311  # no secret is made of it
+            landed = self.find(batch)
+            if landed is not None:
+                return landed
+        return self._append(frame, batch)
+
+    def _append(self, frame: Any, batch: BatchSpec) -> Landed:
         rows = frame.drop(*_PROVENANCE) if not self._sink.provenance else self._with_provenance(frame)
         self._check_columns(rows)
         created = self._table_id is None
-        writer = rows.write.format("delta").mode("errorifexists" if created else "append")
+        writer = self._writer(rows.write.format("delta"), created)
         if created and self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
         if self._sink.merge_schema:
@@ -120,6 +145,10 @@ class DeltaAppendSink:
             )
         return landed
 
+    def _writer(self, writer: Any, created: bool) -> Any:
+        """Set how the rows meet what is there."""
+        return writer.mode("errorifexists" if created else "append")
+
     def _look_again(self, batch: BatchSpec) -> Optional[Landed]:
         history = self._log.history(self._known_version)
         commit = history.find(batch) if history is not None else None
@@ -135,6 +164,8 @@ class DeltaAppendSink:
         return Landed(commit, by_this_try=(commit.metadata or {}).get("try") == self._job.try_id)
 
     def _words(self, batch: BatchSpec) -> str:
+        if batch.interval is not None:
+            return f"stream {batch.stream!r}, interval {batch.interval}, generation {batch.epoch}"
         return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
 
     # What the sink has to be -------------------------------------------------------------------------------------
@@ -154,7 +185,7 @@ class DeltaAppendSink:
     def _identify(self, history: History) -> Optional[str]:
         wanted = self._job.sink_table_id
         last = history.at(self._known_version)
-        if wanted is not None and last is not None and last.transaction_of(self._job.batches[0].uuid) is not None:
+        if wanted is not None and last is not None and last.transaction_of(self._job.batches[0].txn_app_id) is not None:
             # the stream's last commit is where it was; that the id did not change since is seen with what came since
             return wanted
         # the newest metaData is the table's, if one is in sight
@@ -181,14 +212,13 @@ class DeltaAppendSink:
                 f"version {known}: the table was put back from a copy, or created again. Rewind the stream to load "
                 "what is missing",
             )
-        uuid = self._job.batches[0].uuid
-        since = history.oldest_of(uuid) if known is None else known
+        since = history.oldest_of(self._job.batches[0].txn_app_id) if known is None else known
         if since is None:
             return
         for commit in history.commits:
             if commit.version > since and commit.table_id not in (None, self._table_id):
                 raise self._replaced(commit.table_id, str(self._table_id))
-        broke = history.breaking_after(since)
+        broke = history.breaking_after(since) if self._breaking_matters else None
         if broke is not None:
             raise RefusalError(
                 "SinkReplaced",
@@ -198,7 +228,7 @@ class DeltaAppendSink:
             )
 
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
-        newest = history.newest_transaction(batch.uuid)
+        newest = history.newest_transaction(batch.txn_app_id)
         expected = batch.prev_txn_version
         # the log may have been cleaned up beyond the stream's last commit; Delta's own transactions stand guard then
         is_cut = newest is None and history.oldest_version > (self._known_version or 0)
@@ -231,7 +261,7 @@ class DeltaAppendSink:
                 "SinkSchema",
                 f"the sink {self._path} has no column {', '.join(extra)}, the batch has; its columns are "
                 f"{', '.join(sink.columns)}. Add them (ALTER TABLE … ADD COLUMNS), or let additive changes pass: "
-                "DeltaTableSink(…, merge_schema=True)",
+                f"{type(self._sink).__name__}(…, merge_schema=True)",
             )
 
     def _types_differ(self, rows: Any) -> RefusalError:

@@ -14,7 +14,7 @@ from airflow_provider_fds.spark.history import read_properties
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
 
 #: A transaction that Delta forgets while its writer is still on the way lands twice.
 _SHORTEST_RETENTION_SECONDS = 86_400
@@ -23,7 +23,7 @@ _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week":
 _SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
 
 
-def check_place(spark: Any, sink: DeltaTableSink, path: str, batch: BatchSpec) -> None:
+def check_place(spark: Any, sink: DeltaSink, path: str, batch: BatchSpec) -> None:
     """Refuse a sink that lies where its rows or its commits would not be safe.
 
     Args:
@@ -37,7 +37,7 @@ def check_place(spark: Any, sink: DeltaTableSink, path: str, batch: BatchSpec) -
     """
     check_log_store(spark, sink, path)
     place, manifest = _comparable(path), _comparable(batch.manifest)
-    stream_folder = re.sub(r"/manifests/\d+/[^/]+$", "", manifest)
+    stream_folder = re.sub(r"/manifests/([^/]+/)?\d+/[^/]+$", "", manifest)
     if _overlap(place, stream_folder):
         raise RefusalError(
             "SinkInStaging",
@@ -53,7 +53,7 @@ def check_place(spark: Any, sink: DeltaTableSink, path: str, batch: BatchSpec) -
         )
 
 
-def check_log_store(spark: Any, sink: DeltaTableSink, path: str) -> None:
+def check_log_store(spark: Any, sink: DeltaSink, path: str) -> None:
     """Refuse a sink on S3 without a log store that is atomic across drivers, unless that was allowed.
 
     Raises:
@@ -66,7 +66,7 @@ def check_log_store(spark: Any, sink: DeltaTableSink, path: str) -> None:
             f"the sink {path} is on S3 with Delta's default log store, which loses commits when two drivers "
             f"write at once. Set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
             "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
-            "DeltaTableSink(…, allow_single_driver_s3=True)",
+            f"{type(sink).__name__}(…, allow_single_driver_s3=True)",
         )
 
 

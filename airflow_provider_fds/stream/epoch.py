@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import LandedBatch
     from airflow_provider_fds.ledger.entries import SnapshotRef
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 
@@ -135,7 +135,7 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
     return end
 
 
-def fence_job(connected: ConnectedStream, state: StreamState, sink: DeltaTableSink, try_id: str) -> JobSpec:
+def fence_job(connected: ConnectedStream, state: StreamState, sink: DeltaSink, try_id: str) -> JobSpec:
     """Return the job that closes the epochs before the requested one, in the sink they were written to.
 
     Args:

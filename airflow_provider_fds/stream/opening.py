@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import LandedBatch
     from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 #: Commits of an existing sink that are searched for a stream of the same name before a stream is created.
 _SINK_COMMITS_SEARCHED = 100
 
 
-def ensure_open(connected: ConnectedStream, sink: DeltaTableSink | None, *, start: Offset | None = None) -> StreamState:
+def ensure_open(connected: ConnectedStream, sink: DeltaSink | None, *, start: Offset | None = None) -> StreamState:
     """Create the stream and open its epoch at the resolved start, as far as that has not been done.
 
     Args:
@@ -77,7 +77,7 @@ def ensure_open(connected: ConnectedStream, sink: DeltaTableSink | None, *, star
     return state
 
 
-def ensure_bound(connected: ConnectedStream, sink: DeltaTableSink | None, *, own_job: bool) -> StreamState:
+def ensure_bound(connected: ConnectedStream, sink: DeltaSink | None, *, own_job: bool) -> StreamState:
     """Bind the stream to its sink, or make sure that it is the one it is bound to.
 
     Raises:
@@ -295,7 +295,7 @@ def _digest_before(log: DeltaLog, start: Offset) -> str | None:
         return None
 
 
-def _refuse_own_folders(connected: ConnectedStream, sink: DeltaTableSink) -> None:
+def _refuse_own_folders(connected: ConnectedStream, sink: DeltaSink) -> None:
     target = connected.open_sink(sink.uri).uri
     for what, uri in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
         if lie_inside_each_other(target, uri):
@@ -306,7 +306,7 @@ def _refuse_own_folders(connected: ConnectedStream, sink: DeltaTableSink) -> Non
             )
 
 
-def _refuse_lost_ledger(connected: ConnectedStream, sink: DeltaTableSink) -> None:
+def _refuse_lost_ledger(connected: ConnectedStream, sink: DeltaSink) -> None:
     """Refuse to create a stream whose earlier self has written to the sink: the ledger was lost, not never there."""
     log = DeltaLog(connected.open_sink(sink.uri))
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 _NEEDED = ("uuid", "epoch", "batch_id", "digest")
@@ -24,9 +24,7 @@ _NEEDED = ("uuid", "epoch", "batch_id", "digest")
 _TRY = "own-job"
 
 
-def commit_own_job(
-    connected: ConnectedStream, batch: Mapping[str, str], *, verify: DeltaTableSink | None = None
-) -> Owner:
+def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> Owner:
     """Move the offset over a batch that the user's job says it has loaded.
 
     Args:
@@ -109,7 +107,7 @@ def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:
     return asking
 
 
-def _verify_transaction(connected: ConnectedStream, sink: DeltaTableSink, app_id: str, wanted: int) -> None:
+def _verify_transaction(connected: ConnectedStream, sink: DeltaSink, app_id: str, wanted: int) -> None:
     from airflow_provider_fds.delta.snapshot import transactions
 
     log = DeltaLog(connected.open_sink(sink.uri))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -73,7 +73,7 @@ class StreamSession:
         self.around = around
         self.connected = ConnectedStream(stream, around)
 
-    def ensure_open(self, sink: DeltaTableSink | None = None, *, start: Offset | None = None) -> StreamState:
+    def ensure_open(self, sink: DeltaSink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, if that has not been done.
 
         Args:
@@ -91,7 +91,7 @@ class StreamSession:
 
     def begin(
         self,
-        sink: DeltaTableSink | None,
+        sink: DeltaSink | None,
         *,
         max_batches: int = 200,
         own_job: bool = False,
@@ -128,7 +128,7 @@ class StreamSession:
             return self._work(self._take_over(state) if take_over else state, warning=None)
         return paused_work(state) or self._plan(state, max_batches)
 
-    def job(self, work: RunWork, sink: DeltaTableSink, *, stop_after_ms: int | None = None) -> str:
+    def job(self, work: RunWork, sink: DeltaSink, *, stop_after_ms: int | None = None) -> str:
         """Write the job of ``work`` into staging and return its URI, as Spark reads it.
 
         Args:
@@ -155,7 +155,7 @@ class StreamSession:
         )
         return self._put_job(folder, spec)
 
-    def _located(self, sink: DeltaTableSink, uri: str) -> DeltaTableSink:
+    def _located(self, sink: DeltaSink, uri: str) -> DeltaSink:
         """Return the sink at ``uri``, as Spark reaches it."""
         return replace(sink, uri=spark_uri(self.connected.open_sink(uri).uri))
 
@@ -183,7 +183,7 @@ class StreamSession:
             # a hint that lets the next run start with few requests
             self.connected.ledger.save_fold()
 
-    def _fence(self, state: StreamState, sink: DeltaTableSink | None) -> RunWork:
+    def _fence(self, state: StreamState, sink: DeltaSink | None) -> RunWork:
         if sink is None:
             why = "" if state.request is None else f" by a {state.request.reason} ({state.request.why})"
             raise LedgerError(
@@ -233,7 +233,7 @@ class StreamSession:
             committed.append(batch)
         return Collected(tuple(committed), tuple(reports))
 
-    def commit_own(self, batch: Mapping[str, str], *, verify: DeltaTableSink | None = None) -> RunResult:
+    def commit_own(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
         """Commit a batch that a user's own job has loaded; see :func:`~.own_job.commit_own_job`."""
         owner = commit_own_job(self.connected, batch, verify=verify)
         result = opening.run_result(self.connected, owner)

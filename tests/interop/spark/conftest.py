@@ -18,7 +18,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch
 from airflow_provider_fds.spark.job import run
 
 if TYPE_CHECKING:
@@ -90,6 +90,16 @@ class Stream:
             )
             batches.append(replace(batch, **changes))
         return batches
+
+    def empty(self) -> BatchSpec:
+        """A batch whose manifest lists no file, as a data interval without commits has."""
+        log = DeltaLog(LocalStorage(str(self.source)))
+        start = Offset(log.state_at(0).metadata.id, 1)
+        manifest = build_manifest(
+            SourceBatch(start, start, (), log.state_at(0), (), 1, 0, "", ""), table_uri=log.table_uri
+        )
+        place = write_manifest(manifest, self.staging, f"orders/{manifest_folder(1, 0, manifest.digest)}")
+        return replace(self.plan()[0], manifest=place, manifest_digest=manifest.digest, num_files=0, num_bytes=0)
 
     def job(self, *batches: BatchSpec, sink: DeltaTableSink | None = None, **fields: Any) -> JobSpec:
         """A spec for a new try."""

@@ -50,9 +50,9 @@ def test_a_batch_is_found_by_stream_number_and_digest():
 
 def test_the_newest_transaction_is_the_highest_of_this_stream():
     history = history_of(commit(2, batch(uuid="other", number=9)), commit(1, batch(number=1)), commit(0, batch()))
-    assert history.newest_transaction("u") == txn_version(1, 1)
+    assert history.newest_transaction("fds:u") == txn_version(1, 1)
     assert history.newest_transaction("nobody") is None
-    assert (history.newest_version, history.oldest_version, history.oldest_of("u")) == (2, 0, 0)
+    assert (history.newest_version, history.oldest_version, history.oldest_of("fds:u")) == (2, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_a_commit_is_read_without_its_files():
     read = parse_commit(3, text)
     assert (read.version, read.operation, read.table_id) == (3, "WRITE", "t")
     assert (read.metric("numOutputRows"), read.metric("numFiles")) == (7, 1)
-    assert read.transaction_of("u") == txn_version(1, 4)
+    assert read.transaction_of("fds:u") == txn_version(1, 4)
     assert read.holds(batch(number=4))
 
 
 def test_a_commit_without_commit_info_is_read_too():
     read = parse_commit(0, content({"txn": {"appId": "fds:u", "version": 9}}))
-    assert (read.operation, read.metadata, read.transaction_of("u")) == ("", None, 9)
+    assert (read.operation, read.metadata, read.transaction_of("fds:u")) == ("", None, 9)
     assert not read.holds(batch())
 
 

@@ -1,0 +1,85 @@
+"""The replacing sink: the rows of a data interval take the place of those that an earlier run of it has written.
+
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from airflow_provider_fds.spark.failures import RefusalError, has_condition, shortened
+from airflow_provider_fds.spark.history import quoted
+from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.sinks import DeltaReplaceSink
+    from airflow_provider_fds.spark.history import History
+
+#: Rows that do not satisfy replaceWhere are refused by Delta only while this is on.
+_CONSTRAINT_CHECK = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
+
+_ROWS_OUTSIDE = ("DELTA_REPLACE_WHERE_MISMATCH",)
+
+
+class DeltaOverwriteSink(DeltaAppendSink):
+    """Writes an interval with ``replaceWhere``, or over the partitions that its rows lie in.
+
+    Everything else is as for appends: one transaction, looked for before and after. Only what happened to the table
+    before does not matter, because nothing that an earlier generation of the interval wrote has to be there still.
+    """
+
+    _breaking_matters = False
+
+    def __init__(self, spark: Any, sink: DeltaReplaceSink, job: JobSpec, settings: Dict[str, str]) -> None:
+        super().__init__(spark, sink, job, settings)
+        self._replace = sink
+        spark.conf.set(_CONSTRAINT_CHECK, "true")
+
+    def append(self, frame: Any, batch: BatchSpec) -> Landed:
+        """Replace by the rows of the batch; see :meth:`DeltaAppendSink.append`."""
+        try:
+            return super().append(frame, batch)
+        except RefusalError:
+            raise
+        except Exception as error:
+            if has_condition(error, *_ROWS_OUTSIDE):
+                raise RefusalError(
+                    "RowsOutside",
+                    f"{self._words(batch)}: rows of the interval do not satisfy replace_where "
+                    f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was written. "
+                    "An interval holds what was committed in its time: replace by a column that says so (such as "
+                    f"_source_timestamp, with provenance=True), or correct the predicate. {shortened(str(error))}",
+                ) from error
+            raise
+
+    def _writer(self, writer: Any, created: bool) -> Any:
+        if self._replace.dynamic_partition_overwrite:
+            partitions = self._sink.partition_by if created else self._partitions()
+            if not partitions:
+                raise RefusalError(
+                    "SinkNotPartitioned",
+                    f"the sink {self._path} has no partitions, so dynamic_partition_overwrite would replace the whole "
+                    "table. Give partition_by for a new table, or replace by a predicate: replace_where='…'",
+                )
+            mode = "dynamic"
+        else:
+            # a session that is set to dynamic must not change what the predicate means
+            mode = "static"
+            writer = writer.option("replaceWhere", self._replace.replace_where)
+        return writer.option("partitionOverwriteMode", mode).mode("errorifexists" if created else "overwrite")
+
+    def _partitions(self) -> List[str]:
+        detail = self._spark.sql(f"DESCRIBE DETAIL {quoted(self._path)}").select("partitionColumns").collect()
+        return list(detail[0]["partitionColumns"])
+
+    def _check_turn(self, history: History, batch: BatchSpec) -> None:
+        """Refuse a generation that a later one has replaced; what came before it is replaced by it."""
+        newest = history.newest_transaction(batch.txn_app_id)
+        if newest is not None and newest >= batch.txn_version:
+            raise RefusalError(
+                "OutOfTurn",
+                f"{self._words(batch)} is out of turn: the sink {self._path} has transaction {newest} of "
+                f"{batch.txn_app_id}, and this would be {batch.txn_version}. The interval was loaded again meanwhile; "
+                "nothing was written",
+            )
