@@ -20,7 +20,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "and source first; this command takes the batch as it is, and the next run goes on.",
     )
     _add_common(parser)
-    parser.add_argument("--batch", type=int, required=True, metavar="N", help="id of the blocked batch")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--batch", type=int, metavar="N", help="id of the blocked batch")
+    which.add_argument("--interval", metavar="START/END", help="the blocked data interval, as the message names it")
     parser.set_defaults(command=accept)
     parser = commands.add_parser(
         "acknowledge",
@@ -52,8 +54,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def accept(arguments: argparse.Namespace) -> int:
     """Perform ``fds accept``."""
     from airflow_provider_fds.ledger.commands import Accept
+    from airflow_provider_fds.ledger.commands_interval import AcceptInterval
 
     ledger, actor = common.ledger_of(arguments)
+    if arguments.interval is not None:
+        ledger.execute(AcceptInterval(interval=arguments.interval, why=arguments.why), actor)
+        print(
+            f"interval {arguments.interval} of stream {arguments.stream!r} is taken as it is in the sink; clear its task"
+        )
+        return EXIT_OK
     ledger.execute(Accept(epoch=ledger.state.epoch, batch_id=arguments.batch, why=arguments.why), actor)
     print(f"batch {arguments.batch} of stream {arguments.stream!r} is taken as it is in the sink; the next run goes on")
     return EXIT_OK

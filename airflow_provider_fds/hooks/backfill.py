@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.data_interval import TIMETABLE
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
@@ -26,7 +27,24 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
         raise ConfigurationError(
             f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} goes on from "
             "its last committed offset: a backfill would take the newest rows, not those of the run's date, and move "
-            "the offset of the scheduled runs. To load a range again, make a second stream with another name, with "
-            "starting_version=… or starting_timestamp=…, and another sink; to move this stream, rewind it.",
+            "the offset of the scheduled runs. For a DAG whose runs can be backfilled, cleared and run in any order, "
+            "give it a stream of another name with read='data_interval', schedule="
+            f"{TIMETABLE}, and a sink such as DeltaReplaceSink(…, replace_where=\"day = '{{{{ data_interval_start | ds "
+            "}}}}'\"). To load a range once, use a stream of another name with starting_timestamp=…, "
+            "ending_timestamp=… and another sink; to move this stream, rewind it.",
+            table=stream.table,
+        )
+
+
+def refuse_intervals(stream: DeltaStream, what: str) -> None:
+    """Refuse a stream that reads data intervals where batches of an offset are handed out.
+
+    Raises:
+        ConfigurationError: The stream has ``read="data_interval"``.
+    """
+    if stream.reads_by_interval:
+        raise ConfigurationError(
+            f"{what} hands out batches of a stream with an offset, and stream {stream.name!r} has "
+            "read='data_interval'. Use DeltaIngestOperator for it, or read='offset'.",
             table=stream.table,
         )

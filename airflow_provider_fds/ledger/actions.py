@@ -65,6 +65,11 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a user's own job loads the batches: no fence, no digest, no check of the sink."""
         return self.kind == "own_job"
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a write takes the place of an earlier one of the same data interval."""
+        return self.kind == "delta_replace"
+
     def words(self) -> str:
         """Return the sink as people read it."""
         return "the user's own job" if self.is_own_job else f"{self.kind} {self.target}"
@@ -240,7 +245,10 @@ class Advanced(ActionBase, frozen=True, kw_only=True, tag="advanced"):
 
 
 class Blocked(ActionBase, frozen=True, kw_only=True, tag="blocked"):
-    """What is in the sink is not what was planned; nothing goes on before a person's word."""
+    """What is in the sink is not what was planned; nothing goes on before a person's word.
+
+    With an ``interval`` only that one stands still; ``epoch`` is its generation then.
+    """
 
     epoch: int
     batch_id: int
@@ -250,14 +258,16 @@ class Blocked(ActionBase, frozen=True, kw_only=True, tag="blocked"):
     rows_written: int | None = None
     sink_version: int | None = None
     sink_table_id: str | None = None
+    interval: str | None = None
 
 
 class Accepted(ActionBase, frozen=True, kw_only=True, tag="accepted"):
-    """A person takes the blocked batch as it is in the sink."""
+    """A person takes the blocked batch, of the stream or of one interval, as it is in the sink."""
 
     epoch: int
     batch_id: int
     why: str
+    interval: str | None = None
 
 
 class Requested(ActionBase, frozen=True, kw_only=True, tag="requested"):
@@ -312,14 +322,24 @@ class Acknowledged(ActionBase, frozen=True, kw_only=True, tag="acknowledged"):
 
 
 class Boundary(ActionBase, frozen=True, kw_only=True, tag="boundary"):
-    """An instant of a data interval is resolved: ``version`` is the first one at or after it."""
+    """An instant of a data interval is resolved: ``version`` is the first one at or after it.
+
+    Attributes:
+        instant: ISO 8601, UTC, milliseconds.
+        version: May be the one after the newest, when no commit had reached the instant.
+        table_id: ``metaData.id`` of the source table.
+    """
 
     instant: str
     version: int
+    table_id: str = ""
 
 
 class IntervalOpened(ActionBase, frozen=True, kw_only=True, tag="interval_opened"):
-    """A data interval (``<start>/<end>``) is worked on, for the ``generation``-th time from 1."""
+    """A data interval (``<start>/<end>``) is worked on, for the ``generation``-th time from 1.
+
+    It has the versions ``first_version`` to ``last_version``, both inclusive; none if the last is below the first.
+    """
 
     interval: str
     generation: int
@@ -328,7 +348,7 @@ class IntervalOpened(ActionBase, frozen=True, kw_only=True, tag="interval_opened
 
 
 class IntervalPlanned(ActionBase, frozen=True, kw_only=True, tag="interval_planned"):
-    """Batches of a data interval frozen by a run."""
+    """Batches of a data interval frozen by a run, or its uncommitted ones taken over by another."""
 
     interval: str
     generation: int
@@ -338,7 +358,7 @@ class IntervalPlanned(ActionBase, frozen=True, kw_only=True, tag="interval_plann
 
 
 class IntervalCommitted(ActionBase, frozen=True, kw_only=True, tag="interval_committed"):
-    """A batch of a data interval is in the sink, verified."""
+    """Batches of a data interval up to ``batch_id`` are in the sink, in one transaction, verified."""
 
     interval: str
     generation: int

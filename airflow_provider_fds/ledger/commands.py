@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider_fds.ledger.actions import Fence
+from airflow_provider_fds.ledger.commands_interval import IntervalCommand
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.actions import PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
@@ -59,6 +60,7 @@ class Bind:
 
     Attributes:
         table_id: ``metaData.id`` of the sink as it is now, ``None`` if there is none or it was not looked up.
+        by_interval: Whether the stream reads data intervals, and is never opened at an offset.
     """
 
     comes_to: ClassVar[str] = "bound"
@@ -66,6 +68,7 @@ class Bind:
     epoch: int
     sink: SinkBinding
     table_id: str | None = None
+    by_interval: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +263,7 @@ Command = (
     | Acknowledge
     | Transfer
     | Retire
+    | IntervalCommand
 )
 
 __all__ = [

@@ -5,7 +5,7 @@ The rules are those of LEDGER.md, part "Entries", column "allowed when".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.commands import (
@@ -22,6 +22,7 @@ from airflow_provider_fds.ledger.commands import (
     Request,
     Retire,
 )
+from airflow_provider_fds.ledger.commands_interval import IntervalCommand
 from airflow_provider_fds.ledger.decide_batch import (
     decide_accept,
     decide_advance,
@@ -37,10 +38,15 @@ from airflow_provider_fds.ledger.decide_epoch import (
     decide_request,
     decide_word,
 )
+from airflow_provider_fds.ledger.decide_interval import decide_interval
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.actions import Action
     from airflow_provider_fds.ledger.state import StreamState
+
+
+#: What only a stream with an offset can be asked.
+_OF_AN_OFFSET: Final = (Open, Plan, Claim, Commit, Advance, Block, Accept, Request)
 
 
 def decide(state: StreamState, command: Command) -> Action | None:  # noqa: C901, PLR0911, PLR0912  # one line each
@@ -59,6 +65,10 @@ def decide(state: StreamState, command: Command) -> Action | None:  # noqa: C901
         raise refusals.not_created(state)
     if state.retired is not None and not isinstance(command, Retire):
         raise refusals.retired(state, f"to {type(command).__name__.lower()}")
+    if isinstance(command, IntervalCommand):
+        return decide_interval(state, command)
+    if state.reads_by_interval and isinstance(command, _OF_AN_OFFSET):
+        raise refusals.by_interval(state, f"to {type(command).__name__.lower()}")
     match command:
         case Open():
             return decide_open(state, command)

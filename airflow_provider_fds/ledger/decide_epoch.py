@@ -96,7 +96,8 @@ def decide_open(state: StreamState, command: Open) -> Action | None:
 
 def decide_bind(state: StreamState, command: Bind) -> Action | None:
     """Bind the stream to its sink, if it is bound to none."""
-    check_open(state, command.epoch, "binding a sink")
+    if not command.by_interval:
+        check_open(state, command.epoch, "binding a sink")
     if state.sink is None:
         return Bound(epoch=command.epoch, sink=command.sink, table_id=command.table_id)
     if state.sink != command.sink:

@@ -13,10 +13,14 @@ from airflow_provider_fds.ledger.actions import (
     Advanced,
     Blocked,
     Bound,
+    Boundary,
     Claimed,
     Committed,
     Created,
     Held,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
     Opened,
     Planned,
     PlannedBatch,
@@ -26,6 +30,7 @@ from airflow_provider_fds.ledger.actions import (
     Retired,
     Transferred,
 )
+from airflow_provider_fds.ledger.evolve_interval import evolve_interval
 from airflow_provider_fds.ledger.state import (
     KEPT_ACKNOWLEDGEMENTS,
     KEPT_REQUESTS,
@@ -71,6 +76,8 @@ def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0
             if state.run_of(advanced.owner) is None:
                 runs = _with_run(runs, RunRecord(owner=advanced.owner, epoch=advanced.epoch))
             return replace(state, position=advanced.end, last_commit_sha256=advanced.last_commit_sha256, runs=runs)
+        case (Blocked() | Accepted()) as word if word.interval is not None:
+            return evolve_interval(state, word)
         case Blocked() as blocked:
             return replace(state, blocked=blocked)
         case Accepted():
@@ -89,8 +96,8 @@ def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0
             return replace(state, deployment=transferred.deployment)
         case Retired() as retired:
             return replace(state, retired=retired)
-        case _:  # boundaries and data intervals
-            return state
+        case (Boundary() | IntervalOpened() | IntervalPlanned() | IntervalCommitted()) as of_interval:
+            return evolve_interval(state, of_interval)
 
 
 def _created(created: Created) -> StreamState:

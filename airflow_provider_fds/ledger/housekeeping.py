@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.ledger.actions import Committed, Planned, Requested
+from airflow_provider_fds.ledger.actions import (
+    Committed,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
+    Planned,
+    Requested,
+)
 from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.layout import parse_numbered_name
 
 if TYPE_CHECKING:
@@ -62,11 +70,13 @@ class Removable:
     Attributes:
         manifests: Folders of manifests, relative to the stream's folder.
         batches: Epoch and id of the batches whose tries may go.
+        interval_tries: Folders of the tries of data intervals that may go, relative to the stream's folder.
         next_entry: Entries before it have nothing more to give; the next time begin there.
     """
 
     manifests: tuple[str, ...] = ()
     batches: tuple[tuple[int, int], ...] = ()
+    interval_tries: tuple[str, ...] = ()
     next_entry: int = 0
 
 
@@ -90,6 +100,7 @@ def removable(
     earliest = iso_time(now - retention.age)
     planned: dict[tuple[int, int], tuple[str, int]] = {}
     gone: dict[tuple[int, int], str] = {}
+    intervals = _OldIntervals()
     next_entry = 0
     for entry in entries:
         if entry.time > earliest:
@@ -104,16 +115,55 @@ def removable(
             case Requested(epoch=epoch):
                 # what was planned and not committed in the epoch that closes here is decided too
                 decided = [key for key in planned if key[0] < epoch]
+            case IntervalOpened() | IntervalPlanned() | IntervalCommitted():
+                intervals.see(entry)
+                continue
             case _:
                 continue
         for key in decided:
             if key in planned and not _is_kept(state, retention, *key):
                 gone[key] = planned.pop(key)[0]
     return Removable(
-        manifests=tuple(m for m in (*gone.values(), *(o for o in orphans if _is_decided(state, o))) if m),
+        manifests=tuple(
+            m for m in (*gone.values(), *intervals.manifests, *(o for o in orphans if _is_decided(state, o))) if m
+        ),
         batches=tuple(gone),
-        next_entry=min([next_entry, *(n for _, n in planned.values())]),
+        interval_tries=tuple(intervals.tries),
+        next_entry=min([next_entry, *(n for _, n in planned.values()), *intervals.needed_entries]),
     )
+
+
+class _OldIntervals:
+    """Data intervals in entries that are old enough: what was planned goes once it is committed, or planned again."""
+
+    def __init__(self) -> None:
+        self.manifests: list[str] = []
+        self.tries: list[str] = []
+        self._planned: dict[str, tuple[int, IntervalPlanned]] = {}
+
+    @property
+    def needed_entries(self) -> tuple[int, ...]:
+        """Numbers of the plans that are not decided."""
+        return tuple(n for n, _ in self._planned.values())
+
+    def see(self, entry: Entry) -> None:
+        match entry.action:
+            case IntervalPlanned() as planned if planned.batches:
+                self._planned.setdefault(planned.interval, (entry.n, planned))
+            case IntervalOpened(interval=interval):
+                self._decide(interval)
+            case IntervalCommitted(interval=interval, batch_id=batch_id):
+                known = self._planned.get(interval)
+                if known is not None and known[1].batches[-1].batch_id == batch_id:
+                    self._decide(interval)
+
+    def _decide(self, interval: str) -> None:
+        if interval not in self._planned:
+            return
+        _, planned = self._planned.pop(interval)
+        self.manifests += [batch.manifest for batch in planned.batches]
+        folder = f"tries/{interval_folder(interval)}/{planned.generation}"
+        self.tries += [f"{folder}/{batch.batch_id}" for batch in planned.batches]
 
 
 def removable_snapshots(
@@ -156,6 +206,9 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
             storage.delete(folder.below(f"{manifest}/_delta_log/{name}"))
     for epoch, batch_id in found.batches:
         for meta in list(storage.list_after(folder.try_reports(epoch, batch_id))):
+            storage.delete(meta.key)
+    for tries in found.interval_tries:
+        for meta in list(storage.list_after(folder.below(tries))):
             storage.delete(meta.key)
     for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):
         storage.delete(key)

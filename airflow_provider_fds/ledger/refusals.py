@@ -89,6 +89,15 @@ def retired(state: StreamState, what: str) -> LedgerError:
     )
 
 
+def by_interval(state: StreamState, what: str) -> LedgerError:
+    """Return the refusal of ``what`` on a stream that reads data intervals."""
+    return refusal(
+        state,
+        f"{what} is not possible, the stream reads data intervals and has no offset. Clear the runs of the intervals "
+        "that are to be loaded again; for a stream with an offset use another name",
+    )
+
+
 def held(state: StreamState, what: str) -> LedgerError:
     """Return the refusal of ``what`` on a paused stream."""
     why = state.held.why if state.held is not None else ""

@@ -20,6 +20,7 @@ from airflow_provider_fds.ledger.actions import (
     SinkBinding,  # noqa: TC001
     SnapshotRef,  # noqa: TC001
 )
+from airflow_provider_fds.ledger.intervals import IntervalRecord, KnownBoundary  # noqa: TC001
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 
 #: So many runs, the newest, are in the state; older ones are found in the entries.
@@ -128,6 +129,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         acknowledged: Versions that persons let the stream pass, the newest words last.
         options_digest: Source options of the last plan.
         meaning_digest: Of them those that change what an index within a version counts.
+        boundaries: Resolved instants of a stream that reads data intervals, in order of time.
+        intervals: Its intervals, those that something was done with last at the end.
     """
 
     name: str
@@ -163,6 +166,17 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     options_digest: str | None = None
     meaning_digest: str | None = None
     answered: tuple[AnsweredRequest, ...] = ()
+    boundaries: tuple[KnownBoundary, ...] = ()
+    intervals: tuple[IntervalRecord, ...] = ()
+
+    @property
+    def reads_by_interval(self) -> bool:
+        """Whether the stream reads data intervals, and so has no offset."""
+        return bool(self.boundaries)
+
+    def interval(self, name: str) -> IntervalRecord | None:
+        """Return what was done with an interval (``<start>/<end>``), ``None`` if nothing was."""
+        return next((record for record in reversed(self.intervals) if record.interval == name), None)
 
     @property
     def needs_fence(self) -> bool:

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipExc
 
 from airflow_provider_fds.errors import ConfigurationError, StoppedError, StreamBusyError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
+from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import cache_dir, retention
@@ -23,8 +24,9 @@ from airflow_provider_fds.operators.spark_backend import (
     find_backend,
     prepare_submission,
 )
-from airflow_provider_fds.operators.surroundings import open_session
+from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.result import RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.launch import SubmitArguments
-    from airflow_provider_fds.stream.result import RunResult, RunWork
+    from airflow_provider_fds.stream.interval_session import IntervalSession
+    from airflow_provider_fds.stream.result import IntervalResult, RunWork
     from airflow_provider_fds.stream.session import StreamSession
 
 #: Arguments of SparkSubmitOperator that are not the user's here: the application is FDS's own.
@@ -63,6 +66,13 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     that result again. Batches before a version that the stream may not pass are a success with a warning; a run that
     finds such a version first fails, and is not retried, nor is any other failure that a retry would find again.
 
+    **Data intervals.** With a stream of ``read="data_interval"`` a run of any kind (scheduled, caught up, cleared,
+    backfilled) loads what was committed in its own interval, start inclusive, end exclusive, all of it or nothing; runs
+    go in any order and side by side. A cleared run with a ``DeltaReplaceSink`` replaces what it wrote; with a
+    ``DeltaTableSink`` it returns its result again. An interval without rows is skipped, except by a sink that
+    replaces. The XCom then is ``stream, interval_start`` (inclusive)``, interval_end`` (exclusive)``, generation,
+    batches, first_version, last_version, rows, files, bytes, sink_version``.
+
     **Assets.** Without ``outlets`` the operator has an asset alias as its outlet, whose events name the sink's URI
     (``s3a`` as ``s3``), for mapped tasks too: consumers schedule on ``Asset("s3://…")``. Give ``outlets=[Asset(…)]``
     for an asset with a name of its own.
@@ -70,7 +80,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     **If it is misused.** Two operators with one stream and different sinks: the second is refused. ``retries=0``
     leaves a failed batch to the next run, which takes it over only when this one has ended.
     ``max_active_tis_per_dag`` is 1 unless you say otherwise: two runs of one stream side by side only wait for each
-    other. (A mapped task is left alone: it counts all its instances, and would serialise different tables.)
+    other, unless they read data intervals. (A mapped task is left alone: it counts all its instances, and would
+    serialise different tables.)
 
     All other arguments are those of ``SparkSubmitOperator``: ``conf``, ``jars``, ``packages``, ``driver_memory``,
     ``env_vars``, ``spark_binary`` and so on, but ``application``, ``application_args``, ``java_class`` and
@@ -78,7 +89,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
 
     Args:
         stream: The stream, or a dict of its arguments.
-        sink: The sink, or a dict as of :meth:`DeltaSink.to_dict`.
+        sink: The sink, or a dict as of :meth:`DeltaSink.to_dict`; ``DeltaReplaceSink`` for data intervals only.
         conn_id: Airflow connection of type ``spark``.
         on_no_data: ``"skip"`` or ``"succeed"``.
         on_busy: While another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a minute,
@@ -111,7 +122,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     ) -> None:
         _check_arguments(kwargs, on_no_data, on_busy, batches_per_run)
         kwargs.pop("durable", None)
-        kwargs.setdefault("max_active_tis_per_dag", 1)
+        if not _reads_by_interval(stream):
+            kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(conn_id=conn_id, **kwargs)
         # a job that Airflow would rejoin reports under the name of a try that is over; a new try looks into the sink
         self.durable = False
@@ -132,7 +144,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
             self.stream = stream = DeltaStream.coerce(self.stream)
             sink = coerce_sink(self.sink)
-            refuse_backfill(context, stream)
+            if not stream.reads_by_interval:
+                refuse_backfill(context, stream)
             spark = _Spark(
                 find_backend(self.conn_id, deploy_mode=self._deploy_mode, spark_binary=self._spark_binary),
                 self._given(),
@@ -140,7 +153,11 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             check_backend(spark.backend, spark.given)
             if self.name == _DEFAULT_NAME:
                 self.name = f"fds-{stream.name}"
-            session = open_session(context, stream, sink)
+            session: StreamSession | IntervalSession
+            if stream.reads_by_interval:
+                session = open_interval_session(context, stream, sink, run_interval(context, stream))
+            else:
+                session = open_session(context, stream, sink)
             result = self._drain(context, session, sink, spark)
             if result is not None:
                 session.keep_house(retention())
@@ -151,6 +168,14 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             self.log.info(message)
             asset_event.withhold(self)
             return None
+        if not isinstance(result, RunResult):
+            asset_event.emit(self, context, result.to_dict(), sink.uri)
+            self.log.info(
+                "Stream %s: interval %s to %s, versions %d to %d, %s rows, sink version %s.",
+                *(result.stream, result.interval_start, result.interval_end),
+                *(result.first_version, result.last_version, result.rows, result.sink_version),
+            )
+            return result.to_dict()
         extra = asset_event.uncovered(self, result.to_dict(), sink.uri, epoch_start=session.connected.state.epoch_start)
         asset_event.emit(self, context, extra, sink.uri)
         self.log.info(
@@ -176,7 +201,9 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             env_vars=dict(self.env_vars or {}),
         )
 
-    def _drain(self, context: Any, session: StreamSession, sink: DeltaSink, spark: _Spark) -> RunResult | None:
+    def _drain(
+        self, context: Any, session: StreamSession | IntervalSession, sink: DeltaSink, spark: _Spark
+    ) -> RunResult | IntervalResult | None:
         """Work application after application until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
         limit = self.run_time_limit
@@ -219,7 +246,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     def _work(
         self,
         context: Any,
-        session: StreamSession,
+        session: StreamSession | IntervalSession,
         sink: DeltaSink,
         work: RunWork,
         spark: _Spark,
@@ -271,6 +298,13 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         if backend.uses_bundled_spark:
             self._spark_binary = made.spark_binary
         self._hook = None  # it would hold the arguments of the application before
+
+
+def _reads_by_interval(stream: object) -> bool:
+    """Whether the runs of a stream stand in nobody's way; a stream out of an XCom is not known when the DAG is read."""
+    if isinstance(stream, DeltaStream):
+        return stream.reads_by_interval
+    return isinstance(stream, dict) and stream.get("read") == "data_interval"
 
 
 def _check_arguments(kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException, BaseOperator
 
 from airflow_provider_fds.errors import StreamBusyError
-from airflow_provider_fds.hooks.backfill import refuse_backfill
+from airflow_provider_fds.hooks.backfill import refuse_backfill, refuse_intervals
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.batch_message import batch_message
@@ -65,6 +65,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         with task_failures():
             # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
             self.stream = stream = DeltaStream.coerce(self.stream)
+            refuse_intervals(stream, "DeltaPlanOperator")
             refuse_backfill(context, stream)
             for commit in commits_of(self.dag, self.task_id):
                 check_wiring(self.dag, self.task_id, commit)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.surroundings import working_surroundings
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor, task_owner
+from airflow_provider_fds.stream.interval_session import IntervalSession
 from airflow_provider_fds.stream.session import StreamSession
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream import DeltaStream
+    from airflow_provider_fds.stream.data_interval import DataInterval
 
 
 def open_session(
@@ -48,3 +50,23 @@ def open_session(
         run_since=getattr(context.get("dag_run"), "run_after", None),
     )
     return StreamSession(stream, around)
+
+
+def open_interval_session(
+    context: Any, stream: DeltaStream, sink: DeltaSink, interval: DataInterval
+) -> IntervalSession:
+    """Open one data interval of the stream for the task instance of ``context``, as :func:`open_session` does.
+
+    Raises:
+        ConfigurationError: A connection, the staging folder or a URI cannot work.
+    """
+    ti = context["ti"]
+    name = deployment()
+    around = working_surroundings(
+        stream,
+        actor=task_actor(ti, name),
+        owner=task_owner(ti, name),
+        owner_is_running=owner_is_running(ti, name),
+        sink=sink,
+    )
+    return IntervalSession(stream, around, interval)

@@ -22,6 +22,35 @@ _ABOUT_COMMITS: Final = (
 )
 
 
+#: Options that say where a stream starts and ends; the data interval of each run says so instead.
+_PLACES: Final = (*_RANGE, "on_future_start", "version_as_of", "timestamp_as_of")
+
+
+def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    """Return what has no meaning for a stream that reads data intervals.
+
+    Args:
+        found: Name of the option -> its spelling and its parsed value.
+    """
+    problems = [
+        f"option {spelling!r} has no effect with read='data_interval': each run reads what was committed in its own "
+        "data interval. Leave it out."
+        for name, (spelling, _) in found.items()
+        if name in _PLACES
+    ]
+    if found.get("on_violation", ("", "fail"))[1] != "fail":
+        problems.append(
+            "option 'on_violation' must be 'fail' with read='data_interval': an interval is loaded whole or not at "
+            "all, and other intervals do not wait for it."
+        )
+    if found.get("on_lost_position", ("", "fail"))[1] != "fail":
+        problems.append(
+            "option 'on_lost_position' must be 'fail' with read='data_interval': an interval whose commits were "
+            "removed would be loaded without them."
+        )
+    return problems
+
+
 def range_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     """Return what is wrong with start and end.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source import option_values as values_of
-from airflow_provider_fds.source.option_ranges import range_problems
+from airflow_provider_fds.source.option_ranges import interval_problems, range_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,12 +92,13 @@ class SourceOptions:
     acknowledged_schema: int | None = None
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> SourceOptions:
+    def parse(cls, values: Mapping[str, Any], *, by_interval: bool = False) -> SourceOptions:
         """Build the options from what a user wrote.
 
         Args:
             values: Options by name, in snake case or in Delta's spelling (upper and lower case do not matter, as in
                 Delta). Numbers, sizes and booleans may be texts. ``None`` means not given.
+            by_interval: Whether the stream reads data intervals, and has no start and no end of its own.
 
         Raises:
             ConfigurationError: With every problem there is: unknown names with the nearest known one, values that
@@ -125,6 +126,8 @@ class SourceOptions:
                 )
             found[name] = (key, parsed)
         problems += _exclusive(found)
+        if by_interval:
+            problems += interval_problems(found)
         if problems:
             raise ConfigurationError(*problems, subject="source options")
         chosen = {name: value for name, (_, value) in found.items()}

@@ -159,10 +159,17 @@ class BatchPlanner:
                 # Reading from a version on needs its commit only. Where log cleanup left nothing to rebuild the
                 # state from, the newest one stands in until a commit says otherwise, as in Delta's own source.
                 self._log.verify_position(version + 1)
-                self._state = self._state or self._log.state_at(self._target)
+                self._state = self._state or self._newest_state()
                 self._is_state_known = False
             self._draft.state = self._state
         start.ensure_table(self._state.metadata.id, table=self._table)
+
+    def _newest_state(self) -> TableState:
+        """Return the state at the target; of the newest version, where that cannot be rebuilt any more either."""
+        try:
+            return self._log.state_at(self._target)
+        except LostPositionError:
+            return self._log.state_at(self._log.latest())
 
     def _snapshot_batches(self) -> Iterator[SourceBatch]:
         start, snapshot, storage = self._start, self._snapshot, self._snapshot_storage

@@ -11,6 +11,9 @@ from airflow_provider_fds.stream.value import DeltaStream
 
 _LAZY = {
     "Collected": "result",
+    "DataInterval": "data_interval",
+    "IntervalResult": "result",
+    "IntervalSession": "interval_session",
     "RunResult": "result",
     "RunWork": "result",
     "Sighting": "poll",

@@ -50,19 +50,7 @@ def ensure_open(connected: ConnectedStream, sink: DeltaSink | None, *, start: Of
         sink: The sink it is meant for, searched for traces of an earlier stream of the same name.
         start: Where a new stream starts, instead of its start options; an open one must be there already.
     """
-    state = connected.load_to_work()
-    if state.phase == "empty":
-        connected.log.latest()  # no stream for a table that is not there
-        if sink is not None:
-            _refuse_lost_ledger(connected, sink)
-        state = connected.execute(
-            Create(
-                uuid=str(uuid4()),
-                name=connected.stream.name,
-                table=connected.table.uri,
-                deployment=connected.around.deployment,
-            )
-        )
+    state = ensure_created(connected, sink)
     if state.retired is not None:
         raise refusals.retired(state, "a run")
     if state.phase == "requested":
@@ -77,7 +65,27 @@ def ensure_open(connected: ConnectedStream, sink: DeltaSink | None, *, start: Of
     return state
 
 
-def ensure_bound(connected: ConnectedStream, sink: DeltaSink | None, *, own_job: bool) -> StreamState:
+def ensure_created(connected: ConnectedStream, sink: DeltaSink | None) -> StreamState:
+    """Create the stream, if that has not been done."""
+    state = connected.load_to_work()
+    if state.phase != "empty":
+        return state
+    connected.log.latest()  # no stream for a table that is not there
+    if sink is not None:
+        _refuse_lost_ledger(connected, sink)
+    return connected.execute(
+        Create(
+            uuid=str(uuid4()),
+            name=connected.stream.name,
+            table=connected.table.uri,
+            deployment=connected.around.deployment,
+        )
+    )
+
+
+def ensure_bound(
+    connected: ConnectedStream, sink: DeltaSink | None, *, own_job: bool, by_interval: bool = False
+) -> StreamState:
     """Bind the stream to its sink, or make sure that it is the one it is bound to.
 
     Raises:
@@ -95,7 +103,8 @@ def ensure_bound(connected: ConnectedStream, sink: DeltaSink | None, *, own_job:
         )
     if state.sink == binding:
         return state
-    return connected.execute(Bind(epoch=state.epoch, sink=binding, table_id=_table_id(connected, binding)))
+    table_id = _table_id(connected, binding)
+    return connected.execute(Bind(epoch=state.epoch, sink=binding, table_id=table_id, by_interval=by_interval))
 
 
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
@@ -157,6 +166,9 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         extra["quarantined"] = state.quarantined.why
     if state.held is not None:
         extra["held"] = state.held.why
+    if state.reads_by_interval:
+        extra["intervals"] = len(state.intervals)
+        extra["intervals not done"] = [record.interval for record in state.intervals if not record.is_done]
     if state.retired is not None:
         extra["retired"] = state.retired.why
     return StreamStatus(

@@ -67,14 +67,14 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None
     previous = state.next_prev_txn_version
-    for batch, manifest in _with_manifests(connected, planner):
+    for batch, manifest in with_manifests(connected, planner):
         if manifest is None:
             empty = None if batches else batch
             break
         batch_id = state.next_batch_id + len(batches)
         key = manifest_folder(state.epoch, batch_id, manifest.digest)
         write_manifest(manifest, connected.staging, connected.folder.below(key))
-        batches.append(_describe(batch, batch_id, key, manifest.digest, previous))
+        batches.append(describe(batch, batch_id, key, manifest.digest, previous))
         previous = txn_version(state.epoch, batch_id)
         if len(batches) == max_batches:
             break
@@ -98,12 +98,14 @@ def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableSta
     return found
 
 
-def _with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterator[tuple[SourceBatch, Manifest | None]]:
+def with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterator[tuple[SourceBatch, Manifest | None]]:
+    """Yield the batches of ``planner`` with their manifests, not yet written; a stretch without data has none."""
     for batch in planner:
         yield batch, build_manifest(batch, table_uri=connected.log.table_uri) if batch.files else None
 
 
-def _describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous: int | None) -> PlannedBatch:
+def describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous: int | None) -> PlannedBatch:
+    """Return a batch as the ledger records it, with its manifest's folder and digest and the transaction before it."""
     return PlannedBatch(
         batch_id=batch_id,
         start=batch.start.to_json(),

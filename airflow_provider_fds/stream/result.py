@@ -39,6 +39,31 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class IntervalResult:
+    """What is committed of one data interval.
+
+    ``interval_start`` is inclusive, ``interval_end`` exclusive (ISO 8601, UTC); ``first_version`` and
+    ``last_version`` are inclusive, the last is below the first where the interval has no commits.
+    """
+
+    stream: str
+    interval_start: str
+    interval_end: str
+    generation: int
+    batches: int
+    first_version: int
+    last_version: int
+    rows: int | None
+    files: int
+    bytes: int
+    sink_version: int | None
+
+    def to_dict(self) -> dict[str, int | str | None]:
+        """Return the result as flat JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class RunWork:
     """What a run has to do now.
 
@@ -65,7 +90,7 @@ class RunWork:
     target: int | None = None
     is_more: bool = False
     warning: FdsError | None = None
-    result: RunResult | None = None
+    result: RunResult | IntervalResult | None = None
     reason: str = ""
 
 

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from airflow_provider_fds.batch.location import hadoop_path, spark_uri
 from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
-from airflow_provider_fds.delta.interval import FILE_RETENTION
-from airflow_provider_fds.delta.interval import retention as file_retention
 from airflow_provider_fds.errors import (
     BatchFailedError,
+    ConfigurationError,
     FdsError,
     LedgerError,
-    LostPositionError,
     StoppedError,
-    StorageError,
     StreamBusyError,
-    TableNotFoundError,
-    UnsupportedFeatureError,
     VerificationError,
 )
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
-from airflow_provider_fds.ledger.housekeeping import keep_house
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
 from airflow_provider_fds.stream.failed import batch_failure
+from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
@@ -65,10 +60,17 @@ class StreamSession:
         around: Credentials, staging, checkpoint, and who is asking.
 
     Raises:
-        ConfigurationError: A URI that cannot be opened; staging and table inside each other.
+        ConfigurationError: A URI that cannot be opened; staging and table inside each other; a stream that reads data
+            intervals.
     """
 
     def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
+        if stream.reads_by_interval:
+            raise ConfigurationError(
+                f"stream {stream.name!r} has read='data_interval', and what is asked here is for streams with an "
+                "offset. Data intervals are loaded by DeltaIngestOperator.",
+                table=stream.table,
+            )
         self.stream = stream
         self.around = around
         self.connected = ConnectedStream(stream, around)
@@ -115,6 +117,12 @@ class StreamSession:
             LostPositionError: The position no longer exists in the table.
             StoppedError: The next version in line is one the stream may not pass (``on_violation="fail"``).
         """
+        if sink is not None and sink.replaces:
+            raise ConfigurationError(
+                f"stream {self.stream.name!r} reads by offset: each of its batches would replace the one before. "
+                "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink.",
+                table=self.stream.table,
+            )
         state = opening.ensure_open(self.connected, sink, start=start)
         if state.needs_fence:
             return self._fence(state, sink)
@@ -246,29 +254,8 @@ class StreamSession:
         return opening.run_result(self.connected, self.around.owner)
 
     def keep_house(self, retention: Retention) -> None:
-        """Remove manifests and reports of batches that were committed long ago.
-
-        Manifests go with the files they list: after ``delta.deletedFileRetentionDuration`` of the source, where
-        ``retention`` asks for more. What cannot be removed now is left for the next time: it stands in nobody's way.
-        """
-        try:
-            age = min(retention.age, self._file_retention())
-            keep_house(
-                self.connected.ledger,
-                self.connected.staging,
-                now=datetime.now(UTC),
-                retention=replace(retention, age=age),
-            )
-        except (StorageError, LedgerError) as error:
-            logger.warning("stream %s: old manifests and reports stay for now: %s", self.stream.name, error)
-
-    def _file_retention(self) -> timedelta:
-        log = self.connected.log
-        try:
-            return file_retention(log.state_at(log.latest()).metadata, FILE_RETENTION)
-        except (LostPositionError, TableNotFoundError, UnsupportedFeatureError):
-            # a source that cannot be read any more shortens nothing
-            return timedelta.max
+        """Remove manifests and reports of batches that were committed long ago; see :func:`~.house.keep_house_of`."""
+        keep_house_of(self.connected, retention)
 
     def watch(self) -> TableWatch:
         """Return a watch of the table at the committed position."""

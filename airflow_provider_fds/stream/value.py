@@ -32,7 +32,9 @@ class DeltaStream:
         table: URI (``s3://…``, ``file:///…``) or path of the source table.
         storage_conn_id: Airflow connection for the table's and the staging's storage; ``None`` means the
             environment's own credentials.
-        read: ``"offset"``: from the last committed offset to the newest version.
+        read: ``"offset"``: from the last committed offset to the newest version. ``"data_interval"``: each run reads
+            the versions committed in its own data interval, start inclusive, end exclusive; there is no offset, and
+            runs go in any order.
         checkpoint: Where the committed offset is kept: ``"variable"`` (an Airflow Variable) or ``"file:<path>"``.
         staging: URI of the folder for ledger and manifests; ``None`` means ``[fds] staging``.
         options: Source options by name, Delta's own camelCase spelling allowed.
@@ -52,7 +54,7 @@ class DeltaStream:
     name: str
     table: str
     storage_conn_id: str | None
-    read: Literal["offset"]
+    read: Literal["offset", "data_interval"]
     checkpoint: str
     staging: str | None
     options: SourceOptions
@@ -90,7 +92,7 @@ class DeltaStream:
         problems += [f"option {key!r} is given twice, in options and as an argument." for key in doubled]
         parsed: SourceOptions | None = None
         try:
-            parsed = SourceOptions.parse(values)
+            parsed = SourceOptions.parse(values, by_interval=read == "data_interval")
         except ConfigurationError as error:
             problems += error.problems
         if problems or parsed is None:
@@ -125,6 +127,11 @@ class DeltaStream:
 
     def __repr__(self) -> str:
         return f"DeltaStream({self.name!r}, table={self.table!r})"
+
+    @property
+    def reads_by_interval(self) -> bool:
+        """Whether each run reads its own data interval, and there is no offset."""
+        return self.read == "data_interval"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the stream as JSON-able values; :meth:`from_dict` takes them back. Holds no secret."""
@@ -228,11 +235,9 @@ def _text_problems(argument: str, value: object) -> list[str]:
 
 
 def _read_problems(read: object) -> list[str]:
-    if read == "offset":
+    if read in ("offset", "data_interval"):
         return []
-    if read == "data_interval":
-        return ["read='data_interval' is not available yet; read='offset' is."]
-    return [f"read must be 'offset', got {read!r}."]
+    return [f"read must be 'offset' or 'data_interval', got {read!r}."]
 
 
 def _checkpoint_problems(checkpoint: object) -> list[str]:

@@ -129,7 +129,7 @@ def every_action(make):
         Held(why="maintenance"),
         Resumed(why="done"),
         Acknowledged(version=7, why="read it", skip=True),
-        Boundary(instant="2026-11-20T00:00:00.000Z", version=41),
+        Boundary(instant="2026-11-20T00:00:00.000Z", version=41, table_id="t1"),
         IntervalOpened(interval=interval, generation=1, first_version=30, last_version=40),
         IntervalPlanned(interval=interval, generation=1, owner=owner, batches=(batch,), options_digest="o1"),
         IntervalCommitted(

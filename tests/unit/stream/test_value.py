@@ -104,7 +104,6 @@ def test_table_and_staging_may_be_templates():
 @pytest.mark.parametrize(
     ("argument", "value", "text"),
     [
-        ("read", "data_interval", "not available yet"),
         ("read", "everything", "must be 'offset'"),
         ("checkpoint", "xcom", "not available yet"),
         ("checkpoint", "file:", "file:<path>"),
@@ -114,6 +113,28 @@ def test_table_and_staging_may_be_templates():
 def test_what_is_not_there_is_refused_by_name(argument, value, text):
     with pytest.raises(ConfigurationError, match=text):
         DeltaStream("s", "s3://lake/t", **{argument: value})
+
+
+def test_a_stream_of_data_intervals_has_no_start_and_no_end_and_says_all_that_is_wrong_at_once():
+    with pytest.raises(ConfigurationError) as refused:
+        DeltaStream(
+            "s",
+            "s3://lake/t",
+            read="data_interval",
+            starting_timestamp="2026-01-01",
+            endingVersion=7,
+            on_violation="quarantine",
+            on_lost_position="earliest",
+        )
+    text = str(refused.value)
+    assert all(word in text for word in ("starting_timestamp", "endingVersion", "on_violation", "on_lost_position"))
+    assert len(refused.value.problems) == 4
+
+
+def test_a_stream_of_data_intervals_keeps_limits_and_filters():
+    stream = DeltaStream("s", "s3://lake/t", read="data_interval", max_files_per_batch=5, ignore_deletes=True)
+    assert stream.reads_by_interval
+    assert DeltaStream.from_dict(stream.to_dict()) == stream
 
 
 def test_an_option_given_twice_is_refused():

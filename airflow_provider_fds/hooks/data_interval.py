@@ -1,0 +1,35 @@
+"""The data interval of a run, for streams that read by it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.data_interval import TIMETABLE, DataInterval
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.stream import DeltaStream
+
+
+def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
+    """Return the data interval of the run, start inclusive, end exclusive.
+
+    Any kind of run has one if the DAG's timetable gives it one: scheduled, caught up, cleared, backfilled, or started
+    by hand with a logical date.
+
+    Raises:
+        ConfigurationError: The run has none, or one that holds no time; the message names the timetable that works.
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    run_id = context["dag_run"].run_id
+    subject = f"Stream {stream.name!r} of {stream.table!r} reads the data interval of each run, and run {run_id!r}"
+    if start is None or end is None:
+        raise ConfigurationError(
+            f"{subject} has none: it was started by an asset, or by hand without a logical date. Use a DAG with "
+            f"schedule={TIMETABLE}; or read='offset', which reads what is new whatever started the run.",
+            table=stream.table,
+        )
+    try:
+        return DataInterval(start, end)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{subject} is of no use: {error}", table=stream.table) from None

@@ -1,0 +1,115 @@
+"""Data intervals, and which versions of a table lie in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError
+from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.intervals import clamped, interval_name, neighbours
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.intervals import KnownBoundary
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+#: What gives a run an interval that has a width, for messages.
+TIMETABLE: Final = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC") (from airflow.sdk)'
+
+
+@dataclass(frozen=True, slots=True)
+class DataInterval:
+    """The time that a run is about, both with a zone.
+
+    Attributes:
+        start: Inclusive.
+        end: Exclusive.
+
+    Raises:
+        ConfigurationError: The end is not after the start, or one has no zone.
+    """
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start.tzinfo is None or self.end.tzinfo is None:
+            raise ConfigurationError(f"the data interval {self.start} to {self.end} has no time zone; give it one")
+        if instant_ms(self.end) <= instant_ms(self.start):
+            raise ConfigurationError(
+                f"the data interval {self.start.isoformat()} to {self.end.isoformat()} holds no time, so no commit "
+                "lies in it. Cron texts such as schedule='@daily' give such intervals in Airflow 3: use "
+                f"schedule={TIMETABLE}, whose runs have the time since the run before as their interval."
+            )
+
+    @property
+    def name(self) -> str:
+        """The interval in the ledger: ``<start>/<end>``, UTC, milliseconds."""
+        return interval_name(instant_text(self.start), instant_text(self.end))
+
+
+def instant_ms(instant: datetime) -> int:
+    """Return the first millisecond that is not before ``instant``: commit times are whole milliseconds."""
+    return -((_EPOCH - instant) // _MILLISECOND)
+
+
+def instant_text(instant: datetime) -> str:
+    """Return an instant as the ledger has it."""
+    return iso_time(_EPOCH + instant_ms(instant) * _MILLISECOND)
+
+
+def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary], *, now: datetime) -> int:
+    """Return the first version at or after ``instant``; where time has passed it without one, that after the newest.
+
+    The times of commits are those the log gives now; ``known`` boundaries win over them.
+
+    Raises:
+        ConfigurationError: No commit has reached the instant, and it lies in the future.
+        LostPositionError: Log cleanup has removed commits of which nobody can say any more on which side they lie.
+    """
+    text = instant_text(instant)
+    lower, upper = neighbours(known, text)
+    if lower is not None and upper is not None and lower.version == upper.version:
+        return lower.version
+    times = CommitTimestamps(log)
+    while True:
+        newest = log.latest()
+        found = times.at_or_after(instant_ms(instant))
+        if found is not None:
+            break
+        if now < instant:
+            raise ConfigurationError(
+                f"the data interval is not over: it ends at {text}, now it is {iso_time(now)}, and the newest commit "
+                f"of table {log.table_uri}, version {newest}, is from before. Let DeltaTableVersionSensor wait for it "
+                "(wait_for='interval_complete'), or run later.",
+                table=log.table_uri,
+                version=newest,
+            )
+        if log.latest() == newest:
+            # whatever comes now belongs to what begins here, also with a time before the instant
+            return clamped(known, text, newest + 1)
+    version = clamped(known, text, found)
+    if version == 0 or (lower is not None and lower.version >= found):
+        return version
+    earliest = log.earliest()
+    if found > earliest or times.at_or_before(instant_ms(instant)) == found:
+        return version
+    raise LostPositionError(
+        f"{log.table_uri}: the log begins with version {earliest}, which was committed after {text}; which of the "
+        f"{earliest} versions before it lie after that time is not known any more, since log cleanup has removed their "
+        "commits. Begin with a later interval (start_date of the DAG), or keep the log for longer "
+        "(delta.logRetentionDuration)",
+        table=log.table_uri,
+        version=earliest,
+        earliest_version=earliest,
+    )
+
+
+__all__ = ["TIMETABLE", "DataInterval", "instant_ms", "instant_text", "version_at"]

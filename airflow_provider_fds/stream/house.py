@@ -1,0 +1,47 @@
+"""Housekeeping of a connected stream."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.delta.interval import FILE_RETENTION
+from airflow_provider_fds.delta.interval import retention as file_retention
+from airflow_provider_fds.errors import (
+    LedgerError,
+    LostPositionError,
+    StorageError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from airflow_provider_fds.ledger.housekeeping import keep_house
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+logger = logging.getLogger(__name__)
+
+
+def keep_house_of(connected: ConnectedStream, retention: Retention) -> None:
+    """Remove manifests and reports of batches that were committed long ago.
+
+    Manifests go with the files they list: after ``delta.deletedFileRetentionDuration`` of the source, where
+    ``retention`` asks for more. What cannot be removed now is left for the next time: it stands in nobody's way.
+    """
+    try:
+        age = min(retention.age, _file_retention(connected))
+        keep_house(connected.ledger, connected.staging, now=datetime.now(UTC), retention=replace(retention, age=age))
+    except (StorageError, LedgerError) as error:
+        logger.warning("stream %s: old manifests and reports stay for now: %s", connected.stream.name, error)
+
+
+def _file_retention(connected: ConnectedStream) -> timedelta:
+    log = connected.log
+    try:
+        return file_retention(log.state_at(log.latest()).metadata, FILE_RETENTION)
+    except (LostPositionError, TableNotFoundError, UnsupportedFeatureError):
+        # a source that cannot be read any more shortens nothing
+        return timedelta.max

@@ -1,0 +1,375 @@
+"""One run's dealings with a data interval: begin, hand the work to Spark, collect what came of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from airflow_provider_fds.batch.location import hadoop_path, spark_uri
+from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+from airflow_provider_fds.errors import (
+    ConfigurationError,
+    StreamBusyError,
+    TableReplacedError,
+    VerificationError,
+)
+from airflow_provider_fds.ledger.commands_interval import (
+    BlockInterval,
+    CommitInterval,
+    OpenInterval,
+    PlanInterval,
+    ResolveBoundary,
+)
+from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder
+from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.connect import ConnectedStream
+from airflow_provider_fds.stream.data_interval import instant_text, version_at
+from airflow_provider_fds.stream.failed import batch_failure
+from airflow_provider_fds.stream.house import keep_house_of
+from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
+from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork
+from airflow_provider_fds.stream.verifying import check_range_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.ledger.entries import Owner, PlannedBatch
+    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.ledger.intervals import IntervalRecord
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.data_interval import DataInterval
+    from airflow_provider_fds.stream.value import DeltaStream
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What is one transaction of the sink: batches of the interval, whose last one names it."""
+
+    parts: tuple[PlannedBatch, ...]
+
+    @property
+    def batch_id(self) -> int:
+        return self.parts[-1].batch_id
+
+
+class IntervalSession:
+    """A run at work on one data interval of a stream; used as :class:`~.session.StreamSession` is.
+
+    Independent of all other intervals but for the boundaries it shares with its neighbours. With a sink that appends,
+    an interval is planned once, and what was committed is not written again. With one that replaces, each
+    :meth:`begin` opens a new generation of the interval: its transaction is above those of the generations before, so
+    that a straggler of one of them writes nothing any more.
+
+    Args:
+        stream: The stream, with ``read="data_interval"``.
+        around: Credentials, staging, checkpoint, and who is asking.
+        interval: The run's interval.
+
+    Raises:
+        ConfigurationError: A URI that cannot be opened; a stream that reads by offset.
+    """
+
+    def __init__(self, stream: DeltaStream, around: Surroundings, interval: DataInterval) -> None:
+        if not stream.reads_by_interval:
+            raise ConfigurationError(
+                f"stream {stream.name!r} reads by offset, and has no intervals. Say read='data_interval'.",
+                table=stream.table,
+            )
+        self.stream = stream
+        self.around = around
+        self.interval = interval
+        self.connected = ConnectedStream(stream, around)
+
+    def begin(self, sink: DeltaSink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
+        """Find out what this run has to do, and write it down.
+
+        Args:
+            sink: Where the interval goes.
+            max_batches: Batches in one application at most; one that replaces is always written whole.
+            retry: Not needed here: what was done says so itself.
+
+        Raises:
+            StreamBusyError: The interval belongs to another run that still runs.
+            ConfigurationError: The interval is not over.
+            LostPositionError: Commits of the interval are gone, or another table lies at the URI.
+            StoppedError: The interval has a version that the stream may not pass.
+            VerificationError: The interval is blocked, and the sink appends.
+        """
+        del retry
+        self._resolve(opening.ensure_created(self.connected, sink))
+        state = opening.ensure_bound(self.connected, sink, own_job=False, by_interval=True)
+        record = state.interval(self.interval.name)
+        if sink.replaces or record is None or not record.is_planned:
+            return self._plan(state, record, max_batches, replaces=sink.replaces)
+        if record.is_done:
+            result = self.result()
+            if result is None:
+                return RunWork("up_to_date", record.generation, reason=self._nothing(record))
+            return RunWork("done", record.generation, target=record.last_version, result=result)
+        if record.blocked is not None:
+            raise self._blocked(record.blocked.reason, record.blocked.batch_id, replaces=False)
+        return self._work(self._take_over(record), max_batches, replaces=False)
+
+    def job(self, work: RunWork, sink: DeltaSink, *, stop_after_ms: int | None = None) -> str:
+        """Write the job of ``work`` into staging and return its URI, as Spark reads it."""
+        state, record = self.connected.state, self._record()
+        described = sink.to_dict()
+        described["uri"] = spark_uri(self.connected.open_sink(sink.uri).uri)
+        stream_uri = hadoop_path(self.connected.staging_location(self.stream.name))
+        spec = JobSpec(
+            batches=tuple(
+                interval_spec(state, record, write.parts, stream_uri)
+                for write in _writes(work.batches, replaces=sink.replaces)
+            ),
+            sink=described,
+            sink_table_id=state.sink_table_id,
+            sink_version=record.since,
+            reports=self.connected.staging_location(self._tries),
+            try_id=work.try_id,
+            stop_after_ms=stop_after_ms,
+        )
+        key = f"{self._tries}/{work.epoch}/{work.batches[0].batch_id}/{work.try_id}.job.json"
+        self.connected.staging.put(key, spec.to_json())
+        return self.connected.staging_location(key)
+
+    def collect(self, work: RunWork) -> Collected:
+        """Read what the try reported and commit what is in the sink and verified.
+
+        Raises:
+            VerificationError: The sink has other rows than planned, or the source's log changed under the plan.
+        """
+        try:
+            return self._collect(work)
+        finally:
+            # a hint that lets the next run start with few requests
+            self.connected.ledger.save_fold()
+
+    def result(self) -> IntervalResult | None:
+        """Return what is committed of the interval, ``None`` if nothing is or nothing was in it."""
+        record = self.connected.state.interval(self.interval.name)
+        if record is None or not record.batches:
+            return None
+        return IntervalResult(
+            stream=self.stream.name,
+            interval_start=instant_text(self.interval.start),
+            interval_end=instant_text(self.interval.end),
+            generation=record.generation,
+            batches=record.batches,
+            first_version=record.first_version,
+            last_version=record.last_version,
+            rows=record.rows,
+            files=record.num_files,
+            bytes=record.num_bytes,
+            sink_version=record.sink_version,
+        )
+
+    def keep_house(self, retention: Retention) -> None:
+        """Remove manifests and reports of what was committed long ago; see :func:`~.house.keep_house_of`."""
+        keep_house_of(self.connected, retention)
+
+    @property
+    def _tries(self) -> str:
+        return f"{self.connected.folder.tries}/{interval_folder(self.interval.name)}"
+
+    def _resolve(self, state: StreamState) -> None:
+        """Make sure that both ends of the interval have their versions."""
+        log = self.connected.log
+        table_id: str | None = None
+        for instant in (self.interval.start, self.interval.end):
+            text = instant_text(instant)
+            if any(known.instant == text for known in state.boundaries):
+                continue
+            if table_id is None:
+                table_id = self._table_id(state)
+            version = version_at(log, instant, state.boundaries, now=datetime.now(UTC))
+            state = self.connected.execute(ResolveBoundary(instant=text, version=version, table_id=table_id))
+
+    def _table_id(self, state: StreamState) -> str:
+        """Return the id of the table, if it is the one that the intervals so far were read from."""
+        log = self.connected.log
+        found = log.state_at(log.latest()).metadata.id
+        if state.table_id is not None and found != state.table_id:
+            raise TableReplacedError(
+                f"{log.table_uri}: another table lies here now: its id is {found}, the intervals of stream "
+                f"{self.stream.name!r} were read from {state.table_id}. Put the old one back, or use a stream with "
+                "another name for the new one",
+                table=log.table_uri,
+            )
+        return found
+
+    def _plan(self, state: StreamState, record: IntervalRecord | None, max_batches: int, *, replaces: bool) -> RunWork:
+        """Open the interval, again if need be, and plan all of it."""
+        previous = self._gone(record)
+        generation = 1 if record is None else record.generation + (1 if record.is_planned else 0)
+        me = self.around.owner
+        self._table_id(state)
+        state = self.connected.execute(
+            OpenInterval(interval=self.interval.name, generation=generation, owner=me, previous=previous)
+        )
+        batches = plan_interval(self.connected, state, self._record(), replaces=replaces)
+        self.connected.execute(
+            PlanInterval(
+                interval=self.interval.name,
+                generation=generation,
+                owner=me,
+                batches=batches,
+                options_digest=self.stream.options.digest(),
+            )
+        )
+        record = self._record()
+        if not record.planned:
+            return RunWork("up_to_date", generation, target=record.last_version, reason=self._nothing(record))
+        return self._work(record, max_batches, replaces=replaces)
+
+    def _gone(self, record: IntervalRecord | None) -> Owner | None:
+        """Return another owner whose plan is not committed, after making sure that it does not run any more."""
+        if record is None or record.is_done or record.owner in (None, self.around.owner):
+            return None
+        owner = record.owner
+        assert owner is not None  # noqa: S101  # said two lines above
+        if self.around.owner_is_running(owner):
+            raise StreamBusyError(
+                f"interval {record.interval} of stream {self.stream.name!r} belongs to {owner.words()}, which still "
+                "runs as far as is known here. If it is in truth gone: mark it failed in Airflow",
+                owner=owner.words(),
+            )
+        return owner
+
+    def _take_over(self, record: IntervalRecord) -> IntervalRecord:
+        previous = self._gone(record)
+        if previous is None:
+            return record
+        logger.warning(
+            "stream %s: taking over interval %s of %s, which does not run any more",
+            self.stream.name,
+            record.interval,
+            previous.words(),
+        )
+        self.connected.execute(
+            PlanInterval(
+                interval=record.interval,
+                generation=record.generation,
+                owner=self.around.owner,
+                batches=record.planned,
+                options_digest=record.options_digest or "",
+                previous=previous,
+            )
+        )
+        return self._record()
+
+    def _work(self, record: IntervalRecord, max_batches: int, *, replaces: bool) -> RunWork:
+        batches = record.planned if replaces else record.planned[:max_batches]
+        return RunWork(
+            "work",
+            record.generation,
+            batches,
+            try_id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}",
+            target=record.last_version,
+            is_more=len(batches) < len(record.planned),
+        )
+
+    def _collect(self, work: RunWork) -> Collected:
+        committed: list[PlannedBatch] = []
+        reports: list[TryReport] = []
+        sink = self.connected.state.sink
+        replaces = sink is not None and sink.replaces
+        for write in _writes(work.batches, replaces=replaces):
+            last = write.parts[-1]
+            report = self._report(work, write)
+            if report is not None:
+                reports.append(report)
+            if report is None or not (report.is_done or report.outcome == "mismatch"):
+                return Collected(
+                    tuple(committed), tuple(reports), batch_failure(self.stream.name, self.stream.table, last, report)
+                )
+            problems = ["the sink has other rows than the log counts"] if report.outcome == "mismatch" else []
+            changed = (check_range_unchanged(self.connected.log, part) for part in write.parts)
+            problems += dict.fromkeys(problem for problem in changed if problem is not None)
+            if problems:
+                self._block(work, write, report, "; ".join(problems), replaces=replaces)
+            self.connected.execute(
+                CommitInterval(
+                    interval=self.interval.name,
+                    generation=work.epoch,
+                    batch_id=write.batch_id,
+                    owner=self.around.owner,
+                    try_id=work.try_id,
+                    outcome="written" if report.outcome == "written" else "verified",
+                    digest=digest_of_parts(write.parts),
+                    sink_version=report.sink_version,
+                    sink_table_id=report.sink_table_id,
+                    rows=report.rows_written,
+                )
+            )
+            committed += write.parts
+        return Collected(tuple(committed), tuple(reports))
+
+    def _report(self, work: RunWork, write: _Write) -> TryReport | None:
+        try:
+            data, _ = self.connected.staging.get(
+                f"{self._tries}/{report_name(work.epoch, write.batch_id, work.try_id)}"
+            )
+        except FileNotFoundError:
+            return None
+        return TryReport.from_json(data)
+
+    def _block(self, work: RunWork, write: _Write, report: TryReport, reason: str, *, replaces: bool) -> None:
+        """Block the interval and raise; return if a person has accepted exactly this before."""
+        rows = [part.num_rows for part in write.parts]
+        self.connected.execute(
+            BlockInterval(
+                interval=self.interval.name,
+                generation=work.epoch,
+                batch_id=write.batch_id,
+                owner=self.around.owner,
+                try_id=work.try_id,
+                reason=reason,
+                rows_planned=None if None in rows else sum(row or 0 for row in rows),
+                rows_written=report.rows_written,
+                sink_version=report.sink_version,
+                sink_table_id=report.sink_table_id,
+            )
+        )
+        if self._record().blocked is not None:
+            raise self._blocked(reason, write.batch_id, replaces=replaces)
+
+    def _blocked(self, reason: str, batch_id: int, *, replaces: bool) -> VerificationError:
+        record = self._record()
+        blocked = record.blocked
+        planned, written, version = (
+            (None, None, None)
+            if blocked is None
+            else (blocked.rows_planned, blocked.rows_written, blocked.sink_version)
+        )
+        way_out = (
+            "clear the task, which replaces the interval again"
+            if replaces
+            else f"run `fds accept {self.stream.name} --interval {record.interval} --why …` and clear the task"
+        )
+        return VerificationError(
+            f"stream {self.stream.name!r}, interval {record.interval}, batch {batch_id} (versions "
+            f"{record.first_version} to {record.last_version} of {self.connected.log.table_uri}): {reason}. Planned "
+            f"{planned} rows, the sink's version {version} has {written}. Compare the sink with the source; then "
+            f"{way_out}",
+            table=self.connected.log.table_uri,
+            version=record.last_version,
+        )
+
+    def _record(self) -> IntervalRecord:
+        record = self.connected.state.interval(self.interval.name)
+        assert record is not None  # noqa: S101  # it was opened before it is asked for
+        return record
+
+    def _nothing(self, record: IntervalRecord) -> str:
+        return f"Nothing in interval {record.interval} of table {self.stream.table} for stream {self.stream.name!r}."
+
+
+def _writes(batches: Sequence[PlannedBatch], *, replaces: bool) -> list[_Write]:
+    return [_Write(tuple(batches))] if replaces else [_Write((batch,)) for batch in batches]

@@ -1,0 +1,347 @@
+"""Data intervals: each run reads its own versions, in any order, as often as it likes."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pytest
+
+from airflow_provider_fds.batch.spec import JobSpec, txn_version
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import (
+    ConfigurationError,
+    LedgerError,
+    LostPositionError,
+    SinkError,
+    StreamBusyError,
+    TableReplacedError,
+    VerificationError,
+    ViolationError,
+)
+from airflow_provider_fds.ledger.commands_interval import AcceptInterval
+from airflow_provider_fds.ledger.housekeeping import Retention
+from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: The log builder's version 0.
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def minutes(first: float, last: float) -> DataInterval:
+    """The interval from minute ``first`` to minute ``last``; version ``v`` is committed in minute ``v``."""
+    return DataInterval(START + timedelta(minutes=first), START + timedelta(minutes=last))
+
+
+@pytest.fixture
+def append(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+@pytest.fixture
+def replacing(tmp_path: Path) -> DeltaReplaceSink:
+    return DeltaReplaceSink(str(tmp_path / "sink"), replace_where="true")
+
+
+@pytest.fixture
+def six_commits(log_builder):
+    log_builder.create()
+    for _ in range(5):
+        log_builder.append(1)
+    return log_builder
+
+
+def session_of(bench: Any, interval: DataInterval, run: str = "run-1", **options: Any) -> IntervalSession:
+    around = bench.session(run).around
+    options.setdefault("name", "days")
+    return IntervalSession(DeltaStream(table=str(bench.table), read="data_interval", **options), around, interval)
+
+
+def job_of(bench: Any, session: IntervalSession, work: Any, sink: Any) -> JobSpec:
+    storage = open_storage(str(bench.staging))
+    uri = session.job(work, sink)
+    return JobSpec.from_json(storage.get(uri.removeprefix(storage.uri + "/"))[0])
+
+
+def load(
+    bench: Any, interval: DataInterval, sink: Any, run: str = "run-1", *, report: Any = None, **options: Any
+) -> Any:
+    """Work an interval as a run does, with a driver that writes all; return its work and result."""
+    session = session_of(bench, interval, run, **options)
+    work = session.begin(sink)
+    if work.status == "work":
+        leave_reports(bench, session, work, sink, **(report or {}))
+        session.collect(work)
+    return work, session.result()
+
+
+def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **changes: Any) -> None:
+    from airflow_provider_fds.batch.spec import TryReport, report_name
+    from tests.unit.stream.conftest import SINK_ID
+
+    storage = open_storage(str(bench.staging))
+    job = job_of(bench, session, work, sink)
+    reports = job.reports.removeprefix(storage.uri + "/")
+    for batch in job.batches:
+        bench.sink_version += 1
+        fields = {
+            "uuid": batch.uuid,
+            "epoch": batch.epoch,
+            "batch_id": batch.batch_id,
+            "manifest_digest": batch.manifest_digest,
+            "try_id": job.try_id,
+            "outcome": "written",
+            "sink_version": bench.sink_version,
+            "sink_table_id": SINK_ID,
+            "rows_planned": batch.num_rows,
+            "rows_written": batch.num_rows,
+            **changes,
+        }
+        storage.put(f"{reports}/{report_name(batch.epoch, batch.batch_id, job.try_id)}", TryReport(**fields).to_json())
+
+
+def clean_up(builder: Any, before: int) -> None:
+    """Clean up the log as Delta does: there is a checkpoint that holds what went."""
+    deltalake.DeltaTable(str(builder.root)).create_checkpoint()
+    builder.clean_up_before(before)
+
+
+def versions(work: Any) -> list[int]:
+    return [v for batch in work.batches for v in range(batch.first_version, batch.last_version + 1)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_intervals_in_any_order_read_each_version_once(bench, six_commits, append, order):
+    works = {k: load(bench, minutes(2 * k, 2 * k + 2), append, f"run-{k}")[0] for k in order}
+    assert [versions(works[k]) for k in range(3)] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_commit_exactly_on_a_boundary_belongs_to_what_begins_there(bench, six_commits, append):
+    assert versions(load(bench, minutes(1, 3), append)[0]) == [1, 2]
+    assert versions(load(bench, minutes(2.5, 3.000001), append)[0]) == [3]
+
+
+def test_the_transaction_carries_the_interval(bench, six_commits, append):
+    session = session_of(bench, minutes(1, 3))
+    (batch,) = job_of(bench, session, session.begin(append), append).batches
+    uuid = session.connected.state.uuid
+    assert batch.txn_app_id == f"fds:{uuid}:2024-01-01T00:01:00.000Z/2024-01-01T00:03:00.000Z"
+    assert batch.txn_version == txn_version(1, 0)
+
+
+def test_what_is_appended_is_not_appended_again(bench, six_commits, append):
+    _, first = load(bench, minutes(0, 6), append)
+    again, second = load(bench, minutes(0, 6), append, "run-2")
+    assert (again.status, second) == ("done", first)
+    assert (first.rows, first.first_version, first.last_version) == (50, 0, 5)
+
+
+def test_a_cleared_interval_is_replaced_under_a_higher_transaction(bench, six_commits, replacing):
+    _, first = load(bench, minutes(0, 6), replacing)
+    session = session_of(bench, minutes(0, 6))
+    work = session.begin(replacing, retry=True)
+    (batch,) = job_of(bench, session, work, replacing).batches
+    leave_reports(bench, session, work, replacing)
+    session.collect(work)
+    assert (first.generation, session.result().generation) == (1, 2)
+    assert batch.txn_version == txn_version(2, 0)
+    assert (session.result().rows, first.rows) == (50, 50)
+
+
+def test_a_straggler_of_an_earlier_generation_commits_nothing(bench, six_commits, replacing):
+    old = session_of(bench, minutes(0, 6))
+    stale = old.begin(replacing)
+    leave_reports(bench, old, stale, replacing)
+    load(bench, minutes(0, 6), replacing)
+    with pytest.raises(LedgerError, match="generation 2"):
+        old.collect(stale)
+
+
+def test_all_batches_of_an_interval_are_one_transaction_of_a_sink_that_replaces(bench, six_commits, replacing):
+    session = session_of(bench, minutes(0, 6), max_files_per_batch=2)
+    work = session.begin(replacing, max_batches=1)
+    (batch,) = job_of(bench, session, work, replacing).batches
+    assert (len(work.batches), len(batch.more_manifests), batch.num_rows, work.is_more) == (3, 2, 50, False)
+    leave_reports(bench, session, work, replacing)
+    assert len(session.collect(work).committed) == 3
+    assert session.result().batches == 3
+
+
+def test_batches_of_an_interval_are_appended_in_order_over_several_applications(bench, six_commits, append):
+    session = session_of(bench, minutes(0, 6), max_files_per_batch=2)
+    work = session.begin(append, max_batches=2)
+    assert (len(work.batches), work.is_more) == (2, True)
+    first, second = job_of(bench, session, work, append).batches
+    assert (first.prev_txn_version, second.prev_txn_version) == (None, first.txn_version)
+    leave_reports(bench, session, work, append)
+    session.collect(work)
+    rest = session.begin(append, max_batches=2)
+    assert (len(rest.batches), rest.is_more) == (1, False)
+
+
+def test_an_interval_without_commits_is_nothing_to_append_and_runs_for_a_sink_that_replaces(
+    bench, six_commits, append, tmp_path
+):
+    work, result = load(bench, minutes(2.1, 2.9), append)
+    assert (work.status, result) == ("up_to_date", None)
+    assert "Nothing in interval" in work.reason
+    replacing = DeltaReplaceSink(str(tmp_path / "other"), replace_where="true")
+    work, result = load(bench, minutes(2.1, 2.9), replacing, name="replaced")
+    assert (work.status, result.rows, result.files) == ("work", 0, 0)
+
+
+def test_an_interval_of_commits_without_data_runs_for_a_sink_that_replaces(bench, log_builder, replacing):
+    log_builder.create()
+    log_builder.commit(operation="OPTIMIZE")
+    work, result = load(bench, minutes(0, 2), replacing)
+    assert (work.status, result.rows, versions(work)) == ("work", 0, [0, 1])
+
+
+def test_before_the_table_there_is_nothing(bench, six_commits, replacing):
+    work, result = load(bench, minutes(-10, 0), replacing)
+    assert (work.status, result.rows, result.first_version, result.last_version) == ("work", 0, 0, -1)
+
+
+def test_commits_that_come_late_belong_to_the_interval_that_is_open(bench, six_commits, append):
+    load(bench, minutes(4, 60), append)  # no commit has reached minute 60, but time has passed it
+    six_commits.append(1, timestamp_ms=six_commits.time_of(5))
+    six_commits.append(1, timestamp_ms=six_commits.time_of(70))
+    assert versions(load(bench, minutes(60, 120), append)[0]) == [6, 7]
+
+
+def test_a_cleaned_log_moves_no_boundary(bench, six_commits, append):
+    six_commits.append(1, timestamp_ms=six_commits.time_of(0))  # counts as a millisecond after version 5
+    load(bench, minutes(4, 5.1), append)
+    # without the commits before it, version 6 has its own time again
+    clean_up(six_commits, 6)
+    assert load(bench, minutes(5.1, 60), append)[0].status == "up_to_date"
+    six_commits.append(1, timestamp_ms=six_commits.time_of(70))
+    assert versions(load(bench, minutes(60, 80), append)[0]) == [7]
+
+
+def test_an_interval_whose_commits_were_cleaned_up_is_refused_and_not_taken_for_empty(bench, six_commits, replacing):
+    clean_up(six_commits, 3)
+    with pytest.raises(LostPositionError, match="log begins with version 3"):
+        load(bench, minutes(1, 2), replacing)
+    with pytest.raises(LostPositionError):
+        load(bench, minutes(2, 4), replacing)
+    # on the very time of the oldest commit nothing is in doubt
+    assert versions(load(bench, minutes(3, 4), replacing)[0]) == [3]
+
+
+def test_an_interval_that_is_not_over_is_refused(bench, six_commits, append):
+    now = datetime.now(UTC)
+    with pytest.raises(ConfigurationError, match="not over"):
+        load(bench, DataInterval(START, now + timedelta(days=1)), append)
+
+
+def test_an_interval_that_holds_no_time_is_refused_with_the_timetable_that_works():
+    with pytest.raises(ConfigurationError, match="CronDataIntervalTimetable"):
+        DataInterval(START, START)
+
+
+def test_a_version_that_may_not_be_passed_stops_its_interval_only(bench, six_commits, append):
+    six_commits.commit(six_commits.remove("part-00001-00000.parquet"), operation="DELETE")
+    with pytest.raises(ViolationError):
+        load(bench, minutes(6, 7), append)
+    assert versions(load(bench, minutes(0, 6), append, "run-2")[0]) == [0, 1, 2, 3, 4, 5]
+
+
+def test_another_run_that_still_works_on_the_interval_is_left_alone_and_one_that_is_gone_is_taken_over(
+    bench, six_commits, append
+):
+    session_of(bench, minutes(0, 6)).begin(append)
+    bench.running.add("run-1")
+    with pytest.raises(StreamBusyError):
+        session_of(bench, minutes(0, 6), "run-2").begin(append)
+    assert session_of(bench, minutes(6, 7), "run-2").begin(append).status == "up_to_date"
+    bench.running.clear()
+    assert load(bench, minutes(0, 6), append, "run-2")[1].rows == 50
+
+
+def test_rows_that_differ_block_an_appended_interval_until_a_person_has_looked(bench, six_commits, append):
+    mismatch = {"outcome": "mismatch", "rows_written": 49}
+    with pytest.raises(VerificationError, match="fds accept days --interval"):
+        load(bench, minutes(0, 6), append, report=mismatch)
+    with pytest.raises(VerificationError):
+        load(bench, minutes(0, 6), append)
+    assert load(bench, minutes(6, 7), append)[0].status == "up_to_date"
+    session = session_of(bench, minutes(0, 6))
+    session.connected.load()
+    session.connected.execute(AcceptInterval(interval=session.interval.name, why="looked"))
+    bench.sink_version = 0
+    _, result = load(bench, minutes(0, 6), append, report=mismatch)
+    assert result.rows == 49
+
+
+def test_rows_that_differ_are_replaced_when_the_task_is_cleared(bench, six_commits, replacing):
+    with pytest.raises(VerificationError, match="clear the task"):
+        load(bench, minutes(0, 6), replacing, report={"outcome": "mismatch", "rows_written": 49})
+    assert load(bench, minutes(0, 6), replacing)[1].rows == 50
+
+
+def test_intervals_side_by_side_get_each_version_once(bench, six_commits, append):
+    works, threads = {}, []
+
+    def work(k: int) -> None:
+        works[k] = session_of(bench, minutes(k, k + 1), f"run-{k}").begin(append)
+
+    for k in range(6):
+        threads.append(threading.Thread(target=work, args=(k,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    assert [v for k in range(1, 6) for v in versions(works[k])] == [1, 2, 3, 4, 5]
+
+
+def test_a_stream_reads_by_offset_or_by_interval_never_both(bench, six_commits, append):
+    load(bench, minutes(0, 6), append, name="days")
+    with pytest.raises(LedgerError, match="reads data intervals"):
+        bench.session(stream=bench.stream("days")).begin(append)
+    bench.session().begin(append)
+    with pytest.raises(LedgerError, match="reads by offset"):
+        load(bench, minutes(0, 6), append, name="orders")
+    with pytest.raises(ConfigurationError, match="data_interval"):
+        bench.session(stream=DeltaStream("x", table=str(bench.table), read="data_interval"))
+
+
+def test_a_sink_that_replaces_is_refused_for_a_stream_with_an_offset(bench, six_commits, replacing):
+    with pytest.raises(ConfigurationError, match="data_interval"):
+        bench.session().begin(replacing)
+
+
+def test_the_sink_stays_the_same_one(bench, six_commits, append, tmp_path):
+    load(bench, minutes(0, 3), append)
+    with pytest.raises(SinkError):
+        load(bench, minutes(3, 6), DeltaTableSink(str(tmp_path / "other")))
+
+
+def test_another_table_at_the_uri_is_refused(bench, six_commits, append):
+    load(bench, minutes(0, 3), append)
+    six_commits.commit(six_commits.metadata(id="other"))
+    with pytest.raises(TableReplacedError, match="other"):
+        load(bench, minutes(3, 6), append)
+
+
+def test_the_status_says_which_intervals_are_not_done(bench, six_commits, append):
+    load(bench, minutes(0, 3), append)
+    session_of(bench, minutes(3, 6)).begin(append)
+    extra = bench.session(stream=bench.stream("days")).status().extra
+    assert extra["intervals"] == 2
+    assert extra["intervals not done"] == [minutes(3, 6).name]
+
+
+def test_manifests_of_intervals_go_when_they_are_old(bench, six_commits, append, replacing):
+    load(bench, minutes(0, 3), append)
+    open_one = session_of(bench, minutes(3, 6))
+    open_one.begin(append)
+    manifests = bench.staging / "days" / "manifests"
+    assert len(list(manifests.rglob("*.json"))) == 2
+    open_one.keep_house(Retention(batches=0, age=timedelta(0)))
+    assert len(list(manifests.rglob("*.json"))) == 1
+    assert open_one.begin(append).status == "work"
