@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "DeltaCommitOperator": "airflow_provider_fds.operators.delta_commit",
+    "DeltaIntervalTrigger": "airflow_provider_fds.triggers.delta_interval",
     "DeltaIngestOperator": "airflow_provider_fds.operators.delta_ingest",
     "DeltaPlanOperator": "airflow_provider_fds.operators.delta_plan",
     "DeltaReplaceSink": "airflow_provider_fds.sinks",

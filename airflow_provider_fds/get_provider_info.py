@@ -39,7 +39,10 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {
                 "integration-name": _INTEGRATION,
-                "python-modules": ["airflow_provider_fds.triggers.delta_table_version"],
+                "python-modules": [
+                    "airflow_provider_fds.triggers.delta_interval",
+                    "airflow_provider_fds.triggers.delta_table_version",
+                ],
             }
         ],
         "hooks": [

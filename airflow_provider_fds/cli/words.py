@@ -59,9 +59,7 @@ def accept(arguments: argparse.Namespace) -> int:
     ledger, actor = common.ledger_of(arguments)
     if arguments.interval is not None:
         ledger.execute(AcceptInterval(interval=arguments.interval, why=arguments.why), actor)
-        print(
-            f"interval {arguments.interval} of stream {arguments.stream!r} is taken as it is in the sink; clear its task"
-        )
+        print(f"{arguments.interval} of stream {arguments.stream!r} is taken as it is in the sink; now clear its task")
         return EXIT_OK
     ledger.execute(Accept(epoch=ledger.state.epoch, batch_id=arguments.batch, why=arguments.why), actor)
     print(f"batch {arguments.batch} of stream {arguments.stream!r} is taken as it is in the sink; the next run goes on")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -19,13 +19,16 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
+from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import deployment, poll_interval_seconds, staging_uri
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.interval_watch import IntervalWatch
 from airflow_provider_fds.stream.poll import TableWatch
+from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
-    """Waits until a table has versions with data that a stream has not committed.
+    """Waits until a table has versions with data that a stream has not committed, or until a run's interval is over.
 
     **Event contract.** The sensor succeeds when there is something for the stream to do: data beyond its committed
     offset, a version it may not pass (the operator then reports it), or a position that would get lost by waiting.
@@ -43,6 +46,11 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     finished: the sensor is skipped, with the reason, rather than wait for ever. Before the stream's first run any
     data counts. It writes nothing and reserves nothing: it says "now", not "you". The XCom (``return_value``, an
     ``int``) is the newest version seen, for people to read; :class:`DeltaIngestOperator` looks for itself.
+
+    **Data intervals.** A stream with ``read="data_interval"`` needs ``wait_for="interval_complete"``: the sensor
+    succeeds when nothing more can come into the run's interval, because a commit at or after its end is there, or
+    ``grace`` has passed since. Commits later than that belong to the next interval, whatever their time says. Backfills
+    and runs by hand are waited for alike, as long as they have an interval.
 
     **If it is misused.** With a stream that no operator commits it succeeds at once, every time: with
     ``schedule="@continuous"`` that is a DAG that runs without pause. Two DAGs that wait with one stream both wake,
@@ -55,6 +63,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     Args:
         stream: The stream, or a dict of its arguments.
+        wait_for: ``"new_data"``, or ``"interval_complete"`` for streams with ``read="data_interval"``.
+        grace: With ``"interval_complete"``: how long after the end of the interval to wait for a commit that shows
+            that it is over. ``None``: for ever, that is until ``timeout``.
         deferrable: Whether to wait in the triggerer; default ``[operators] default_deferrable``.
         poll_interval: Time between two looks, for all three ways; default ``[fds] poll_interval``.
         recheck_every: See :class:`DeltaTableVersionTrigger`.
@@ -74,6 +85,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         self,
         *,
         stream: DeltaStream | Mapping[str, Any],
+        wait_for: Literal["new_data", "interval_complete"] = "new_data",
+        grace: timedelta | None = None,
         deferrable: bool | None = None,
         poll_interval: timedelta | float | None = None,
         recheck_every: int = 20,
@@ -84,6 +97,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             kwargs["poke_interval"] = poll_interval
         else:
             kwargs.setdefault("poke_interval", poll_interval_seconds())
+        _check_arguments(stream, wait_for, grace)
         super().__init__(**kwargs)
         for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -92,6 +106,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
                     "any outage, give a large one"
                 )
         self.stream = stream
+        self.wait_for = wait_for
+        self.grace = grace
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
@@ -138,23 +154,32 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         if done:
             version: int | None = done.xcom_value
             return version
-        return self._defer(deadline)
+        return self._defer(context, deadline)
 
-    def _defer(self, deadline: float) -> NoReturn:
+    def _defer(self, context: Any, deadline: float) -> NoReturn:
         remaining = deadline - time.time()
         if remaining <= 0:
-            message = f"No new data in table {self._stream.table} for {self.timeout} s."
+            what = "No new data in" if self.wait_for == "new_data" else "The interval is not over in"
+            message = f"{what} table {self._stream.table} after {self.timeout} s."
             raise AirflowSkipException(message) if self.soft_fail else AirflowSensorTimeout(message)
         stream = self._stream
+        arguments: dict[str, Any] = {
+            "stream": stream.to_dict(),
+            "staging": staging_uri(stream.staging, stream.name),
+            "deployment": deployment(),
+            "poll_interval": self.poke_interval,
+            "recheck_every": self.recheck_every,
+            "max_refusals": self.max_refusals,
+        }
+        trigger: DeltaTableVersionTrigger
+        if stream.reads_by_interval:
+            end = run_interval(context, stream).end.isoformat()
+            grace = None if self.grace is None else self.grace.total_seconds()
+            trigger = DeltaIntervalTrigger(interval_end=end, grace=grace, **arguments)
+        else:
+            trigger = DeltaTableVersionTrigger(**arguments)
         self.defer(
-            trigger=DeltaTableVersionTrigger(
-                stream=stream.to_dict(),
-                staging=staging_uri(stream.staging, stream.name),
-                deployment=deployment(),
-                poll_interval=self.poke_interval,
-                recheck_every=self.recheck_every,
-                max_refusals=self.max_refusals,
-            ),
+            trigger=trigger,
             method_name="execute_complete",
             kwargs={"deadline": deadline},
             timeout=timedelta(seconds=remaining),
@@ -167,6 +192,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     def _look(self, context: Any) -> Sighting | None:
         with task_failures():
             stream = self._stream
+            _check_arguments(stream, self.wait_for, self.grace)
+            if stream.reads_by_interval:
+                return self._look_at_interval(context, stream)
             refuse_backfill(context, stream)
             surroundings = reading_surroundings(stream)
             standing = read_standing(stream, surroundings)
@@ -182,3 +210,31 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         else:
             self.log.info("Table %s is at version %d: %s.", stream.table, sighting.newest_version, sighting.reason)
         return sighting
+
+    def _look_at_interval(self, context: Any, stream: DeltaStream) -> Sighting | None:
+        interval = run_interval(context, stream)
+        storage = open_storage(stream.table, reading_surroundings(stream).table_options)
+        sighting = IntervalWatch(storage, interval.end, self.grace).check()
+        if sighting is None:
+            self.log.info("Interval %s of table %s may still get commits.", interval.name, stream.table)
+        else:
+            self.log.info("Interval %s of table %s is complete: %s.", interval.name, stream.table, sighting.reason)
+        return sighting
+
+
+def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> None:
+    """Refuse what does not go together, as far as it is known: a stream out of an XCom only is when the task runs."""
+    problems = []
+    if wait_for not in ("new_data", "interval_complete"):
+        problems.append(f"wait_for must be 'new_data' or 'interval_complete', got {wait_for!r}.")
+    if grace is not None and (not isinstance(grace, timedelta) or grace < timedelta(0)):
+        problems.append(f"grace must be a timedelta that is not negative, or None, got {grace!r}.")
+    if grace is not None and wait_for == "new_data":
+        problems.append("grace has no effect with wait_for='new_data'. Leave it out.")
+    if isinstance(stream, DeltaStream) and stream.reads_by_interval is not (wait_for == "interval_complete"):
+        problems.append(
+            f"stream {stream.name!r} has read={stream.read!r}, which goes with "
+            f"wait_for={'interval_complete' if stream.reads_by_interval else 'new_data'!r}, got {wait_for!r}."
+        )
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaTableVersionSensor")

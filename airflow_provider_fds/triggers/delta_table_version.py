@@ -20,6 +20,7 @@ from airflow_provider_fds.stream.poll import TableWatch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from airflow_provider_fds.stream.interval_watch import IntervalWatch
     from airflow_provider_fds.stream.poll import Sighting
 
 #: Looks at storage that all triggers of a process have under way at once.
@@ -97,7 +98,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to say, say it, and end."""
-        watch: TableWatch | None = None
+        watch: TableWatch | IntervalWatch | None = None
         looks = refusals = 0
         while True:
             try:
@@ -127,7 +128,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     return
             await asyncio.sleep(self._pause_seconds(refusals))
 
-    def _watch(self) -> tuple[TableWatch | None, Sighting | None]:
+    def _watch(self) -> tuple[TableWatch | IntervalWatch | None, Sighting | None]:
         """Look up connection and position. Blocking: for a thread.
 
         Returns:

@@ -1,0 +1,49 @@
+"""``DeltaIntervalTrigger``: wait until a data interval of a Delta table is complete, one request a poll."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.interval_watch import IntervalWatch
+from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
+
+
+class DeltaIntervalTrigger(DeltaTableVersionTrigger):
+    """Fires once, when nothing more can come into a data interval of a table.
+
+    A commit at or after the end of the interval is there, or ``grace`` has passed since the end. Looks, events and
+    refusals are those of :class:`DeltaTableVersionTrigger`. Nothing is written, anywhere; the run that loads the
+    interval resolves its ends.
+
+    Args:
+        interval_end: End of the interval (exclusive), ISO 8601 with a zone.
+        grace: Seconds after the end; ``None``: only a commit will do.
+        arguments: Those of :class:`DeltaTableVersionTrigger`.
+    """
+
+    def __init__(self, *, interval_end: str, grace: float | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.interval_end = interval_end
+        self.grace = grace
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return class path and arguments: all that another triggerer needs to go on."""
+        _, arguments = super().serialize()
+        return (
+            "airflow_provider_fds.triggers.delta_interval.DeltaIntervalTrigger",
+            {**arguments, "interval_end": self.interval_end, "grace": self.grace},
+        )
+
+    def _watch(self) -> tuple[IntervalWatch, None]:
+        stream = DeltaStream.from_dict(self.stream)
+        surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
+        storage = open_storage(stream.table, surroundings.table_options)
+        grace = None if self.grace is None else timedelta(seconds=self.grace)
+        return IntervalWatch(storage, datetime.fromisoformat(self.interval_end), grace), None
+
+
+__all__ = ["DeltaIntervalTrigger"]
