@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.errors import ConfigurationError
@@ -30,6 +31,12 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
             table=stream.table,
         )
     try:
-        return DataInterval(start, end)
+        return DataInterval(_plain(start), _plain(end))
     except ConfigurationError as error:
         raise ConfigurationError(f"{subject} is of no use: {error}", table=stream.table) from None
+
+
+def _plain(moment: datetime) -> datetime:
+    """Return a time of Airflow's as Python's own, in UTC: differences of pendulum's do not divide as they should."""
+    moment = moment.astimezone(UTC)
+    return datetime(*moment.timetuple()[:6], moment.microsecond, tzinfo=UTC)
