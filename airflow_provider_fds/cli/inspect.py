@@ -83,9 +83,23 @@ def latest(arguments: argparse.Namespace) -> int:
 def _line(entry: Entry) -> str:
     action: dict[str, Any] = json.loads(entry.to_json())["action"]
     kind = action.pop("kind")
-    shown = ("epoch", "batch_id", "rows", "sink_version", "start", "end", "target", "why", "reason")
+    shown = (
+        "interval",
+        "generation",
+        "instant",
+        "version",
+        "epoch",
+        "batch_id",
+        "rows",
+        "sink_version",
+        "start",
+        "end",
+        "target",
+        "why",
+        "reason",
+    )
     facts = [f"{key}={action[key]}" for key in shown if action.get(key) is not None]
-    if "batches" in action:
+    if action.get("batches"):
         ids = [batch["batch_id"] for batch in action["batches"]]
         facts.append(f"batches={ids[0]}..{ids[-1]}")
     return f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.words()}]"

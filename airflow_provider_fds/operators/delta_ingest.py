@@ -25,6 +25,7 @@ from airflow_provider_fds.operators.spark_backend import (
     prepare_submission,
 )
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
+from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.result import RunResult
 
@@ -121,6 +122,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         _check_arguments(kwargs, on_no_data, on_busy, batches_per_run)
+        _check_reading(stream, sink, run_time_limit)
         kwargs.pop("durable", None)
         if not _reads_by_interval(stream):
             kwargs.setdefault("max_active_tis_per_dag", 1)
@@ -144,6 +146,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
             self.stream = stream = DeltaStream.coerce(self.stream)
             sink = coerce_sink(self.sink)
+            _check_reading(stream, sink, self.run_time_limit)
             if not stream.reads_by_interval:
                 refuse_backfill(context, stream)
             spark = _Spark(
@@ -305,6 +308,23 @@ def _reads_by_interval(stream: object) -> bool:
     if isinstance(stream, DeltaStream):
         return stream.reads_by_interval
     return isinstance(stream, dict) and stream.get("read") == "data_interval"
+
+
+def _check_reading(stream: object, sink: object, run_time_limit: timedelta | None) -> None:
+    """Refuse what does not go with the way the stream reads, as far as stream and sink are known."""
+    problems = []
+    if _reads_by_interval(stream) and run_time_limit is not None:
+        problems.append(
+            "run_time_limit does not go with read='data_interval': an interval is loaded whole, and no later run would "
+            "load the rest. Leave it out; Airflow's execution_timeout ends a task that takes too long."
+        )
+    if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, DeltaReplaceSink):
+        problems.append(
+            f"stream {stream.name!r} reads by offset: each of its batches would replace the one before. "
+            "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink."
+        )
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 
 def _check_arguments(kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int) -> None:

@@ -1,0 +1,62 @@
+"""Streams that read data intervals, as the commands show them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession, Surroundings
+
+
+@pytest.fixture
+def staging(log_builder, tmp_path):
+    log_builder.create()
+    log_builder.append(2)
+    around = Surroundings(
+        staging_uri=str(tmp_path / "staging"),
+        deployment="cli",
+        actor=Actor(deployment="cli", user="me", host="here"),
+        owner=Owner(kind="cli", deployment="cli", run_id="r"),
+    )
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    stream = DeltaStream("days", table=str(log_builder.root), read="data_interval")
+    session = IntervalSession(stream, around, DataInterval(start, start + timedelta(hours=1)))
+    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    return str(tmp_path / "staging")
+
+
+def fds(capsys, *arguments):
+    try:
+        code = main(list(arguments))
+    except SystemExit as leave:
+        code = leave.code
+    printed = capsys.readouterr()
+    return code, printed.out + printed.err
+
+
+NAME = "2024-01-01T00:00:00.000Z/2024-01-01T01:00:00.000Z"
+
+
+@pytest.mark.parametrize("command", ["status", "history", "show"])
+def test_a_stream_of_intervals_can_be_looked_at(staging, capsys, command):
+    code, text = fds(capsys, command, "days", "--staging", staging)
+    assert code == 0, text
+    if command != "show":
+        assert NAME in text
+
+
+def test_an_interval_that_is_not_blocked_cannot_be_accepted(staging, capsys):
+    code, text = fds(capsys, "accept", "days", "--staging", staging, "--interval", NAME, "--why", "looked")
+    assert code == 2
+    assert "is not blocked" in text
+
+
+def test_a_run_by_offset_is_refused(staging, log_builder, tmp_path, capsys):
+    arguments = ("--stream", "days", "--staging", staging, "--checkpoint", str(tmp_path / "c.json"))
+    code, text = fds(capsys, "run", str(log_builder.root), "--sink", str(tmp_path / "sink"), *arguments)
+    assert code == 2
+    assert "reads data intervals" in text
