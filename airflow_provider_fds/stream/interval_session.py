@@ -12,6 +12,7 @@ from airflow_provider_fds.batch.location import hadoop_path, spark_uri
 from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
 from airflow_provider_fds.errors import (
     ConfigurationError,
+    SourceFilesGoneError,
     StreamBusyError,
     TableReplacedError,
     VerificationError,
@@ -36,6 +37,7 @@ from airflow_provider_fds.stream.verifying import check_range_unchanged
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_fds.errors import BatchFailedError
     from airflow_provider_fds.ledger.entries import Owner, PlannedBatch
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.intervals import IntervalRecord
@@ -286,9 +288,7 @@ class IntervalSession:
             if report is not None:
                 reports.append(report)
             if report is None or not (report.is_done or report.outcome == "mismatch"):
-                return Collected(
-                    tuple(committed), tuple(reports), batch_failure(self.stream.name, self.stream.table, last, report)
-                )
+                return Collected(tuple(committed), tuple(reports), self._failure(last, report))
             problems = ["the sink has other rows than the log counts"] if report.outcome == "mismatch" else []
             changed = (check_range_unchanged(self.connected.log, part) for part in write.parts)
             problems += dict.fromkeys(problem for problem in changed if problem is not None)
@@ -310,6 +310,20 @@ class IntervalSession:
             )
             committed += write.parts
         return Collected(tuple(committed), tuple(reports))
+
+    def _failure(self, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
+        failure = batch_failure(self.stream.name, self.stream.table, batch, report)
+        if not isinstance(failure, SourceFilesGoneError):
+            return failure
+        return SourceFilesGoneError(
+            f"interval {self.interval.name} of stream {self.stream.name!r}: data files of versions "
+            f"{batch.first_version} to {batch.last_version} of {self.stream.table} are gone, by VACUUM or by hand. "
+            "Nothing of the interval was written by this run; what an earlier one loaded is there still. Put the files "
+            "back, from a backup or an earlier version of the objects, and clear the task; to be able to load old "
+            "intervals again keep removed files for longer (delta.deletedFileRetentionDuration)",
+            error_class=failure.error_class,
+            table=self.stream.table,
+        )
 
     def _report(self, work: RunWork, write: _Write) -> TryReport | None:
         try:

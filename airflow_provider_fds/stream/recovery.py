@@ -67,6 +67,9 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
         storage: The sink's folder.
         stream: Name of the stream.
         uuid: Its uuid, where it is known; another stream of the name is then passed over.
+
+    Raises:
+        ConfigurationError: The stream reads data intervals.
     """
     log = DeltaLog(storage)
     try:
@@ -82,6 +85,13 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
         told = read_commit_metadata(commit.info.userMetadata if commit.info is not None else None)
         if told is None or told.get("stream") != stream or (uuid is not None and told.get("uuid") != uuid):
             continue
+        if "interval" in told:
+            raise ConfigurationError(
+                f"stream {stream!r} reads data intervals (version {commit.version} of the sink {log.table_uri} has "
+                f"{told['interval']}), and has no offset that could be recovered. Restore the staging folder from a "
+                "copy; or, where the sink is one that replaces, load the intervals again under another name of the "
+                "stream"
+            )
         if found is not None and told["uuid"] != found["uuid"]:
             # a stream of the name that was begun anew; the newest one counts
             epoch = 0

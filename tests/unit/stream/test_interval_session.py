@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from airflow_provider_fds.errors import (
     LedgerError,
     LostPositionError,
     SinkError,
+    SourceFilesGoneError,
     StreamBusyError,
     TableReplacedError,
     VerificationError,
@@ -345,3 +347,39 @@ def test_manifests_of_intervals_go_when_they_are_old(bench, six_commits, append,
     open_one.keep_house(Retention(batches=0, age=timedelta(0)))
     assert len(list(manifests.rglob("*.json"))) == 1
     assert open_one.begin(append).status == "work"
+
+
+def test_files_that_are_gone_are_said_in_words_of_the_interval(bench, six_commits, replacing):
+    session = session_of(bench, minutes(0, 6))
+    work = session.begin(replacing)
+    gone = {"outcome": "failed", "error_class": "FAILED_READ_FILE.FILE_NOT_EXIST", "retryable": False}
+    leave_reports(bench, session, work, replacing, **gone)
+    failure = session.collect(work).failure
+    assert isinstance(failure, SourceFilesGoneError)
+    assert minutes(0, 6).name in str(failure)
+    assert "replan" not in str(failure)
+
+
+def test_a_failed_try_of_a_sink_that_replaces_is_followed_by_a_new_generation_with_the_options_of_then(
+    bench, six_commits, replacing
+):
+    session = session_of(bench, minutes(0, 6))
+    session.collect(session.begin(replacing))
+    again = session_of(bench, minutes(0, 6), max_files_per_batch=1)
+    work = again.begin(replacing, retry=True)
+    assert (work.epoch, len(work.batches)) == (2, 5)
+
+
+def test_a_lost_ledger_of_intervals_is_not_recovered_as_an_offset(bench, log_builder, six_commits, tmp_path):
+    from airflow_provider_fds.batch.spec import SPEC_FORMAT
+    from airflow_provider_fds.stream.recovery import ask_sink
+    from tests.conftest import LogBuilder
+
+    sink = LogBuilder(tmp_path / "sink")
+    told = {"fds": SPEC_FORMAT, "stream": "days", "uuid": "u", "interval": "a/b", "epoch": 1, "batch_id": 0}
+    sink.create()
+    sink.commit(userMetadata=json.dumps(told))
+    with pytest.raises(ConfigurationError, match="reads data intervals"):
+        ask_sink(open_storage(str(sink.root)), "days")
+    with pytest.raises(LedgerError, match="has no ledger"):
+        load(bench, minutes(0, 6), DeltaTableSink(str(sink.root)))
