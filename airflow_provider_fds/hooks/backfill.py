@@ -29,9 +29,9 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
             "its last committed offset: a backfill would take the newest rows, not those of the run's date, and move "
             "the offset of the scheduled runs. For a DAG whose runs can be backfilled, cleared and run in any order, "
             "give it a stream of another name with read='data_interval', schedule="
-            f"{TIMETABLE}, and a sink such as DeltaReplaceSink(…, replace_where=\"day = '{{{{ data_interval_start | ds "
-            "}}}}'\"). To load a range once, use a stream of another name with starting_timestamp=…, "
-            "ending_timestamp=… and another sink; to move this stream, rewind it.",
+            f"{TIMETABLE}, and a DeltaReplaceSink. To load a range once, make a second stream with another name, with "
+            "starting_timestamp=… and ending_timestamp=…, and another sink; to move this stream, rewind it "
+            f"(`fds rewind {stream.name}`).",
             table=stream.table,
         )
 

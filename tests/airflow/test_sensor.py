@@ -188,7 +188,9 @@ def test_it_refuses_to_run_in_a_backfill(sensor, context):
     from airflow.sdk.api.datamodels._generated import DagRunType
 
     context["dag_run"].run_type = DagRunType.BACKFILL
-    with pytest.raises(AirflowFailException, match=r"'manual__1' is a backfill.*'orders'.*second stream"):
+    with pytest.raises(
+        AirflowFailException, match=r"'manual__1' is a backfill.*'orders'.*CronDataIntervalTimetable.*second stream"
+    ):
         sensor().execute(context)
 
 
