@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
+#: The rows that a run of an interval has written, by the provenance they carry.
+_OWN_VERSIONS = "_source_version BETWEEN {first_version} AND {last_version}"
+
+
 @dataclass(frozen=True)
 class DeltaSink:
     """What all sinks that are Delta tables have; use :class:`DeltaTableSink` or :class:`DeltaReplaceSink`."""
@@ -95,13 +99,16 @@ class DeltaReplaceSink(DeltaSink):
     """Replaces a part of a Delta table by the rows of a data interval, in one transaction.
 
     For streams with ``read="data_interval"``: a run that is repeated puts its rows where those of the run before
-    were. What is replaced is either everything that satisfies ``replace_where`` (also if the interval has no rows:
-    then it is only removed), or the partitions that the interval's rows lie in (``dynamic_partition_overwrite``; an
-    interval without rows then replaces nothing, and a partition that no row lies in any more stays).
+    were. What is replaced is one of three:
 
-    Every row of the interval must satisfy ``replace_where``; else nothing is written and the run fails. An interval
-    is made of the commits of its time, so a column that says something else than "committed when", such as an order's
-    own date, does not fit unless the source is written that way. ``_source_timestamp`` (``provenance=True``) does.
+    - with ``provenance=True`` alone, the rows of the source's versions that the interval is made of
+      (``_source_version BETWEEN {first_version} AND {last_version}``): exactly what an earlier run of it wrote;
+    - what satisfies ``replace_where``, also if the interval has no rows: then it is only removed. Every row of the
+      interval must satisfy it; else nothing is written and the run fails. An interval is made of the commits of its
+      time, so a column that says something else than "committed when", such as an order's own date, does not fit
+      unless the source is written that way;
+    - with ``dynamic_partition_overwrite``, the partitions that the interval's rows lie in. An interval without rows
+      then replaces nothing, and a partition that no row lies in any more stays.
 
     Intervals that run in parallel write at once without waiting for each other where the predicate is one on
     partition columns of the sink; else Delta lets one win, and the others repeat their write.
@@ -114,7 +121,8 @@ class DeltaReplaceSink(DeltaSink):
         allow_single_driver_s3: As for :class:`DeltaTableSink`.
         storage_conn_id: Airflow connection for the sink's storage, if it is not the stream's.
         replace_where: Delta's ``replaceWhere``: a predicate over the sink's columns. May be a template, such as
-            ``"day = '{{ data_interval_start | ds }}'"``.
+            ``"day = '{{ data_interval_start | ds }}'"``; ``{first_version}`` and ``{last_version}`` (both inclusive)
+            stand for the interval's versions of the source.
         dynamic_partition_overwrite: Delta's ``partitionOverwriteMode=dynamic``; the sink must be partitioned.
     """
 
@@ -133,16 +141,26 @@ class DeltaReplaceSink(DeltaSink):
                 f"DeltaReplaceSink: replace_where must be a predicate over the sink's columns, got "
                 f"{self.replace_where!r}"
             )
+        if self.replace_where is None and self.provenance and not self.dynamic_partition_overwrite:
+            object.__setattr__(self, "replace_where", _OWN_VERSIONS)
         if (self.replace_where is None) is not bool(self.dynamic_partition_overwrite):
             raise ValueError(
-                "DeltaReplaceSink: say what a run replaces, in one way: replace_where='…' (all that satisfies a "
-                "predicate) or dynamic_partition_overwrite=True (the partitions that its rows lie in)"
+                "DeltaReplaceSink: say what a run replaces, in one way: provenance=True (the rows of its own "
+                "versions), replace_where='…' (all that satisfies a predicate) or dynamic_partition_overwrite=True "
+                "(the partitions that its rows lie in)"
             )
 
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
         """Return a copy whose ``uri`` and ``replace_where`` went through ``render`` (Airflow's templates)."""
         where = None if self.replace_where is None else render(self.replace_where)
         return replace(self, uri=render(self.uri), replace_where=where)
+
+    def for_versions(self, first: int, last: int) -> DeltaReplaceSink:
+        """Return a copy for an interval of these versions (both inclusive; the last is below the first for none)."""
+        if self.replace_where is None:
+            return self
+        where = self.replace_where.replace("{first_version}", str(first)).replace("{last_version}", str(last))
+        return replace(self, replace_where=where)
 
 
 _KINDS: dict[str, type[DeltaSink]] = {sink.kind: sink for sink in (DeltaTableSink, DeltaReplaceSink)}

@@ -13,13 +13,8 @@ LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
 orders = DeltaStream("orders_daily", table=f"{LAKE}/orders", read="data_interval")
 
-#: Every row says when it was committed, so a run that is repeated replaces exactly what it wrote.
-daily = DeltaReplaceSink(
-    f"{LAKE}/daily/orders",
-    provenance=True,
-    replace_where="_source_timestamp >= TIMESTAMP '{{ data_interval_start }}' "
-    "AND _source_timestamp < TIMESTAMP '{{ data_interval_end }}'",
-)
+#: Every row says of which version it is, so a run that is repeated replaces exactly what it wrote.
+daily = DeltaReplaceSink(f"{LAKE}/daily/orders", provenance=True)
 
 with DAG(
     "orders_daily",

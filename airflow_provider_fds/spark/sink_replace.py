@@ -48,8 +48,8 @@ class DeltaOverwriteSink(DeltaAppendSink):
                     "RowsOutside",
                     f"{self._words(batch)}: rows of the interval do not satisfy replace_where "
                     f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was written. "
-                    "An interval holds what was committed in its time: replace by a column that says so (such as "
-                    f"_source_timestamp, with provenance=True), or correct the predicate. {shortened(str(error))}",
+                    "An interval holds what was committed in its time: replace by the versions that it is made of "
+                    f"(provenance=True without a predicate), or correct the predicate. {shortened(str(error))}",
                 ) from error
             raise
 

@@ -25,6 +25,7 @@ from airflow_provider_fds.ledger.commands_interval import (
     ResolveBoundary,
 )
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder
+from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
@@ -122,6 +123,8 @@ class IntervalSession:
     def job(self, work: RunWork, sink: DeltaSink, *, stop_after_ms: int | None = None) -> str:
         """Write the job of ``work`` into staging and return its URI, as Spark reads it."""
         state, record = self.connected.state, self._record()
+        if isinstance(sink, DeltaReplaceSink):
+            sink = sink.for_versions(record.first_version, record.last_version)
         described = sink.to_dict()
         described["uri"] = spark_uri(self.connected.open_sink(sink.uri).uri)
         stream_uri = hadoop_path(self.connected.staging_location(self.stream.name))

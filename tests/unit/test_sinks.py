@@ -10,6 +10,7 @@ from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink, sink_fr
     [
         DeltaTableSink("s3://lake/sink", partition_by=["day"], provenance=True),
         DeltaReplaceSink("s3://lake/sink", replace_where="day = DATE '2026-01-01'"),
+        DeltaReplaceSink("s3://lake/sink", provenance=True),
         DeltaReplaceSink("s3://lake/sink", partition_by=["day"], dynamic_partition_overwrite=True),
     ],
 )
@@ -35,3 +36,10 @@ def test_templates_of_uri_and_predicate_are_rendered_and_change_no_identity():
 def test_a_kind_of_another_version_is_refused_by_name():
     with pytest.raises(ValueError, match="'delta_merge' is not known"):
         sink_from_dict({"kind": "delta_merge", "uri": "s3://lake/sink"})
+
+
+def test_with_provenance_alone_a_run_replaces_the_rows_of_its_own_versions():
+    sink = DeltaReplaceSink("s3://lake/sink", provenance=True)
+    assert sink.for_versions(3, 7).replace_where == "_source_version BETWEEN 3 AND 7"
+    dynamic = DeltaReplaceSink("s3://lake/sink", provenance=True, dynamic_partition_overwrite=True)
+    assert dynamic.for_versions(3, 7).replace_where is None

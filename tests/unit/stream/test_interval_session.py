@@ -383,3 +383,10 @@ def test_a_lost_ledger_of_intervals_is_not_recovered_as_an_offset(bench, log_bui
         ask_sink(open_storage(str(sink.root)), "days")
     with pytest.raises(LedgerError, match="has no ledger"):
         load(bench, minutes(0, 6), DeltaTableSink(str(sink.root)))
+
+
+def test_the_predicate_names_the_versions_of_the_interval(bench, six_commits, tmp_path):
+    sink = DeltaReplaceSink(str(tmp_path / "sink"), provenance=True)
+    session = session_of(bench, minutes(2, 5))
+    job = job_of(bench, session, session.begin(sink), sink)
+    assert job.sink["replace_where"] == "_source_version BETWEEN 2 AND 4"
