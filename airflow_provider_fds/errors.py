@@ -87,6 +87,12 @@ class AccessDeniedError(StorageError):
     retryable = False
 
 
+class RequestRefusedError(StorageError):
+    """Storage refused the request itself (no such bucket, wrong region or endpoint); it would do so again."""
+
+    retryable = False
+
+
 class TornFileError(StorageError):
     """A log file is empty or cut off: still being written by a store without atomic writes, or damaged."""
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import hadoop_path
+from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.delta.paths import PATH_SAFE
-from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.errors import LedgerError, StorageError
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.manifest import Manifest
     from airflow_provider_fds.delta.storage import Storage
+
+logger = logging.getLogger(__name__)
 
 _COMMIT: Final = "_delta_log/00000000000000000000.json"
 _CHECKSUM: Final = "_delta_log/00000000000000000000.crc"
@@ -43,9 +48,7 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
     uri = f"{storage.uri}/{quote(folder, safe=PATH_SAFE)}"
     for name, content in ((_CHECKSUM, manifest.checksum_json), (_COMMIT, manifest.commit_json)):
         key = f"{folder}/{name}"
-        if storage.put_if_absent(key, content):
-            continue
-        found, _ = storage.get(key)
+        found = _put_or_found(storage, key, content)
         if found != content:
             raise LedgerError(
                 f"{uri}/{name} is there already with other content ({len(found)} bytes, expected {len(content)} bytes "
@@ -53,3 +56,29 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
                 "names this folder (fds history), remove it and try again, else open a new epoch with fds replan"
             )
     return hadoop_path(uri)
+
+
+def _put_or_found(storage: Storage, key: str, content: bytes) -> bytes:
+    """Write a file that is not there yet, and return what lies at its name then.
+
+    A put without an answer may have been done, and nobody but a writer of these bytes uses this name: it is repeated.
+    """
+    for attempt in range(1, TRIES + 1):
+        try:
+            if storage.put_if_absent(key, content):
+                return content
+            return storage.get(key)[0]
+        except StorageError as error:
+            if not error.retryable or attempt == TRIES:
+                raise
+            logger.info("%s; trying again", error)
+        except FileNotFoundError:
+            # S3 refuses a put while another one of the same name is on its way, which may come to nothing
+            if attempt == TRIES:
+                raise StorageError(
+                    f"{storage.uri}/{quote(key, safe=PATH_SAFE)} can neither be written nor read: the store says that "
+                    "it is there, and that it is not; try again",
+                    table=storage.uri,
+                ) from None
+        time.sleep(pause_seconds(attempt))
+    raise AssertionError("the last attempt returns or raises")

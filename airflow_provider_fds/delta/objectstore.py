@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
-import re
+import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import quote, unquote
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError
 
+from airflow_provider_fds.delta.client_errors import cause, has_listing_broken_off, storage_error
+from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
-from airflow_provider_fds.errors import AccessDeniedError, StorageError
+from airflow_provider_fds.errors import RequestRefusedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -32,9 +35,6 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _READ_AHEAD_BYTES: Final = 1 << 20
 #: Sorts after every name in a folder of that name, before everything behind it.
 _LAST: Final = "\U0010ffff"
-#: The client has no error class for a refused listing, only this text.
-_REFUSED: Final = re.compile(r"status code: 40[13]\b")
-_QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
 
 #: The process that first used obstore. Its threads do not survive a fork: a child that uses it hangs for ever.
 _first_user_pid: list[int] = []
@@ -51,13 +51,23 @@ class ObjectStorage:
         uri: Encoded URI of the folder with scheme, without trailing slash.
         prefix: Decoded path of the folder within the bucket, without slashes at its ends; may be empty.
         is_ordered: Whether the store lists in order.
+        credentials: Whose credentials are used, in words, for messages.
     """
 
-    def __init__(self, store: Store, uri: str, prefix: str, *, is_ordered: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        uri: str,
+        prefix: str,
+        *,
+        is_ordered: bool = True,
+        credentials: str = "the credentials of the environment",
+    ) -> None:
         self.uri = uri
         self._store = store
         self._prefix = f"{prefix}/" if prefix else ""
         self._is_ordered = is_ordered
+        self._credentials = credentials
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.uri!r})"
@@ -72,13 +82,18 @@ class ObjectStorage:
 
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
         """Yield the objects of ``folder`` by ascending name, those after ``after`` only. One LIST per 1,000."""
-        listing = _Listing(self._prefix, folder, after)
+        listing = _Listing(self._prefix, folder, after, is_ordered=self._is_ordered)
         while (offset := listing.next_offset) is not None:
             pages = iter(self._list(listing.path, offset))
             children: list[ObjectMeta] = []
             while True:
-                with self._errors("listing", folder):
-                    page = next(pages, None)
+                try:
+                    with self._errors("listing", folder):
+                        page = next(pages, None)
+                except StorageError as error:
+                    time.sleep(listing.pause_before_asking_again(error))
+                    children = []
+                    break
                 if page is None:
                     listing.finish()
                     break
@@ -93,13 +108,18 @@ class ObjectStorage:
 
     async def list_after_async(self, folder: str, after: str | None = None) -> AsyncIterator[ObjectMeta]:
         """Like :meth:`list_after`, without blocking the event loop."""
-        listing = _Listing(self._prefix, folder, after)
+        listing = _Listing(self._prefix, folder, after, is_ordered=self._is_ordered)
         while (offset := listing.next_offset) is not None:
             pages = aiter(self._list(listing.path, offset))
             children: list[ObjectMeta] = []
             while True:
-                with self._errors("listing", folder):
-                    page = await anext(pages, None)
+                try:
+                    with self._errors("listing", folder):
+                        page = await anext(pages, None)
+                except StorageError as error:
+                    await asyncio.sleep(listing.pause_before_asking_again(error))
+                    children = []
+                    break
                 if page is None:
                     listing.finish()
                     break
@@ -167,7 +187,9 @@ class ObjectStorage:
         bucket, path = _bucket_and_path(uri)
         if bucket != _bucket_and_path(self.uri)[0]:
             return None
-        return ObjectStorage(self._store, uri, unquote(path), is_ordered=self._is_ordered)
+        return ObjectStorage(
+            self._store, uri, unquote(path), is_ordered=self._is_ordered, credentials=self._credentials
+        )
 
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, without blocking the event loop."""
@@ -215,19 +237,15 @@ class ObjectStorage:
         except FileNotFoundError as error:
             if doing not in ("writing", "listing"):
                 raise
-            raise StorageError(
-                f"{doing} {self._uri_of(key)}: the bucket or container is not there ({_cause(error)}); create it, or "
+            raise RequestRefusedError(
+                f"{doing} {self._uri_of(key)}: the bucket or container is not there ({cause(error)}); create it, or "
                 "check its name and region",
                 table=self.uri,
             ) from None
         except (BaseError, OSError, ValueError) as error:
-            if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _REFUSED.search(str(error)):
-                raise AccessDeniedError(
-                    f"{doing} {self._uri_of(key)}: access denied ({_cause(error)}); check the credentials of the "
-                    "connection, and that they may list, read and (staging) write there",
-                    table=self.uri,
-                ) from None
-            raise StorageError(f"{doing} {self._uri_of(key)}: {_cause(error)}", table=self.uri) from None
+            raise storage_error(
+                error, doing=doing, where=self._uri_of(key), table=self.uri, credentials=self._credentials
+            ) from None
 
     def _uri_of(self, key: str) -> str:
         return f"{self.uri}/{quote(key, safe=PATH_SAFE)}"
@@ -236,20 +254,29 @@ class ObjectStorage:
 class _Listing:
     """Where a listing stands: direct children only, sub-folders passed over in one step however full they are."""
 
-    def __init__(self, prefix: str, folder: str, after: str | None) -> None:
+    def __init__(self, prefix: str, folder: str, after: str | None, *, is_ordered: bool) -> None:
         self.path = f"{prefix}{folder}".rstrip("/")
         self._root_length = len(prefix)
         self._length = len(self.path) + 1 if self.path else 0
         self.next_offset: str | None = f"{self.path}/{after}".lstrip("/") if after is not None else ""
         self.last: str | None = None
         self.is_inside_subfolder = False
+        self._is_ordered = is_ordered
+        self._failures = 0
+
+    def pause_before_asking_again(self, error: StorageError) -> float:
+        """Return the seconds to wait before listing on from :attr:`next_offset`; raise what cannot pass."""
+        self._failures += 1
+        if self._failures == TRIES or not has_listing_broken_off(error):
+            raise error
+        return pause_seconds(self._failures)
 
     def finish(self) -> None:
         """Note that the store has no more pages."""
         self.next_offset = None
 
     def children(self, page: Iterable[Any]) -> list[ObjectMeta]:
-        """Return the direct children among the objects of one page."""
+        """Return the direct children among the objects of one page; an ordered listing can go on behind it."""
         found = []
         path = ""
         self.is_inside_subfolder = False
@@ -257,11 +284,15 @@ class _Listing:
             path = item["path"]
             if "/" not in path[self._length :]:
                 found.append(_meta(path[self._root_length :], item))
-        if path and not found:
+        if not path or not self._is_ordered:
+            return found
+        if not found:
             # a page of nothing but a sub-folder's objects: go on behind it
             self.is_inside_subfolder = True
             child = path[self._length :].split("/", 1)[0]
             self.next_offset = f"{path[: self._length]}{child}/{_LAST}"
+        else:
+            self.next_offset = path
         return found
 
 
@@ -302,9 +333,3 @@ def _bucket_and_path(uri: str) -> tuple[str, str]:
 
 def _meta(key: str, found: Any) -> ObjectMeta:
     return ObjectMeta(key, found["size"], (found["last_modified"] - _EPOCH) // _MILLISECOND)
-
-
-def _cause(error: BaseException) -> str:
-    """Return the error's text on one line, without query strings: those of Azure hold signatures."""
-    text = _QUERY.sub(r"\1?…", str(error)).split("\n\nDebug source:", 1)[0]
-    return " ".join(text.split())

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+from airflow_provider_fds.delta.limits import CLIENT, RETRY
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import ConfigurationError
@@ -48,7 +49,8 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
             ``abfss``/``wasb``/``wasbs``. A URI is encoded, a path is not.
         options: obstore's configuration of the store (``region``, ``access_key_id``, ``endpoint`` …) and of its
             client (``allow_http``, ``timeout`` …), ``retry_config``, ``credential_provider``. What is absent is
-            taken from the environment. Ignored for files.
+            taken from the environment, limits from :mod:`.limits`. ``storage_conn_id`` names the connection they come
+            from, for messages. Ignored for files.
 
     Raises:
         ConfigurationError: Unknown scheme, missing bucket, or an option the store does not know.
@@ -65,10 +67,14 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
 
     given = {key: value for key, value in (options or {}).items() if value is not None}
     provider = given.pop("credential_provider", None)
+    conn_id = given.pop("storage_conn_id", None)
+    credentials = "the credentials of the environment (no storage_conn_id is given)"
+    if conn_id is not None:
+        credentials = f"the credentials of the connection {conn_id!r}"
     store = _store(scheme, authority, _frozen(given), provider)
     # directory buckets ("S3 Express", named so by AWS) list in no order
     is_ordered = not (scheme in _S3 and authority.endswith("--x-s3"))
-    return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered)
+    return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered, credentials=credentials)
 
 
 def canonical_uri(uri: str) -> str:
@@ -157,7 +163,10 @@ def _store(scheme: str, authority: str, options: Any, provider: Any) -> Store:
     client.update(config.pop("client_options", None) or {})
     if str(config.get("endpoint", "")).startswith("http://"):
         client.setdefault("allow_http", True)
-    arguments: dict[str, Any] = {"retry_config": config.pop("retry_config", None), "client_options": client or None}
+    arguments: dict[str, Any] = {
+        "retry_config": {**RETRY, **(config.pop("retry_config", None) or {})},
+        "client_options": {**CLIENT, **client},
+    }
     if provider is not None:
         arguments["credential_provider"] = provider
     try:

@@ -71,7 +71,7 @@ def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:
         # an unknown scheme is refused by delta.open, with the nearest known one
         return {}
     connection = find_connection(conn_id, f"storage_conn_id for {uri!r}")
-    return connection_options(connection, uri)
+    return {**connection_options(connection, uri), "storage_conn_id": conn_id}
 
 
 def find_connection(conn_id: str, purpose: str) -> StorageConnection:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError
 from airflow_provider_fds.ledger.access import Get, ListNames, Pause
 from airflow_provider_fds.ledger.entries import Entry, digest_of
@@ -18,18 +18,12 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.access import Access, Steps
     from airflow_provider_fds.ledger.position import Checkpoint
 
-#: An access that fails is tried so many times; the stores' own clients have tried before.
-TRIES: Final = 4
-
-#: About so long is waited before the second attempt, twice as long before each further one.
-PAUSE_SECONDS: float = 0.2
-
 _log: Final = logging.getLogger(__name__)
 
 
 def pause_before(attempt: int) -> Pause:
-    """Return the wait before another attempt (from 1), spread at random so that writers do not meet again."""
-    return Pause(random.uniform(0.5, 1.5) * PAUSE_SECONDS * 2 ** (attempt - 1))  # noqa: S311  # no secret is made of it
+    """Return the wait before another attempt (from 1)."""
+    return Pause(pause_seconds(attempt))
 
 
 def retried(access: Access) -> Steps[Any]:
@@ -198,4 +192,4 @@ class LedgerReader:
         )
 
 
-__all__ = ["TRIES", "LedgerReader", "pause_before", "retried"]
+__all__ = ["LedgerReader", "pause_before", "retried"]

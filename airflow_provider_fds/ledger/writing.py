@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError
+from airflow_provider_fds.delta.limits import TRIES
+from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.access import Delete, Get, PutIfAbsent
-from airflow_provider_fds.ledger.reading import TRIES, pause_before, retried
+from airflow_provider_fds.ledger.reading import pause_before, retried
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.access import Steps
@@ -65,8 +66,7 @@ def self_test(folder: StreamFolder, uri: str) -> Steps[None]:
         content = yield from retried(Get(key))
         yield from retried(Delete(key))
     except StorageError as error:
-        kind = AccessDeniedError if isinstance(error, AccessDeniedError) else StorageError
-        raise kind(
+        raise type(error)(
             f"the staging {uri} of stream {folder.name!r} cannot be used: {error}. Airflow and Spark both have to read "
             "and write there; give them the right, or set another folder (`staging=` of the stream, or `[fds] staging`)"
         ) from error

@@ -7,9 +7,17 @@ import json
 import pytest
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.hooks.storage import storage_options, store_kind
+from airflow_provider_fds.hooks import storage
+from airflow_provider_fds.hooks.storage import store_kind
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
+
+
+def storage_options(conn_id, uri):
+    """What the store gets; the name of the connection goes along for messages only."""
+    options = storage.storage_options(conn_id, uri)
+    assert options.pop("storage_conn_id", conn_id) == conn_id
+    return options
 
 
 @pytest.fixture
@@ -36,6 +44,11 @@ def connection(monkeypatch):
 )
 def test_the_scheme_says_which_store_it_is(uri, kind):
     assert store_kind(uri) == kind
+
+
+def test_the_name_of_the_connection_goes_along_for_messages(connection):
+    options = storage.storage_options(connection("aws", login="key", password="word"), "s3://lake/orders")
+    assert options["storage_conn_id"] == "lake"
 
 
 def test_without_a_connection_the_environment_speaks():

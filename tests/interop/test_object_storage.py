@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import urllib.request
-from collections import Counter
 
 import pytest
 from obstore.store import MemoryStore
@@ -24,46 +22,7 @@ from airflow_provider_fds.errors import (
     TableNotFoundError,
     TornFileError,
 )
-
-
-class Server:
-    """A moto server that counts requests by kind and answers some of them with an error."""
-
-    def __init__(self):
-        from moto.server import ThreadedMotoServer
-
-        self._moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        self._moto.start()
-        host, port = self._moto.get_host_and_port()
-        self.endpoint = f"http://{host}:{port}"
-        self._app = self._moto._server.app
-        self._moto._server.app = self._serve
-        self._lock = threading.Lock()
-        self.requests = Counter()
-        self.refuse = {}
-
-    def _serve(self, environ, start_response):
-        kind = environ["REQUEST_METHOD"]
-        if kind == "GET" and "list-type" in environ.get("QUERY_STRING", ""):
-            kind = "LIST"
-        with self._lock:
-            self.requests[kind] += 1
-        if kind in self.refuse:
-            start_response(self.refuse[kind], [("Content-Length", "0")])
-            return [b""]
-        return self._app(environ, start_response)
-
-    def options(self):
-        return {
-            "endpoint": self.endpoint,
-            "region": "us-east-1",
-            "access_key_id": "test",
-            "secret_access_key": "test-secret",
-            "retry_config": {"max_retries": 0},
-        }
-
-    def stop(self):
-        self._moto.stop()
+from tests.interop.s3_server import Server
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +34,9 @@ def moto():
 
 @pytest.fixture
 def server(moto, request):
-    moto.refuse.clear()
-    bucket = f"b{abs(hash(request.node.nodeid)):x}"
-    urllib.request.urlopen(urllib.request.Request(f"{moto.endpoint}/{bucket}", method="PUT"), timeout=30).close()
-    moto.bucket = bucket
-    moto.requests.clear()
+    moto.new_bucket(f"b{abs(hash(request.node.nodeid)):x}")
     yield moto
-    moto.refuse.clear()
+    moto.heal()
 
 
 @pytest.fixture
@@ -244,7 +199,7 @@ def test_a_missing_bucket_is_not_an_empty_table(server):
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "401 Unauthorized"])
 async def test_a_refused_request_is_access_denied_and_never_absence(server, table, status):
-    server.refuse = dict.fromkeys(("HEAD", "GET", "LIST", "PUT"), status)
+    server.fail("status", status=status)
     for call in (
         lambda: table.head("x"),
         lambda: table.get("x"),
@@ -262,7 +217,8 @@ async def test_a_refused_request_is_access_denied_and_never_absence(server, tabl
 
 
 def test_a_server_that_fails_is_a_storage_error_with_uri_and_cause(server, table):
-    server.refuse = {"HEAD": "500 Oops", "LIST": "503 Slow Down"}
+    server.fail("status", "HEAD", status="500 Oops")
+    server.fail("status", "LIST", status="503 Slow Down")
     with pytest.raises(StorageError, match=r"looking at s3://.*/a%20b/t/x: .*500") as caught:
         table.head("x")
     assert caught.value.retryable

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from airflow_provider_fds.delta.limits import CLIENT, RETRY
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.open import canonical_uri, open_storage
 from airflow_provider_fds.errors import ConfigurationError
@@ -81,6 +82,15 @@ def test_tables_of_one_bucket_share_one_client():
     other = open_storage("s3://lake/b", {"region": "eu-west-1"})
     assert first._store is second._store
     assert first._store is not other._store
+
+
+def test_the_limits_hold_for_every_store_and_what_the_user_says_goes_before():
+    given = {"retry_config": {"max_retries": 1}, "client_options": {"read_timeout": "3s"}, "connect_timeout": "4s"}
+    default, own = open_storage("s3://lake/a")._store, open_storage("s3://lake/a", given)._store
+    assert default.retry_config == RETRY
+    assert default.client_options == CLIENT
+    assert own.retry_config == {**RETRY, "max_retries": 1}
+    assert own.client_options == {**CLIENT, "read_timeout": "3s", "connect_timeout": "4s"}
 
 
 def test_an_option_the_store_does_not_know_is_named_and_no_value_is_shown():

@@ -250,4 +250,4 @@ def storage() -> MemoryStorage:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow each other at once."""
-    monkeypatch.setattr("airflow_provider_fds.ledger.reading.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_provider_fds.delta.limits.PAUSE_SECONDS", 0.0)

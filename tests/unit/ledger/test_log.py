@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from airflow_provider_fds.delta.limits import TRIES
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import (
     AccessDeniedError,
@@ -21,7 +22,6 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.ledger.commands import Hold, Request, Resume, Transfer
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import FOLD_EVERY, Ledger
-from airflow_provider_fds.ledger.reading import TRIES
 from airflow_provider_fds.ledger.state import KEPT_RUNS
 
 FOLDER = StreamFolder("orders")

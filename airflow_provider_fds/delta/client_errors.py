@@ -1,0 +1,81 @@
+"""What the client of the object stores raises, as errors of FDS: what may pass, and what will not."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
+
+#: Credentials that are wrong, or no longer right: the client has no error class for most of these, only their text,
+#: and S3 answers some with 400.
+_DENIED: Final = re.compile(
+    r"status code: 40[13]\b|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId"
+    r"|SignatureDoesNotMatch|AuthenticationFailed)\b"
+)
+_EXPIRED: Final = re.compile(r"expired", re.IGNORECASE)
+_BAD_REQUEST: Final = re.compile(r"status code: 400\b")
+#: Every other answer that the same request will get again; 404 is a value, 408, 409 and 429 pass.
+_REFUSED: Final = re.compile(
+    r"status code: (30\d|4(?!04|08|09|29)\d\d)\b|incorrectly configured region|<Code>NoSuchBucket<"
+)
+#: Where the client looks for credentials when it was given none.
+_METADATA_SERVICE: Final = re.compile(r"169\.254\.(169\.254|170\.2)|metadata\.google\.internal")
+_QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
+#: The client repeats requests, but not one whose listing broke off while it was read.
+_LISTING_BROKE_OFF: Final = "list response body"
+
+
+def storage_error(error: BaseException, *, doing: str, where: str, table: str, credentials: str) -> StorageError:
+    """Return the error of FDS for an error of the client.
+
+    Args:
+        error: What the client raised.
+        doing: What was done, such as ``"reading"``.
+        where: URI of the object.
+        table: URI of the table or folder.
+        credentials: Whose credentials they are, in words.
+    """
+    text = cause(error)
+    what = f"{doing} {where}"
+    is_expired = _EXPIRED.search(text) is not None
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _DENIED.search(text):
+        if is_expired:
+            return AccessDeniedError(
+                f"{what}: {credentials} have expired ({text}); renew them, then run the task again", table=table
+            )
+        return AccessDeniedError(
+            f"{what}: access denied ({text}); check {credentials}, and that they may list, read and (staging) write "
+            "there",
+            table=table,
+        )
+    if doing == "looking at" and _BAD_REQUEST.search(text):
+        return AccessDeniedError(
+            f"{what}: refused without a reason ({text}), as S3 answers a HEAD whose token has expired or whose region "
+            f"is wrong; check {credentials}, and the region",
+            table=table,
+        )
+    if _REFUSED.search(text):
+        return RequestRefusedError(f"{what}: refused ({text}); check URI, endpoint and region", table=table)
+    if _METADATA_SERVICE.search(text):
+        text += (
+            "; no credentials were given, and the machine has none: name a connection as storage_conn_id, or set the "
+            "cloud's environment variables"
+        )
+    return StorageError(f"{what}: {text}", table=table)
+
+
+def has_listing_broken_off(error: StorageError) -> bool:
+    """Whether a listing ended in the middle of an answer: the one read that the client does not repeat itself."""
+    return error.retryable and _LISTING_BROKE_OFF in str(error)
+
+
+def cause(error: BaseException) -> str:
+    """Return the error's text on one line, without query strings: those of Azure hold signatures."""
+    text = _QUERY.sub(r"\1?…", str(error)).split("\n\nDebug source:", 1)[0]
+    return " ".join(text.split())
+
+
+__all__ = ["cause", "has_listing_broken_off", "storage_error"]

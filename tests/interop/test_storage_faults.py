@@ -1,0 +1,417 @@
+"""What storage does wrong and what becomes of it, against a real S3 server that fails on demand."""
+
+from __future__ import annotations
+
+import random
+import threading
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.publish import write_manifest
+from airflow_provider_fds.delta.limits import TRIES
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
+from airflow_provider_fds.ledger.commands import Create, Hold, Resume
+from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.options import SourceOptions
+from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from tests.interop.s3_server import EXPIRED, SLOW_DOWN, Server
+from tests.unit.delta.conftest import CheckpointWriter
+
+#: The limits of ``delta/limits.py``, in small.
+QUICK = {
+    "storage_conn_id": "lake",
+    "client_options": {"read_timeout": timedelta(seconds=0.5)},
+    "retry_config": {
+        "max_retries": 3,
+        "retry_timeout": timedelta(seconds=20),
+        "backoff": {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=20), "base": 2},
+    },
+}
+BODY = bytes(range(256)) * 4096
+ACTOR = Actor(deployment="test")
+
+#: What passes: the fault, and how it is made.
+PASSING = {
+    "503": ("status", {}),
+    "slow down": ("status", {"body": SLOW_DOWN}),
+    "500": ("status", {"status": "500 Internal Server Error"}),
+    "429": ("status", {"status": "429 Too Many Requests"}),
+    "reset before": ("reset_before", {}),
+    "reset after": ("reset_after", {}),
+    "no answer": ("silent_before", {}),
+    "answer lost": ("silent_after", {}),
+}
+#: What does not pass: status line, body, error, and words of the message.
+REFUSALS = {
+    "expired token, as S3 says it": ("400 Bad Request", EXPIRED, AccessDeniedError, "connection 'lake' have expired"),
+    "expired token": ("403 Forbidden", EXPIRED, AccessDeniedError, "connection 'lake' have expired"),
+    "forbidden": ("403 Forbidden", b"", AccessDeniedError, "check the credentials of the connection 'lake'"),
+    "unauthenticated": ("401 Unauthorized", b"", AccessDeniedError, "check the credentials of the connection 'lake'"),
+    "wrong region": (
+        "400 Bad Request",
+        b"<Error><Code>AuthorizationHeaderMalformed</Code></Error>",
+        RequestRefusedError,
+        "check URI, endpoint and region",
+    ),
+    "elsewhere": ("301 Moved Permanently", b"", RequestRefusedError, "check URI, endpoint and region"),
+}
+
+
+@pytest.fixture(scope="module")
+def moto():
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(moto, request):
+    moto.new_bucket(f"b{abs(hash(request.node.nodeid)):x}")
+    yield moto
+    moto.heal()
+
+
+@pytest.fixture
+def storage(server):
+    return open_storage(f"s3://{server.bucket}/t", server.options(**QUICK))
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr("airflow_provider_fds.delta.limits.PAUSE_SECONDS", 0.005)
+
+
+def upload(log_builder, storage):
+    for path in log_builder.log.iterdir():
+        storage.put_file(f"_delta_log/{path.name}", str(path))
+
+
+READS = {
+    "HEAD": lambda storage: storage.head("f/x").size_bytes == len(BODY),
+    "GET": lambda storage: storage.get("f/x")[0] == BODY,
+    "LIST": lambda storage: [meta.key for meta in storage.list_after("f")] == ["f/x"],
+}
+WRITES = {
+    "PUT": lambda storage: storage.put("f/x", BODY) or storage.get("f/x")[0] == BODY,
+    "POST": lambda storage: storage.delete("f/x") or storage.head("f/x") is None,
+}
+
+
+# what may pass is asked again
+
+
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        (method, fault)
+        for method in [*READS, *WRITES]
+        for fault in PASSING
+        # the client does not repeat a delete that got no answer; housekeeping does, the next time
+        if method != "POST" or fault not in ("no answer", "answer lost")
+    ],
+)
+def test_what_may_pass_is_asked_again(server, storage, method, fault):
+    storage.put("f/x", BODY)
+    server.requests.clear()
+    kind, more = PASSING[fault]
+    server.fail(kind, method, times=1, **more)
+    assert (READS | WRITES)[method](storage)
+    assert server.requests[method] == 2
+
+
+async def test_a_trigger_asks_again_too(server, storage):
+    storage.put("f/x", BODY)
+    for method in ("HEAD", "GET", "LIST"):
+        server.fail("silent_before", method, times=1)
+        server.fail("status", method, times=1)
+    assert (await storage.head_async("f/x")).size_bytes == len(BODY)
+    assert (await storage.get_async("f/x"))[0] == BODY
+    assert [meta.key async for meta in storage.list_after_async("f")] == ["f/x"]
+    assert server.requests["HEAD"] == server.requests["GET"] == server.requests["LIST"] == 3
+
+
+@pytest.mark.parametrize("fault", ["503", "no answer"])
+@pytest.mark.parametrize("method", READS)
+def test_what_does_not_pass_ends_after_the_limit_as_an_error_that_airflow_retries(server, storage, method, fault):
+    storage.put("f/x", BODY)
+    server.requests.clear()
+    kind, more = PASSING[fault]
+    server.fail(kind, method, **more)
+    with pytest.raises(StorageError, match=r"s3://.*after 3 retries") as caught:
+        READS[method](storage)
+    assert caught.value.retryable
+    assert server.requests == {method: 4}
+
+
+# bodies
+
+
+@pytest.mark.parametrize("kind", ["cut", "stall"])
+def test_a_body_that_breaks_off_is_read_on(server, storage, kind):
+    storage.put("f/x", BODY)
+
+    def opened():
+        with storage.open("f/x") as file:
+            return file.read()
+
+    for read in (lambda: storage.get("f/x")[0], lambda: b"".join(storage.stream("f/x", 1 << 16)), opened):
+        server.fail(kind, "GET", times=2)
+        assert read() == BODY
+        assert server.faults.pop().times == 0
+
+
+def test_a_body_that_is_slow_is_waited_for(server, storage):
+    storage.put("f/x", BODY)
+    server.requests.clear()
+    server.fail("slow", "GET")  # longer than the longest silence, in pieces that are not
+    assert storage.get("f/x")[0] == BODY
+    assert server.requests == {"GET": 1}
+
+
+def test_a_body_that_always_breaks_off_is_an_error(server, storage):
+    storage.put("f/x", BODY)
+    server.fail("cut", "GET")
+    with pytest.raises(StorageError, match=r"reading s3://.*/t/f/x") as caught:
+        storage.get("f/x")
+    assert caught.value.retryable
+    with storage.open("f/x") as file, pytest.raises(StorageError, match=r"reading s3://.*/t/f/x"):
+        file.read()
+
+
+@pytest.mark.parametrize("kind", ["cut", "stall"])
+@pytest.mark.parametrize("after", [0, 1, 2])
+async def test_a_listing_that_breaks_off_goes_on_where_it_was(server, storage, monkeypatch, kind, after):
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "4")
+    keys = [f"f/{i:02d}" for i in range(11)]
+    for key in [*keys, *(f"f/05-sub/{i}" for i in range(6))]:
+        storage.put(key, b"")
+    expected = sorted(keys)
+    server.fail(kind, "LIST", times=1, after=after)
+    assert [meta.key for meta in storage.list_after("f")] == expected
+    server.fail(kind, "LIST", times=1, after=after)
+    assert [meta.key async for meta in storage.list_after_async("f")] == expected
+    assert [fault.times for fault in server.faults] == [0, 0]
+
+
+def test_a_listing_that_always_breaks_off_is_an_error(server, storage):
+    storage.put("f/x", b"")
+    server.fail("cut", "LIST")
+    with pytest.raises(StorageError, match=r"listing s3://.*/t/f"):
+        list(storage.list_after("f"))
+    assert server.requests["LIST"] == TRIES
+
+
+def test_a_checkpoint_is_read_through_broken_connections(server, storage, log_builder, tmp_path):
+    spread = random.Random(7)  # names that do not compress
+    log_builder.create()
+    names = [spread.randbytes(150).hex() for _ in range(1_500)]
+    log_builder.commit(*(log_builder.add(name) for name in names))
+    CheckpointWriter(log_builder).classic()
+    upload(log_builder, storage)
+    log, staging = DeltaLog(storage), open_storage(str(tmp_path / "staging"))
+    whole = freeze_snapshot(log, 1, staging, "undisturbed")
+    for kind in ("cut", "stall", "reset_before", "status"):
+        server.fail(kind, "GET", path="checkpoint", times=1, after=1)
+    broken = freeze_snapshot(log, 1, staging, "disturbed")
+    assert (broken.digest, broken.num_files) == (whole.digest, whole.num_files)
+    assert [fault.times for fault in server.faults] == [0, 0, 0, 0]
+    server.heal()
+    server.fail("cut", "GET", path="checkpoint", after=1)
+    with pytest.raises(StorageError, match=r"reading s3://.*checkpoint"):
+        freeze_snapshot(log, 1, staging, "never")
+
+
+# what does not pass is said at once
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize("method", ["GET", "LIST", "PUT", "POST"])
+def test_a_refusal_is_an_error_at_once(server, storage, method, refusal):
+    status, body, error, words = REFUSALS[refusal]
+    server.fail("status", method, status=status, body=body)
+    with pytest.raises(error, match=words) as caught:
+        (READS | WRITES)[method](storage)
+    assert not caught.value.retryable
+    assert "test-secret" not in str(caught.value)
+    assert server.requests == {method: 1}
+
+
+def test_a_refused_head_has_no_reason_and_is_not_repeated(server, storage):
+    # S3 says with 400 that a token has expired, and nothing more in the answer to a HEAD
+    server.fail("status", "HEAD", status="400 Bad Request", body=EXPIRED)
+    with pytest.raises(AccessDeniedError, match=r"token has expired or whose region is wrong.*connection 'lake'"):
+        storage.head("f/x")
+    assert server.requests == {"HEAD": 1}
+
+
+def test_a_missing_bucket_is_refused_at_once(server):
+    storage = open_storage("s3://no-such-bucket-here/t", server.options(**QUICK))
+    with pytest.raises(RequestRefusedError, match="create it, or check its name"):
+        storage.put("x", b"")
+    assert server.requests == {"PUT": 1}
+
+
+def test_credentials_that_cannot_be_renewed_are_an_error_at_once(server):
+    def renew():
+        raise RuntimeError("the role is gone")
+
+    storage = open_storage(
+        f"s3://{server.bucket}/t",
+        {"endpoint": server.endpoint, "region": "us-east-1", "credential_provider": renew, **QUICK},
+    )
+    with pytest.raises(AccessDeniedError, match=r"the role is gone.*connection 'lake'"):
+        storage.head("x")
+    assert not server.requests
+
+
+def test_without_a_connection_the_message_says_so(server):
+    options = {key: value for key, value in QUICK.items() if key != "storage_conn_id"}
+    storage = open_storage(f"s3://{server.bucket}/t", server.options(**options))
+    server.fail("status", "GET", status="403 Forbidden")
+    with pytest.raises(AccessDeniedError, match=r"credentials of the environment \(no storage_conn_id is given"):
+        storage.get("x")
+
+
+# writes that may or may not have been done
+
+
+def new_ledger(storage):
+    return Ledger(storage, "orders")
+
+
+def create(storage):
+    return Create(uuid="00000000-0000-0000-0000-000000000001", name="orders", table="s3://t", deployment="test")
+
+
+LOST = ["status_after", "reset_after", "silent_after", "status", "reset_before", "silent_before"]
+
+
+@pytest.mark.parametrize("kind", LOST)
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_entry_whose_answer_was_lost_is_known_by_its_id(server, storage, kind, times):
+    server.fail(kind, "PUT", path="00000000000000000000.json", times=times)
+    ledger = new_ledger(storage)
+    entry = ledger.execute(create(storage), ACTOR)
+    assert entry is not None
+    assert [found.id for found in new_ledger(storage).entries()] == [entry.id]
+    assert server.faults[0].times < times
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_a_lost_answer_does_not_win_over_a_faster_writer(server, storage, kind):
+    slow, fast = new_ledger(storage), new_ledger(storage)
+    slow.load(None)
+    winner = fast.execute(create(storage), ACTOR)
+    server.fail(kind, "PUT", path="00000000000000000000.json", times=1)
+    assert slow.execute(create(storage), ACTOR) is None  # it is created already
+    assert [found.id for found in new_ledger(storage).entries()] == [winner.id]
+
+
+def test_an_entry_that_cannot_be_written_is_an_error_that_airflow_retries(server, storage):
+    server.fail("silent_before", "PUT", path="00000000000000000000.json")
+    with pytest.raises(StorageError, match="staging did not say whether entry") as caught:
+        new_ledger(storage).execute(create(storage), ACTOR)
+    assert caught.value.retryable
+    assert server.requests["PUT"] == TRIES + 2  # and two of the self-test
+
+
+def test_of_many_writers_over_a_bad_connection_each_entry_has_one(server, storage):
+    new_ledger(storage).execute(create(storage), ACTOR)
+    for kind in ("status_after", "reset_after", "reset_before", "status") * 3:
+        server.fail(kind, "PUT", path="/ledger/", times=1, after=1)
+    won, barrier = [], threading.Barrier(4)
+
+    def write(i):
+        ledger = new_ledger(storage)
+        ledger.load(None)
+        barrier.wait()
+        for k in range(3):
+            command = Hold(why=f"{i}-{k}") if k % 2 == 0 else Resume(why=f"{i}-{k}")
+            entry = ledger.execute(command, ACTOR)
+            if entry is not None:
+                won.append(entry.id)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    entries = list(new_ledger(storage).entries())
+    assert [entry.n for entry in entries] == list(range(len(entries)))
+    assert sorted(entry.id for entry in entries[1:]) == sorted(won)
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_a_manifest_whose_answer_was_lost_is_there_once_and_whole(server, storage, log_builder, kind):
+    log_builder.create()
+    log_builder.append(3)
+    log = DeltaLog(open_storage(str(log_builder.root)))
+    planner = BatchPlanner(log, Offset(log_builder.table_id, 0), None, SourceOptions.parse({}), 1)
+    manifest = build_manifest(next(iter(planner)), table_uri=log.table_uri)
+    server.fail(kind, "PUT", path="0.json", times=1)
+    server.fail(kind, "PUT", path="0.crc", times=2)
+    write_manifest(manifest, storage, "m")
+    assert storage.get("m/_delta_log/00000000000000000000.json")[0] == manifest.commit_json
+    assert storage.get("m/_delta_log/00000000000000000000.crc")[0] == manifest.checksum_json
+    assert [fault.times for fault in server.faults] == [0, 0]
+
+
+# a whole run
+
+
+def session_of(server, storage, run="run-1"):
+    options = server.options(**QUICK)
+    return StreamSession(
+        DeltaStream("orders", table=storage.uri, starting_version=0, max_files_per_batch=4),
+        Surroundings(
+            staging_uri=f"s3://{server.bucket}/staging",
+            deployment="test",
+            actor=ACTOR,
+            owner=Owner(kind="airflow", deployment="test", dag_id="dag", run_id=run, task_id="ingest"),
+            table_options=options,
+            staging_options=options,
+        ),
+    )
+
+
+def test_credentials_that_expire_while_a_run_plans_end_it_at_once_and_the_next_run_plans_it_all(
+    server, storage, log_builder
+):
+    log_builder.create()
+    for _ in range(20):
+        log_builder.append(1)
+    upload(log_builder, storage)
+    for after in range(0, 20, 4):
+        server.requests.clear()
+        server.fail("status", "GET", path="_delta_log", status="400 Bad Request", body=EXPIRED, after=after)
+        with pytest.raises(AccessDeniedError, match=r"credentials of the connection 'lake' have expired"):
+            session_of(server, storage).begin(None)
+        server.heal()
+    work = session_of(server, storage).begin(None)
+    assert [batch.num_files for batch in work.batches] == [4, 4, 4, 4, 4]
+    assert [entry.action.kind for entry in new_ledger(session_of(server, storage).connected.staging).entries()] == [
+        "created",
+        "opened",
+        "planned",
+    ]
+
+
+def test_a_run_goes_through_a_store_where_every_third_request_fails(server, storage, log_builder):
+    log_builder.create()
+    for _ in range(20):
+        log_builder.append(1)
+    upload(log_builder, storage)
+    kinds = ("status", "reset_before", "reset_after", "cut")
+    for i in range(40):
+        server.fail(kinds[i % len(kinds)], times=1, after=2)
+    work = session_of(server, storage).begin(None)
+    assert [batch.num_files for batch in work.batches] == [4, 4, 4, 4, 4]
+    assert sum(fault.times == 0 for fault in server.faults) >= 10
