@@ -165,7 +165,15 @@ class LedgerError(FdsError):
 
 
 class CheckpointError(LedgerError):
-    """Checkpoint and ledger disagree: edited, foreign, ahead of the ledger, or the ledger is gone."""
+    """Checkpoint and ledger disagree: edited, foreign, ahead of the ledger, or the ledger is gone.
+
+    Attributes:
+        can_be_discarded: Whether the checkpoint is what is wrong, so that nothing is lost with it.
+    """
+
+    def __init__(self, message: str, *, can_be_discarded: bool = False) -> None:
+        super().__init__(message)
+        self.can_be_discarded = can_be_discarded
 
 
 class StreamBusyError(LedgerError):

@@ -23,6 +23,8 @@ class FileCheckpointStore:
         StorageError: The file system failed.
     """
 
+    is_kept = True
+
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path).absolute()
 
@@ -30,6 +32,11 @@ class FileCheckpointStore:
     def home(self) -> str:
         """The file in words."""
         return f"checkpoint file {self._path}"
+
+    @property
+    def discard(self) -> str:
+        """How the file is removed."""
+        return f"remove {self._path}"
 
     def read(self) -> Checkpoint | None:
         """Return the checkpoint, ``None`` if there is no file."""

@@ -21,17 +21,25 @@ class CheckpointStore(Protocol):
 
     Attributes:
         home: Where the value is, in words, for messages.
+        discard: How a person removes the value, for messages.
+        is_kept: Whether a value stays until it is overwritten. If not, that there is none means nothing.
     """
+
+    is_kept: bool
 
     @property
     def home(self) -> str:
         """Where the value is, in words, for messages."""
 
+    @property
+    def discard(self) -> str:
+        """How a person removes the value, for messages."""
+
     def read(self) -> Checkpoint | None:
         """Return the checkpoint, ``None`` if there is none.
 
         Raises:
-            CheckpointError: What is there is no checkpoint.
+            CheckpointError: What is there is no checkpoint, or hides the one that is written.
         """
 
     def write(self, checkpoint: Checkpoint) -> None:

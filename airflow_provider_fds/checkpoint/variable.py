@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from typing import Any, Final
 
 from airflow_provider_fds.checkpoint.store import write_and_read_back
-from airflow_provider_fds.errors import ConfigurationError, StorageError
+from airflow_provider_fds.errors import CheckpointError, ConfigurationError, StorageError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.position import Checkpoint
 
@@ -69,6 +70,8 @@ class VariableCheckpointStore:
         key: Key of the Variable, if it is not :func:`variable_key` of the stream.
     """
 
+    is_kept = True
+
     def __init__(self, stream: str, key: str | None = None) -> None:
         self.key = variable_key(stream) if key is None else key
         self._stream = stream
@@ -78,11 +81,20 @@ class VariableCheckpointStore:
         """The Variable in words."""
         return f"Airflow Variable {self.key!r}"
 
+    @property
+    def discard(self) -> str:
+        """The command that removes the Variable."""
+        return f"`airflow variables delete {self.key}`"
+
     def read(self) -> Checkpoint | None:
         """Return the checkpoint, ``None`` if there is no such Variable, or Airflow could not be asked.
 
         Airflow does not tell the two apart; the ledger is found without a checkpoint too.
+
+        Raises:
+            CheckpointError: The environment hides the Variable, or what it holds is no checkpoint.
         """
+        self._refuse_shadow()
         text = self._get()
         return None if text is None else Checkpoint.from_json(text, home=self.home)
 
@@ -94,14 +106,15 @@ class VariableCheckpointStore:
             ConfigurationError: Not inside a task of Airflow.
             StorageError: Airflow refused it.
         """
+        self._refuse_shadow()
         was_read = write_and_read_back(
             checkpoint,
             home=self.home,
             put=self._put,
             get=self._get,
             shadow=(
-                f"A Variable of this key in the environment (AIRFLOW_VAR_{self.key.upper()}) or in a secrets backend "
-                f"is read before Airflow's own: remove it there, then run `fds recover {self._stream}`"
+                "A Variable of this key in a secrets backend ([secrets] backend) is read before Airflow's own. "
+                f"Remove {self.key!r} there; nothing is lost, the next run takes the position from the ledger"
             ),
         )
         if not was_read:
@@ -110,6 +123,15 @@ class VariableCheckpointStore:
                 "the ledger",
                 self.home,
                 checkpoint.n,
+            )
+
+    def _refuse_shadow(self) -> None:
+        name = f"AIRFLOW_VAR_{self.key.upper()}"
+        if (found := os.environ.get(name)) is not None:
+            raise CheckpointError(
+                f"{self.home} is hidden by the environment variable {name}, which Airflow reads before its own "
+                f"Variable: the position of stream {self._stream!r} would never move. Found: {found!r}. Unset {name} "
+                "where this ran (worker, triggerer); the next run takes the position from the ledger"
             )
 
     def _get(self) -> str | None:

@@ -80,11 +80,15 @@ def reading_surroundings(
 
 
 def checkpoint_store(stream: DeltaStream) -> CheckpointStore:
-    """Return where the stream keeps its checkpoint: an Airflow Variable, or a file."""
+    """Return where the stream keeps its checkpoint: an Airflow Variable, XComs, or a file."""
     if stream.checkpoint.startswith("file:"):
         from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 
         return FileCheckpointStore(stream.checkpoint.removeprefix("file:"))
+    if stream.checkpoint == "xcom":
+        from airflow_provider_fds.checkpoint.xcom import XComCheckpointStore
+
+        return XComCheckpointStore(stream.name)
     from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
 
     return VariableCheckpointStore(stream.name)

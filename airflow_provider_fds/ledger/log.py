@@ -73,7 +73,7 @@ class Ledger:
         self._storage = storage
         self._deployment = deployment
         self._clock = clock
-        self._reader = LedgerReader(self.folder, storage.uri)
+        self._reader = LedgerReader(self.folder, storage.uri, deployment)
         self._head: Fold | None = None
         self._fold_n = -1
 

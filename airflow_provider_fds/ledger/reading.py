@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.access import Access, Steps
     from airflow_provider_fds.ledger.position import Checkpoint
 
+#: After so many entries read one by one, a newer fold is looked for.
+FAR_BEHIND: Final = 60
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -45,10 +48,12 @@ class LedgerReader:
 
     Attributes:
         uri: URI of the staging root, for messages.
+        deployment: This installation, for messages; ``None`` where nobody knows it.
     """
 
     folder: StreamFolder
     uri: str
+    deployment: str | None = None
 
     def where(self, n: int) -> str:
         """Return the URI of entry ``n``."""
@@ -68,9 +73,12 @@ class LedgerReader:
         return entry, data
 
     def on_from(self, fold: Fold) -> Steps[Fold]:
-        """Read the entries after ``fold`` until there is none."""
+        """Read the entries after ``fold`` until there is none; from far behind, leap to the newest fold in staging."""
+        start = fold.n
         while (found := (yield from self.entry(fold.n + 1))) is not None:
             fold = fold.plus(*found)
+            if fold.n - start == FAR_BEHIND and (newest := (yield from self._newest_fold(None))).n > fold.n:
+                fold = newest
         return fold
 
     def up_to(self, n: int) -> Steps[Fold]:
@@ -157,11 +165,18 @@ class LedgerReader:
     def _ahead(self, checkpoint: Checkpoint) -> Steps[CheckpointError]:
         numbers = yield from self._numbers(None)
         found = f"ends at entry {numbers[-1]}" if numbers else "has no entry"
+        foreign = ""
+        if self.deployment is not None and checkpoint.deployment != self.deployment:
+            foreign = (
+                f"it was written by the installation {checkpoint.deployment!r} and imported into this one, "
+                f"{self.deployment!r}; or "
+            )
         return self._disagrees(
             checkpoint,
-            f"it names entry {checkpoint.n}, but the ledger {found}: the ledger was lost or restored from an older "
-            "copy, or the staging folder is another one",
+            f"it names entry {checkpoint.n}, but the ledger {found}: {foreign}the ledger was lost or restored from an "
+            "older copy, or the staging folder is another one",
             f"fds recover {self.folder.name}",
+            can_be_discarded=bool(foreign),
         )
 
     def _compare(self, checkpoint: Checkpoint, ledger: Checkpoint) -> None:
@@ -182,13 +197,17 @@ class LedgerReader:
                 f"{f} is {getattr(checkpoint, f)!r}, by entry {ledger.n} it is {getattr(ledger, f)!r}" for f in fields
             )
             what += f" (a position is moved with `fds rewind {name}`)"
+            raise self._disagrees(checkpoint, what, f"fds recover {name}", can_be_discarded=True)
         raise self._disagrees(checkpoint, what, f"fds recover {name}")
 
-    def _disagrees(self, checkpoint: Checkpoint, what: str, command: str) -> CheckpointError:
+    def _disagrees(
+        self, checkpoint: Checkpoint, what: str, command: str, *, can_be_discarded: bool = False
+    ) -> CheckpointError:
         return CheckpointError(
             f"the checkpoint of stream {self.folder.name!r} does not agree with its ledger "
             f"{self.uri}/{self.folder.entries}: {what}. Found: {checkpoint.to_json()}. Nothing was written; "
-            f"run `{command}` to set it right"
+            f"run `{command}` to set it right",
+            can_be_discarded=can_be_discarded,
         )
 
 

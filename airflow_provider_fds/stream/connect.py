@@ -11,7 +11,7 @@ from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import canonical_uri, open_storage
 from airflow_provider_fds.delta.paths import PATH_SAFE
-from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.errors import CheckpointError, ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.commands import Command
     from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -87,6 +88,7 @@ class ConnectedStream:
         self.log = DeltaLog(self.table)
         self.ledger = Ledger(self.staging, stream.name, deployment=around.deployment)
         self.folder = StreamFolder(stream.name)
+        self._shown: Checkpoint | None = None
 
     @property
     def state(self) -> StreamState:
@@ -101,7 +103,20 @@ class ConnectedStream:
             LedgerError: The ledger belongs to another table or deployment, or cannot be read.
         """
         checkpoints = self.around.checkpoints
-        state = self.ledger.find() if checkpoints is None else self.ledger.load(checkpoints.read())
+        self._shown = None if checkpoints is None else checkpoints.read()
+        if checkpoints is None or (self._shown is None and not checkpoints.is_kept):
+            state = self.ledger.find()
+        else:
+            try:
+                state = self.ledger.load(self._shown)
+            except CheckpointError as error:
+                if not error.can_be_discarded:
+                    raise
+                raise CheckpointError(
+                    f"{error}. If it was edited or imported by mistake: {checkpoints.discard}; the next run takes the "
+                    "position from the ledger and writes the checkpoint again",
+                    can_be_discarded=True,
+                ) from None
         if state.phase != "empty" and state.table != self.table.uri:
             raise LedgerError(
                 f"stream {self.stream.name!r} reads {state.table} since it was created, and is now told to read "
@@ -113,12 +128,9 @@ class ConnectedStream:
 
     def load_to_work(self) -> StreamState:
         """Like :meth:`load`; also write the checkpoint again if a run died before it could."""
-        checkpoints = self.around.checkpoints
         state = self.load()
-        if checkpoints is not None and state.phase != "empty":
-            known = checkpoints.read()
-            if known is None or known.n < self.ledger.n:
-                self.show_checkpoint()
+        if state.phase != "empty" and (self._shown is None or self._shown.n < self.ledger.n):
+            self.show_checkpoint()
         return state
 
     def execute(self, command: Command) -> StreamState:

@@ -35,7 +35,8 @@ class DeltaStream:
         read: ``"offset"``: from the last committed offset to the newest version. ``"data_interval"``: each run reads
             the versions committed in its own data interval, start inclusive, end exclusive; there is no offset, and
             runs go in any order.
-        checkpoint: Where the committed offset is kept: ``"variable"`` (an Airflow Variable) or ``"file:<path>"``.
+        checkpoint: Where the committed offset is kept: ``"variable"`` (an Airflow Variable), ``"xcom"`` (an XCom of
+            the task that committed) or ``"file:<path>"``.
         staging: URI of the folder for ledger and manifests; ``None`` means ``[fds] staging``.
         options: Source options by name, Delta's own camelCase spelling allowed.
         **source_options: Source options in snake case, see ``docs/options.md``.
@@ -241,12 +242,10 @@ def _read_problems(read: object) -> list[str]:
 
 
 def _checkpoint_problems(checkpoint: object) -> list[str]:
-    if checkpoint == "variable":
+    if checkpoint in ("variable", "xcom"):
         return []
     if isinstance(checkpoint, str) and checkpoint.startswith("file:") and checkpoint.removeprefix("file:"):
         return []
-    if checkpoint == "xcom":
-        return ["checkpoint='xcom' is not available yet; use 'variable' or 'file:<path>'."]
-    near = get_close_matches(str(checkpoint), ["variable", "file:<path>"], n=1, cutoff=0.4)
+    near = get_close_matches(str(checkpoint), ["variable", "xcom", "file:<path>"], n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return [f"checkpoint must be 'variable' or 'file:<path>', got {checkpoint!r}.{hint}"]
+    return [f"checkpoint must be 'variable', 'xcom' or 'file:<path>', got {checkpoint!r}.{hint}"]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import CheckpointError, StorageError
 from airflow_provider_fds.ledger.position import Checkpoint
+from tests.checkpoint_contract import check_home
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "checkpoint"
 MINE = Checkpoint(
@@ -73,3 +74,8 @@ def test_a_path_that_cannot_be_a_file_is_an_error_that_names_it(tmp_path):
 
 def test_the_home_is_named_in_words(tmp_path):
     assert FileCheckpointStore(tmp_path / "p.json").home == f"checkpoint file {tmp_path / 'p.json'}"
+
+
+def test_a_file_is_a_home_like_any_other(tmp_path):
+    path = tmp_path / "position.json"
+    check_home(FileCheckpointStore(path), path.write_text)

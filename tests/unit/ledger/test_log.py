@@ -118,6 +118,18 @@ async def test_a_trigger_reads_the_same_without_blocking(make, write, new_ledger
     assert await ledger.refresh_async() == writer.state
 
 
+def test_a_checkpoint_that_is_far_behind_is_caught_up_by_a_leap_to_the_newest_fold(make, write, new_ledger, storage):
+    writer = write()
+    old = writer.checkpoint()
+    for i in range(200):
+        writer.execute(Hold(why="w") if i % 2 == 0 else Resume(why="w"), make.actor)
+    ledger = new_ledger()
+    storage.requests.clear()
+    assert ledger.load(old) == writer.state
+    assert ledger.n == old.n + 200
+    assert storage.requests["get"] < 130
+
+
 # -- the checkpoint in Airflow
 
 

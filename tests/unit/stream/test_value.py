@@ -105,7 +105,7 @@ def test_table_and_staging_may_be_templates():
     ("argument", "value", "text"),
     [
         ("read", "everything", "must be 'offset'"),
-        ("checkpoint", "xcom", "not available yet"),
+        ("checkpoint", "xcoms", "Did you mean 'xcom'"),
         ("checkpoint", "file:", "file:<path>"),
         ("storage_conn_id", "", "storage_conn_id"),
     ],

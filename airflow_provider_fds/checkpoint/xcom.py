@@ -1,0 +1,128 @@
+"""The checkpoint as an XCom of the task that worked the stream: visible in its run, and gone with it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from airflow_provider_fds.checkpoint.store import write_and_read_back
+from airflow_provider_fds.errors import ConfigurationError, StorageError
+from airflow_provider_fds.ledger.layout import check_stream_name
+from airflow_provider_fds.ledger.position import Checkpoint
+
+_log: Final = logging.getLogger(__name__)
+
+
+def xcom_key(stream: str) -> str:
+    """Return the key of a stream's XCom.
+
+    Example:
+        >>> xcom_key("orders_to_bronze")
+        'fds_checkpoint.orders_to_bronze'
+    """
+    check_stream_name(stream)
+    return f"fds_checkpoint.{stream}"
+
+
+class XComCheckpointStore:
+    """An XCom of the running task; read is the newest one that this task has left, in this run or an earlier one.
+
+    The value is a hint for the reader and a sight for people, the ledger arbitrates: a later try finds what an earlier
+    run left (Airflow removes a task's XComs when it starts again), a cleared old run what was newest at its time, and
+    a first run nothing. Each is caught up from the ledger.
+
+    Outside a running task there is nothing to read, and writing is refused.
+
+    Args:
+        stream: Name of the stream.
+    """
+
+    #: A new run, or another task, begins without one.
+    is_kept = False
+
+    def __init__(self, stream: str) -> None:
+        self.key = xcom_key(stream)
+        self._stream = stream
+
+    @property
+    def home(self) -> str:
+        """The XCom in words."""
+        return f"XCom {self.key!r}"
+
+    @property
+    def discard(self) -> str:
+        """How the XCom is removed."""
+        return f"remove {self.home} of the newest run (Browse, XComs)"
+
+    def read(self) -> Checkpoint | None:
+        """Return the newest checkpoint of this task, ``None`` if there is none or no task runs.
+
+        Raises:
+            CheckpointError: What is there is no checkpoint.
+            StorageError: Airflow did not answer.
+        """
+        ti = _running_task()
+        if ti is None:
+            return None
+        text = self._pull(ti, include_prior_dates=True)
+        return None if text is None else Checkpoint.from_json(text, home=self._home_of(ti))
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Push the XCom and read it back.
+
+        Raises:
+            CheckpointError: Airflow's XCom backend gives another value back.
+            ConfigurationError: Not inside a task of Airflow.
+            StorageError: Airflow refused it.
+        """
+        ti = _running_task()
+        if ti is None:
+            raise ConfigurationError(
+                f"{self.home} cannot be written here: an XCom belongs to a running task, and this process is none. "
+                f"Stream {self._stream!r} keeps its checkpoint in XComs; the command line leaves them alone"
+            )
+        was_read = write_and_read_back(
+            checkpoint,
+            home=self._home_of(ti),
+            put=lambda text: self._push(ti, text),
+            get=lambda: self._pull(ti, include_prior_dates=False),
+            shadow=(
+                "Two processes write XComs of one task instance, or the XCom backend ([core] xcom_backend) gives "
+                "another value back than it got: correct it; the next run takes the position from the ledger"
+            ),
+        )
+        if not was_read:
+            _log.warning("%s was written at entry %d but could not be read back", self.home, checkpoint.n)
+
+    def _home_of(self, ti: Any) -> str:
+        return f"{self.home} of task {ti.dag_id}.{ti.task_id}"
+
+    def _pull(self, ti: Any, *, include_prior_dates: bool) -> str | None:
+        try:
+            # without map_indexes a task that is not mapped gets a list of what all runs have left
+            value = ti.xcom_pull(key=self.key, map_indexes=ti.map_index, include_prior_dates=include_prior_dates)
+        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+            raise StorageError(f"{self.home} could not be read: {error}. Try again when Airflow answers") from error
+        return None if value is None else str(value)
+
+    def _push(self, ti: Any, text: str) -> None:
+        try:
+            ti.xcom_push(key=self.key, value=text)
+        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+            raise StorageError(
+                f"{self.home} could not be written: {error}. The commit itself is in the ledger; a retry writes the "
+                "XCom again"
+            ) from error
+
+
+def _running_task() -> Any:
+    """Return the running task instance, ``None`` in a trigger, on the command line and in a notebook."""
+    from airflow.sdk import get_current_context
+
+    try:
+        return get_current_context()["ti"]
+    except RuntimeError:
+        return None
+
+
+__all__ = ["XComCheckpointStore", "xcom_key"]

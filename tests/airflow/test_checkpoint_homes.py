@@ -1,0 +1,302 @@
+"""Where the committed offset is kept, with Airflow's own Variables and XComs: what a run finds there, and what not."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import pytest
+from airflow.sdk.configuration import clear_secrets_backends_cache
+
+from airflow_provider_fds.ledger.position import Checkpoint
+
+HOME = """
+    from datetime import datetime
+    from airflow.sdk import DAG, task
+    from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
+    from airflow_provider_fds.checkpoint.xcom import XComCheckpointStore
+    from tests.checkpoint_contract import check_home
+
+    with DAG("{kind}_home", schedule=None, start_date=datetime(2026, 1, 1)):
+        @task
+        def variable():
+            from airflow.sdk import Variable
+            store = VariableCheckpointStore("orders")
+            check_home(store, lambda text: Variable.set(store.key, text))
+
+        @task
+        def xcom(**context):
+            store = XComCheckpointStore("orders")
+            check_home(store, lambda text: context["ti"].xcom_push(store.key, text))
+        {kind}()
+"""
+
+STREAM = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream
+
+orders = DeltaStream("orders", table="{lake}/orders", checkpoint="{checkpoint}")
+with DAG("{dag_id}", schedule=None, start_date=datetime(2026, 1, 1)):
+    plan = DeltaPlanOperator(task_id="plan", stream=orders)
+    plan >> EmptyOperator(task_id="load") >> DeltaCommitOperator(task_id="commit", batch=plan.output)
+"""
+COUNTING = """
+from datetime import datetime
+from airflow.sdk import DAG, task
+from msgspec.structs import replace
+from airflow_provider_fds.checkpoint.xcom import XComCheckpointStore
+from tests.checkpoint_contract import MINE
+
+with DAG("counting", schedule=None, start_date=datetime(2026, 1, 1)):
+    @task
+    def count(stream):
+        store = XComCheckpointStore(stream)
+        before = store.read()
+        n = 0 if before is None else before.n + 1
+        store.write(replace(MINE, n=n, stream=stream))
+        return n
+    count.override(task_id="one")("orders")
+    count.partial().expand(stream=["orders", "customers"])
+"""
+KEY = "fds.orders"
+
+
+@pytest.fixture
+def dag_of(installation, lake):
+    """Makes the one DAG of a test; XComs of other tests' DAGs are not its."""
+
+    def make(checkpoint):
+        return installation.add(STREAM.format(lake=lake.uri, checkpoint=checkpoint, dag_id=f"dag_{uuid4().hex}"))
+
+    return make
+
+
+@pytest.fixture
+def refusal(capsys):
+    """Runs a DAG whose plan fails, and returns what its log says."""
+
+    def run(installation, dag):
+        capsys.readouterr()
+        assert installation.run(dag).state("plan") == "failed"
+        return capsys.readouterr().out
+
+    return run
+
+
+def variable():
+    from airflow.models.variable import Variable
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        return session.scalars(select(Variable).where(Variable.key == KEY)).one_or_none()
+
+
+def set_variable(text):
+    from airflow.models.variable import Variable
+
+    Variable.set(KEY, text)
+
+
+@pytest.mark.parametrize("kind", ["variable", "xcom"])
+def test_variable_and_xcom_are_homes_like_any_other(installation, kind):
+    assert set(installation.run(installation.add(HOME.format(kind=kind))).states.values()) == {"success"}
+
+
+def test_outside_a_task_an_xcom_is_not_read_and_writing_says_why_not(airflow_database):
+    from airflow_provider_fds.checkpoint.xcom import XComCheckpointStore
+    from airflow_provider_fds.errors import ConfigurationError
+    from tests.checkpoint_contract import MINE
+
+    store = XComCheckpointStore("orders")
+    assert store.read() is None
+    with pytest.raises(ConfigurationError, match=r"XCom 'fds_checkpoint\.orders' cannot be written here"):
+        store.write(MINE)
+
+
+# XCom
+
+
+def test_an_xcom_is_read_from_the_newest_run_before_of_this_task_and_stream(installation):
+    dag = installation.add(COUNTING)
+    for n in range(4):
+        run = installation.run(dag)
+        found = [run.xcom("one"), run.xcom("count", map_index=0), run.xcom("count", map_index=1)]
+        assert found == [n, n, n]
+        if n == 2:
+            remove_xcoms(run)  # as a later try begins: what the run before left is found
+            again = installation.run(dag)
+            assert again.xcom("one") == 2
+            remove_xcoms(run, again)
+            run = installation.run(dag)
+            assert run.xcom("one") == 2
+
+
+def committed(run):
+    text = run.xcom("commit", "fds_checkpoint.orders")
+    return None if text is None else Checkpoint.from_json(json.loads(text) if text[0] == '"' else text, home="test")
+
+
+def remove_xcoms(*runs):
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    with create_session() as session:
+        session.execute(delete(XComModel).where(XComModel.run_id.in_([run.run_id for run in runs])))
+
+
+def test_with_xcom_as_home_each_run_shows_its_position_and_the_next_goes_on_from_it(installation, lake, dag_of):
+    dag = dag_of("xcom")
+    runs = []
+    for i in range(3):
+        lake.append("orders", i)
+        runs.append(installation.run(dag))
+        assert set(runs[-1].states.values()) == {"success"}
+    assert [committed(run).batch_id for run in runs] == [0, 1, 2]
+    assert [json.loads(committed(run).offset)["reservoirVersion"] for run in runs] == [1, 2, 3]
+    assert [run.xcom("plan", "start") for run in runs[1:]] == [committed(run).offset for run in runs[:-1]]
+    assert variable() is None
+
+
+def test_xcoms_that_are_gone_are_no_loss(installation, lake, dag_of, capsys):
+    dag = dag_of("xcom")
+    lake.append("orders", 1)
+    first = installation.run(dag)
+    remove_xcoms(first)  # as `airflow db clean`, a cleared task or a later try do
+    lake.append("orders", 2)
+    second = installation.run(dag)
+    assert committed(second).batch_id == 1
+    assert "is absent" not in capsys.readouterr().out  # nothing is wrong with an empty XCom
+
+
+def test_an_xcom_that_was_edited_is_named_and_removing_it_settles_it(installation, lake, dag_of, refusal):
+    dag = dag_of("xcom")
+    lake.append("orders", 1)
+    first = installation.run(dag)
+    lake.append("orders", 2)
+
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    found = Checkpoint.from_json(first.xcom("plan", "fds_checkpoint.orders"), home="test")
+    edited = found.to_json().replace('"batch_id":null', '"batch_id":5')
+    assert edited != found.to_json()
+    with create_session() as session:
+        session.execute(
+            update(XComModel)
+            .where(XComModel.key == "fds_checkpoint.orders", XComModel.task_id == "plan")
+            .values(value=edited)
+        )
+    message = refusal(installation, dag)
+    assert "it was edited: batch_id is 5, by entry 3 it is None" in message
+    assert "remove XCom 'fds_checkpoint.orders' of the newest run" in message
+    remove_xcoms(first)
+    assert committed(installation.run(dag)).batch_id == 1
+
+
+# Variable
+
+
+def test_a_variable_that_was_edited_is_named_and_its_command_settles_it(installation, lake, dag_of, refusal):
+    from airflow.models.variable import Variable
+
+    dag = dag_of("variable")
+    lake.append("orders", 1)
+    installation.run(dag)
+    value = variable().val
+    set_variable(value.replace('\\"reservoirVersion\\":1', '\\"reservoirVersion\\":0'))
+    assert variable().val != value
+    lake.append("orders", 2)
+    message = refusal(installation, dag)
+    for words in (
+        "it was edited: offset is",
+        "fds rewind orders",
+        "fds recover orders",
+        f"`airflow variables delete {KEY}`",
+    ):
+        assert words in message
+    Variable.delete(KEY)
+    run = installation.run(dag)
+    assert run.xcom("commit")["first_batch_id"] == 1
+    assert json.loads(variable().val)["batch_id"] == 1
+
+
+def test_a_variable_that_was_exported_and_imported_again_is_the_same(installation, lake, dag_of):
+    dag = dag_of("variable")
+    lake.append("orders", 1)
+    installation.run(dag)
+    set_variable(json.dumps(json.loads(variable().val), indent=2))  # what `airflow variables import` makes of it
+    lake.append("orders", 2)
+    assert installation.run(dag).xcom("commit")["first_batch_id"] == 1
+
+
+def test_a_variable_of_another_installation_is_named_and_its_command_settles_it(installation, lake, dag_of, refusal):
+    from airflow.models.variable import Variable
+
+    dag = dag_of("variable")
+    lake.append("orders", 1)
+    foreign = Checkpoint(
+        stream="orders", uuid="u", deployment="https://prod", n=40, digest="00", epoch=1, batch_id=9, offset="{}"
+    )
+    set_variable(foreign.to_json())
+    message = refusal(installation, dag)
+    for words in (
+        "names entry 40, but the ledger has no entry",
+        "written by the installation 'https://prod' and imported into this one, 'http://fds.test'",
+        f"`airflow variables delete {KEY}`",
+    ):
+        assert words in message
+    Variable.delete(KEY)
+    assert installation.run(dag).xcom("commit")["first_batch_id"] == 0
+
+
+def test_a_variable_and_staging_of_another_installation_are_named_with_the_command(
+    installation, lake, dag_of, refusal, monkeypatch
+):
+    dag = dag_of("variable")
+    lake.append("orders", 1)
+    installation.run(dag)
+    lake.append("orders", 2)
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW__FDS__DEPLOYMENT", "https://copy")
+        assert "fds transfer orders" in refusal(installation, dag)
+    assert installation.run(dag).xcom("commit")["first_batch_id"] == 1
+
+
+def test_a_variable_that_the_environment_hides_is_named_at_the_next_run(
+    installation, lake, dag_of, refusal, monkeypatch
+):
+    dag = dag_of("variable")
+    lake.append("orders", 1)
+    installation.run(dag)
+    lake.append("orders", 2)
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW_VAR_FDS.ORDERS", variable().val)  # even with the value that is right today
+        assert "hidden by the environment variable AIRFLOW_VAR_FDS.ORDERS" in refusal(installation, dag)
+    assert installation.run(dag).xcom("commit")["first_batch_id"] == 1
+
+
+def test_a_variable_that_a_secrets_backend_hides_is_named_and_nothing_is_lost(
+    installation, lake, dag_of, capsys, tmp_path, monkeypatch
+):
+    dag = dag_of("variable")
+    lake.append("orders", 1)
+    installation.run(dag)
+    lake.append("orders", 2)
+    (tmp_path / "secrets.json").write_text(json.dumps({KEY: variable().val}))
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW__WORKERS__SECRETS_BACKEND", "airflow.secrets.local_filesystem.LocalFilesystemBackend")
+        kwargs = json.dumps({"variables_file_path": f"{tmp_path}/secrets.json"})
+        patch.setenv("AIRFLOW__WORKERS__SECRETS_BACKEND_KWARGS", kwargs)
+        clear_secrets_backends_cache()
+        capsys.readouterr()
+        hidden = installation.run(dag)
+    clear_secrets_backends_cache()
+    assert hidden.state("plan") == "failed"
+    message = capsys.readouterr().out
+    assert f"in a secrets backend ([secrets] backend) is read before Airflow's own. Remove '{KEY}' there" in message
+    assert installation.run(dag).xcom("commit")["first_batch_id"] == 1
