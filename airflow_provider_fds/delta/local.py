@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -20,6 +21,8 @@ from airflow_provider_fds.errors import AccessDeniedError, StorageError, TornFil
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+#: Names that :func:`_temporary_beside` gives.
+_TEMPORARY: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
@@ -158,6 +161,27 @@ class LocalStorage:
         """Remove the file; not an error if there is none."""
         with self._errors("deleting", key), suppress(*_ABSENT):
             (self.root / key).unlink()
+
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of the sub-folders, ascending."""
+        with self._errors("listing", folder):
+            try:
+                with os.scandir(self.root / folder) as found:
+                    return sorted(item.name for item in found if item.name[0] != "." and item.is_dir())
+            except _ABSENT:
+                return []
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove the folder and all that is in it; not an error if there is none."""
+        with self._errors("deleting", folder), suppress(*_ABSENT):
+            shutil.rmtree(self.root / folder)
+
+    def remove_unfinished(self, folder: str, before_ms: int) -> None:
+        """Remove the temporary files of writers that died."""
+        with self._errors("deleting", folder), suppress(*_ABSENT):
+            for path in (self.root / folder).iterdir():
+                if _TEMPORARY.fullmatch(path.name) and path.stat().st_mtime_ns < before_ms * 1_000_000:
+                    path.unlink(missing_ok=True)
 
     def beside(self, uri: str) -> LocalStorage | None:
         """Return the folder at ``uri`` if it is a file URI, with one slash (Hadoop's) or three; else ``None``."""

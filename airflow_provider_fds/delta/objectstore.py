@@ -182,6 +182,22 @@ class ObjectStorage:
         with self._errors("deleting", key), suppress(FileNotFoundError):
             obstore.delete(self._store, self._prefix + key)
 
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of the sub-folders, ascending, with one LIST per 1,000 of them."""
+        path = f"{self._prefix}{folder}".rstrip("/")
+        with self._errors("listing", folder):
+            found = obstore.list_with_delimiter(self._store, path or None)
+        return sorted(prefix.rstrip("/").rsplit("/", 1)[-1] for prefix in found["common_prefixes"])
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove all objects below ``folder``: one LIST and one DELETE per 1,000."""
+        for page in self._list(f"{self._prefix}{folder}".rstrip("/"), ""):
+            with self._errors("deleting", folder), suppress(FileNotFoundError):
+                obstore.delete(self._store, [item["path"] for item in page])
+
+    def remove_unfinished(self, folder: str, before_ms: int) -> None:
+        """Do nothing: an object is seen when it is whole. Parts of uploads that died are the bucket's to expire."""
+
     def beside(self, uri: str) -> ObjectStorage | None:
         """Return the folder at ``uri`` if it lies in the same bucket or container, else ``None``."""
         bucket, path = _bucket_and_path(uri)

@@ -62,6 +62,15 @@ class Storage(Protocol):
     def delete(self, key: str) -> None:
         """Remove the object; not an error if there is none."""
 
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of the direct sub-folders of ``folder``, ascending; empty if it is not there."""
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove the folder and all that is in it, at whatever depth; not an error if there is none. Not atomic."""
+
+    def remove_unfinished(self, folder: str, before_ms: int) -> None:
+        """Remove what writes into ``folder`` that began before ``before_ms`` and died have left, seen by no reader."""
+
     def beside(self, uri: str) -> Storage | None:
         """Return the folder at the encoded ``uri``, ``None`` if it is not on the same disk or in the same bucket."""
 

@@ -4,15 +4,13 @@ Kept are the newest batches *and* whatever was committed not long ago (LEDGER.md
 batches that are planned, and of the run that works them; the snapshot of the epoch that is open. Entries are never
 removed: a ledger can always be read from its beginning.
 
-A manifest that no entry names (its writer died, or lost the put) stays: the storage protocol cannot list folders.
-:func:`removable` takes such folders from a caller that can.
+What writers that died have left is in ``leftovers.py``.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +27,7 @@ from airflow_provider_fds.ledger.actions import (
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.layout import parse_numbered_name
+from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 #: Folds that are kept: so many of the newest, and one of every so many entries for checkpoints that are far behind.
 KEPT_FOLDS: Final = 5
 FOLD_STRIDE: Final = 1000
-
-_MANIFEST: Final = re.compile(r"manifests/(\d+)/(\d+)-[^/]+")
-_MANIFEST_FILES: Final = ("00000000000000000000.json", "00000000000000000000.crc")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -72,12 +68,14 @@ class Removable:
         batches: Epoch and id of the batches whose tries may go.
         interval_tries: Folders of the tries of data intervals that may go, relative to the stream's folder.
         next_entry: Entries before it have nothing more to give; the next time begin there.
+        leftovers: Folders of manifests that no entry names.
     """
 
     manifests: tuple[str, ...] = ()
     batches: tuple[tuple[int, int], ...] = ()
     interval_tries: tuple[str, ...] = ()
     next_entry: int = 0
+    leftovers: tuple[str, ...] = ()
 
 
 def removable(
@@ -85,7 +83,6 @@ def removable(
     state: StreamState,
     now: datetime,
     retention: Retention,
-    orphans: Iterable[str] = (),
 ) -> Removable:
     """Return what of the batches may be removed. Pure; reads no further than to the first entry that is too young.
 
@@ -94,8 +91,6 @@ def removable(
         state: The state at the head of the ledger.
         now: The time, with a zone.
         retention: How long things are kept.
-        orphans: Folders of manifests that are in staging and named by no entry, old enough that their writers are
-            gone. One may go once its batch is decided: planned with another digest, or of a closed epoch.
     """
     earliest = iso_time(now - retention.age)
     planned: dict[tuple[int, int], tuple[str, int]] = {}
@@ -124,9 +119,7 @@ def removable(
             if key in planned and not _is_kept(state, retention, *key):
                 gone[key] = planned.pop(key)[0]
     return Removable(
-        manifests=tuple(
-            m for m in (*gone.values(), *intervals.manifests, *(o for o in orphans if _is_decided(state, o))) if m
-        ),
+        manifests=tuple(manifest for manifest in (*gone.values(), *intervals.manifests) if manifest),
         batches=tuple(gone),
         interval_tries=tuple(intervals.tries),
         next_entry=min([next_entry, *(n for _, n in planned.values()), *intervals.needed_entries]),
@@ -200,13 +193,14 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
     """
     folder, state = ledger.folder, ledger.state
     retention = retention or Retention()
-    found = removable(ledger.entries(_noted(storage, folder.cleaned)), state, now, retention)
+    note = _noted(storage, folder.cleaned)
+    if note.next_entry > ledger.n:
+        note = _Note(next_entry=0)  # the ledger was restored from an older copy
+    found = removable(ledger.entries(note.next_entry), state, now, retention)
     for manifest in found.manifests:
-        for name in _MANIFEST_FILES:
-            storage.delete(folder.below(f"{manifest}/_delta_log/{name}"))
+        storage.delete_folder(folder.below(manifest))
     for epoch, batch_id in found.batches:
-        for meta in list(storage.list_after(folder.try_reports(epoch, batch_id))):
-            storage.delete(meta.key)
+        storage.delete_folder(folder.try_reports(epoch, batch_id))
     for tries in found.interval_tries:
         for meta in list(storage.list_after(folder.below(tries))):
             storage.delete(meta.key)
@@ -215,25 +209,42 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
     numbers = [parse_numbered_name(meta.key.rsplit("/", 1)[-1]) for meta in storage.list_after(folder.folds)]
     for n in removable_folds(n for n in numbers if n is not None):
         storage.delete(folder.fold(n))
-    if found.next_entry:
-        storage.put(folder.cleaned, msgspec.json.encode(_Note(next_entry=found.next_entry)))
-    _log.info("housekeeping of stream %r: %d manifests removed", folder.name, len(found.manifests))
+    next_entry = max(note.next_entry, found.next_entry)
+    looked = note.looked
+    if looked <= iso_time(now - LOOK_EVERY):
+
+        def is_kept(batch: tuple[int, int]) -> bool:
+            return _is_kept(state, retention, *batch)
+
+        leftovers = remove_leftovers(ledger, storage, first_entry=next_entry, is_kept=is_kept, now=now)
+        found = replace(found, leftovers=leftovers)
+        looked = iso_time(now)
+    new_note = _Note(next_entry=next_entry, looked=looked)
+    if new_note != note:
+        storage.put(folder.cleaned, msgspec.json.encode(new_note))
+    _log.info(
+        "housekeeping of stream %r: %d manifests of old batches and %d leftovers removed",
+        folder.name,
+        len(found.manifests),
+        len(found.leftovers),
+    )
     return found
 
 
 class _Note(msgspec.Struct):
-    """How far housekeeping has come; a hint."""
+    """How far housekeeping has come, and when it looked for leftovers; a hint."""
 
     next_entry: int
+    looked: str = ""
     format: int = 1
 
 
-def _noted(storage: Storage, key: str) -> int:
+def _noted(storage: Storage, key: str) -> _Note:
     try:
         note = msgspec.json.decode(storage.get(key)[0], type=_Note)
     except (FileNotFoundError, msgspec.MsgspecError):
-        return 0
-    return note.next_entry if note.format == 1 else 0
+        return _Note(next_entry=0)
+    return note if note.format == 1 else _Note(next_entry=0)
 
 
 def _is_kept(state: StreamState, retention: Retention, epoch: int, batch_id: int) -> bool:
@@ -244,13 +255,6 @@ def _is_kept(state: StreamState, retention: Retention, epoch: int, batch_id: int
     if state.planned and batch_id >= first:
         return True
     return batch_id >= state.first_uncommitted - retention.batches
-
-
-def _is_decided(state: StreamState, folder: str) -> bool:
-    match = _MANIFEST.fullmatch(folder)
-    if match is None or folder in {batch.manifest for batch in state.planned}:
-        return False
-    return (int(match.group(1)), int(match.group(2))) < (state.epoch, state.next_batch_id)
 
 
 __all__ = [

@@ -68,6 +68,16 @@ class StreamFolder:
         return f"{self.name}/snapshots"
 
     @property
+    def manifests(self) -> str:
+        """Folder below which the manifests lie (``batch/publish.py`` names them)."""
+        return f"{self.name}/manifests"
+
+    @property
+    def probes(self) -> str:
+        """Folder of what the self-test of put-if-absent writes and removes."""
+        return f"{self.entries}/_probe"
+
+    @property
     def tries(self) -> str:
         """Folder below which a try puts its started marker and report (``batch/spec.py`` names them)."""
         return f"{self.name}/tries"
@@ -87,7 +97,7 @@ class StreamFolder:
 
     def probe(self, token: str) -> str:
         """Return the key the self-test of put-if-absent writes and removes."""
-        return f"{self.entries}/_probe/{token}"
+        return f"{self.probes}/{token}"
 
     def below(self, key: str) -> str:
         """Return the key, from the root of staging, of what an entry names relative to the stream's folder."""

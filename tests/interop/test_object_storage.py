@@ -86,6 +86,21 @@ def test_objects_are_written_read_listed_and_deleted(storage, tmp_path):
     assert storage.head("f/c") is None
 
 
+def test_folders_are_listed_and_removed_whole(server, storage):
+    for key in ("f/b/x", "f/a/deep/y", "f/a%b é/z", "f/file", "f/ab/x"):
+        storage.put(key, b"1")
+    server.requests.clear()
+    assert storage.list_folders("f") == ["a", "a%b é", "ab", "b"]
+    assert server.requests == {"LIST": 1}
+    assert storage.list_folders("f/b") == storage.list_folders("none") == []
+    storage.delete_folder("f/a")
+    storage.delete_folder("f/a")
+    storage.delete_folder("f/a%b é")
+    storage.remove_unfinished("f", 0)
+    assert storage.list_folders("f") == ["ab", "b"]
+    assert storage.get("f/file")[0] == b"1"
+
+
 async def test_the_async_forms_answer_the_same(storage):
     storage.put("f/x", b"1")
     storage.put("f/y", b"1")

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -161,3 +163,38 @@ async def test_the_async_forms_answer_the_same(storage):
     assert await storage.head_async("f/y") is None
     assert await storage.get_async("f/x") == storage.get("f/x")
     assert [item async for item in storage.list_after_async("f")] == list(storage.list_after("f"))
+
+
+def test_folders_are_listed_and_removed_whole(tmp_path):
+    storage = LocalStorage(str(tmp_path))
+    for key in ("f/b/x", "f/a/deep/y", "f/file", "f/.hidden/z"):
+        storage.put(key, b"1")
+    assert storage.list_folders("f") == ["a", "b"]
+    assert storage.list_folders("f/b") == storage.list_folders("none") == storage.list_folders("f/file") == []
+    storage.delete_folder("f/a")
+    storage.delete_folder("f/a")
+    assert storage.list_folders("f") == ["b"]
+    assert not (tmp_path / "f" / "a").exists()
+    assert storage.get("f/b/x")[0] == b"1"
+
+
+WRITER_THAT_DIES = """
+import os, sys
+from airflow_provider_fds.delta.local import LocalStorage
+os.link = lambda *_: os._exit(7)
+LocalStorage(sys.argv[1]).put_if_absent("f/x", b"1")
+"""
+
+
+def test_only_old_temporary_files_of_its_own_are_removed_as_unfinished(tmp_path):
+    storage = LocalStorage(str(tmp_path))
+    died = subprocess.run([sys.executable, "-c", WRITER_THAT_DIES, str(tmp_path)], check=False, timeout=60)
+    assert died.returncode == 7
+    (left,) = (tmp_path / "f").iterdir()
+    (tmp_path / "f" / ".x.crc").touch()  # Hadoop's
+    written_ms = left.stat().st_mtime_ns // 1_000_000
+    storage.remove_unfinished("f", written_ms - 1)
+    assert left.exists()
+    storage.remove_unfinished("f", written_ms + 1)
+    storage.remove_unfinished("none", written_ms + 1)
+    assert [path.name for path in (tmp_path / "f").iterdir()] == [".x.crc"]

@@ -97,6 +97,20 @@ class MemoryStorage:
         self._request("delete")
         self.objects.pop(key, None)
 
+    def list_folders(self, folder: str) -> list[str]:
+        self._request("list")
+        prefix = f"{folder}/"
+        below = (key.removeprefix(prefix) for key in self.objects if key.startswith(prefix))
+        return sorted({name.split("/", 1)[0] for name in below if "/" in name})
+
+    def delete_folder(self, folder: str) -> None:
+        self._request("delete")
+        for key in [key for key in self.objects if key.startswith(f"{folder}/")]:
+            del self.objects[key]
+
+    def remove_unfinished(self, folder: str, before_ms: int) -> None:
+        pass
+
     async def head_async(self, key: str) -> ObjectMeta | None:
         return self.head(key)
 

@@ -96,20 +96,6 @@ def test_the_batches_of_closed_epochs_go_once_the_new_one_has_enough(make, strea
     assert found.batches == ((1, 0), (1, 1), (1, 2), (2, 0))  # the one that was never committed, too
 
 
-def test_an_orphan_goes_once_its_batch_is_decided(make, stream):
-    stream.batches(0, 1)
-    stream.execute(make.plan(make.batch(2)))
-    orphans = [
-        "manifests/1/1-other",
-        "manifests/1/2-other",
-        "manifests/1/2-d2",
-        "manifests/1/3-other",
-        "manifests/2/0-other",
-        "somewhere/else",
-    ]
-    assert stream.removable(orphans=orphans).manifests == ("manifests/1/1-other", "manifests/1/2-other")
-
-
 def test_the_snapshot_of_the_open_epoch_stays_and_so_do_young_ones(make, stream):
     def at(key, days):
         return ObjectMeta(key, 1, int((stream.now - timedelta(days=days)).timestamp() * 1000))
@@ -144,7 +130,8 @@ def test_keeping_house_removes_files_and_no_entry(make, tmp_path):
         left = {p.relative_to(tmp_path / "orders").parts[:3] for p in tmp_path.rglob("*.json")}
         assert {parts[2] for parts in left if parts[0] == "manifests"} == {"4-d4", "5-d5"}
         assert {parts[2] for parts in left if parts[0] == "tries"} == {"4", "5"}
-    assert found.batches == ()  # the second time there was nothing left to do
+    assert found.batches == found.leftovers == ()  # the second time there was nothing left to do
+    assert not (tmp_path / "orders" / "manifests" / "1" / "0-d0").exists()
     again = Ledger(storage, "orders")
     assert again.load(stream.ledger.checkpoint()) == stream.ledger.state
     assert [e.n for e in again.entries()] == list(range(15))

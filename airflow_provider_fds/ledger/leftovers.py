@@ -1,0 +1,112 @@
+"""What writers that died have left in staging: manifests that no entry names, probes, files half written.
+
+A manifest is written before the entry that names it. Its writer may die in between, or find that another one has
+planned the batch: then it lies there and is of no use. It may go once its batch is decided, because within an epoch a
+batch is planned once; before that its writer may still be about to name it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.ledger.actions import Planned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.layout import StreamFolder
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
+
+#: It is looked for leftovers so often: they are rare, and cost a few listings.
+LOOK_EVERY: Final = timedelta(days=1)
+#: A probe or a half-written file is a leftover after so long: its writer has gone, or is stuck for good.
+_UNFINISHED: Final = timedelta(days=1)
+#: Epoch and batch id.
+Batch = tuple[int, int]
+
+_MANIFEST: Final = re.compile(r"(\d+)-[^/]+")
+
+
+def manifest_folders(storage: Storage, folder: StreamFolder) -> dict[Batch, set[str]]:
+    """Return the folders of manifests in staging by epoch and batch id, relative to the stream's folder.
+
+    One listing, and one for each epoch.
+    """
+    found: dict[Batch, set[str]] = {}
+    for epoch in storage.list_folders(folder.manifests):
+        if not epoch.isdecimal():
+            continue
+        for name in storage.list_folders(f"{folder.manifests}/{epoch}"):
+            if (match := _MANIFEST.fullmatch(name)) is not None:
+                found.setdefault((int(epoch), int(match[1])), set()).add(f"manifests/{epoch}/{name}")
+    return found
+
+
+def orphans(
+    folders: dict[Batch, set[str]], entries: Iterable[Entry], state: StreamState, is_kept: Callable[[Batch], bool]
+) -> tuple[str, ...]:
+    """Return the folders of manifests that no entry names and no entry will. Pure.
+
+    Args:
+        folders: What is in staging, by epoch and batch id.
+        entries: The entries in order, from the first on that names a manifest which housekeeping has not removed;
+            read as far as is needed.
+        state: The state at the head of the ledger, or at an earlier time than ``folders``.
+        is_kept: Whether the manifest of a batch must stay, whatever ``entries`` begin with.
+    """
+    decided = {batch for batch in folders if batch < (state.epoch, state.next_batch_id)}
+    # a decided batch has one folder, that of its plan, unless housekeeping has passed it
+    doubtful = {batch for batch in decided if len(folders[batch]) > 1}
+    named = {batch.manifest for batch in state.planned}
+    known: set[Batch] = set()
+    first: Batch | None = None
+    for entry in entries:
+        if not isinstance(entry.action, Planned):
+            continue
+        planned = {(entry.action.epoch, batch.batch_id): batch.manifest for batch in entry.action.batches}
+        first = first or min(planned)
+        named.update(planned.values())
+        known |= doubtful & set(planned)
+        if all(batch in known or batch < first for batch in doubtful):
+            break
+    if first is None:
+        return ()
+    known |= {batch for batch in decided if batch < first and not is_kept(batch)}
+    return tuple(sorted(folder for batch in known for folder in folders[batch] - named))
+
+
+def remove_leftovers(
+    ledger: Ledger, storage: Storage, *, first_entry: int, is_kept: Callable[[Batch], bool], now: datetime
+) -> tuple[str, ...]:
+    """Remove what writers that died have left, and return the folders of manifests among it.
+
+    Args:
+        ledger: The ledger, read to its head.
+        storage: Root of staging.
+        first_entry: First entry that names a manifest which housekeeping has not removed.
+        is_kept: Whether the manifest of a batch must stay.
+        now: The time, with a zone.
+
+    Raises:
+        StorageError: Staging did not answer; what is left goes the next time.
+    """
+    folder = ledger.folder
+    found = orphans(manifest_folders(storage, folder), ledger.entries(first_entry), ledger.state, is_kept)
+    for manifest in found:
+        storage.delete_folder(folder.below(manifest))
+    before_ms = int((now - _UNFINISHED).timestamp() * 1000)
+    for meta in list(storage.list_after(folder.probes)):
+        if meta.modified_ms < before_ms:
+            storage.delete(meta.key)
+    for place in (folder.name, folder.entries, folder.folds, folder.snapshots):
+        storage.remove_unfinished(place, before_ms)
+    return found
+
+
+__all__ = ["LOOK_EVERY", "manifest_folders", "orphans", "remove_leftovers"]
