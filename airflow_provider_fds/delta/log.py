@@ -116,9 +116,9 @@ class DeltaLog:
         # lists again, blocking, only when something is wrong
         return await asyncio.to_thread(self._checked, known, tail)
 
-    def commit(self, version: int) -> Commit:
-        """Return the commit of ``version``: one HEAD, one GET."""
-        meta = self.storage.head(commit_key(version))
+    def commit(self, version: int, meta: ObjectMeta | None = None) -> Commit:
+        """Return the commit of ``version``: one HEAD and one GET; no HEAD with ``meta``, what a listing said of it."""
+        meta = meta or self.storage.head(commit_key(version))
         if meta is None:
             raise missing(self.storage, version)
         return next(self._read(iter([meta]), version, 1))

@@ -96,12 +96,14 @@ class ConnectedStream:
         return self.ledger.state
 
     def load(self) -> StreamState:
-        """Read checkpoint and ledger, check that they belong together and to this stream.
+        """Read checkpoint and ledger, check that they belong together and to this stream; later on read on.
 
         Raises:
             CheckpointError: Checkpoint and ledger disagree.
             LedgerError: The ledger belongs to another table or deployment, or cannot be read.
         """
+        if self.ledger.n >= 0:
+            return self.ledger.refresh()
         checkpoints = self.around.checkpoints
         self._shown = None if checkpoints is None else checkpoints.read()
         if checkpoints is None or (self._shown is None and not checkpoints.is_kept):
@@ -142,7 +144,8 @@ class ConnectedStream:
     def show_checkpoint(self) -> None:
         """Write the checkpoint of the ledger as last read; nothing where there is no home for it."""
         if self.around.checkpoints is not None and self.state.phase != "empty":
-            self.around.checkpoints.write(self.ledger.checkpoint())
+            self._shown = self.ledger.checkpoint()
+            self.around.checkpoints.write(self._shown)
 
     def frozen_snapshot(self) -> FrozenSnapshot | None:
         """Return the initial snapshot the epoch started with, ``None`` if it started with a commit."""

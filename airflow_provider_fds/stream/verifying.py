@@ -54,10 +54,9 @@ def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
     if first > batch.last_version:
         return None
     try:
-        found = range_digest(
-            (first + i, meta.size_bytes) for i, meta in enumerate(log.list_commits(first, batch.last_version))
-        )
-        if found == batch.log_digest and log.commit(batch.last_version).sha256 == batch.last_commit_sha256:
+        metas = log.list_commits(first, batch.last_version)
+        found = range_digest((first + i, meta.size_bytes) for i, meta in enumerate(metas))
+        if found == batch.log_digest and log.commit(batch.last_version, metas[-1]).sha256 == batch.last_commit_sha256:
             return None
     except LostPositionError as error:
         return f"the source's log changed while the batch was loaded: {error}"

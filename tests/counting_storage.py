@@ -1,0 +1,49 @@
+"""A storage that counts its requests, as an object store would be asked them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+
+
+class Request(NamedTuple):
+    """One request: what is asked of which folder, and of what in it."""
+
+    root: str
+    kind: str
+    key: str
+
+
+class CountingStorage:
+    """Passes every access on to another storage, and notes it; a listing counts once, as it does up to 1,000 names."""
+
+    def __init__(self, storage: Storage, requests: list[Request]) -> None:
+        self._storage = storage
+        self._requests = requests
+        self.uri = storage.uri
+
+    def _counted(self, kind: str, key: str) -> None:
+        self._requests.append(Request(self.uri, kind, key))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        access = getattr(self._storage, name)
+
+        def counted(key: str, *args: Any, **kwargs: Any) -> Any:
+            self._counted(name, key)
+            return access(key, *args, **kwargs)
+
+        return counted
+
+    def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
+        """Count one listing."""
+        self._counted("list_after", folder)
+        return self._storage.list_after(folder, after)
+
+    def beside(self, uri: str) -> CountingStorage | None:
+        """Count what is asked of the folder beside."""
+        found = self._storage.beside(uri)
+        return None if found is None else CountingStorage(found, self._requests)
