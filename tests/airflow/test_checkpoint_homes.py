@@ -198,6 +198,34 @@ def test_an_xcom_that_was_edited_is_named_and_removing_it_settles_it(installatio
     assert committed(installation.run(dag)).batch_id == 1
 
 
+INGEST = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
+
+orders = DeltaStream("orders", table="{lake}/orders", checkpoint="xcom", max_files_per_batch=1)
+with DAG("ingests", schedule=None, start_date=datetime(2026, 1, 1)):
+    wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True, poll_interval=0.1)
+    wait >> DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink("{lake}/bronze"))
+"""
+
+
+def test_sensor_and_ingest_work_with_xcom_as_home_and_rows_land_once(installation, lake):
+    dag = installation.add(INGEST.format(lake=lake.uri))
+    lake.append("orders", 1)
+    lake.append("orders", 2)
+    first = installation.run(dag)
+    shown = Checkpoint.from_json(first.xcom("ingest", "fds_checkpoint.orders"), home="test")
+    assert shown.offset == first.xcom("ingest")["end"]
+    remove_xcoms(first)
+    lake.append("orders", 3)
+    second = installation.run(dag)
+    assert set(second.states.values()) == {"success"}
+    assert second.xcom("ingest")["start"] == first.xcom("ingest")["end"]
+    assert lake.ids("bronze") == [1, 2, 3]
+    assert variable() is None
+
+
 # Variable
 
 
