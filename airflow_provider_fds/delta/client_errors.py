@@ -17,10 +17,13 @@ _DENIED: Final = re.compile(
 )
 _EXPIRED: Final = re.compile(r"expired", re.IGNORECASE)
 _BAD_REQUEST: Final = re.compile(r"status code: 400\b")
-#: Every other answer that the same request will get again; 404 is a value, 408, 409 and 429 pass.
+#: Other answers that the same request will get again. Not 404, which is a value; not 408, 409, 429; not 412 and 416,
+#: which a reader gets whose object was replaced meanwhile.
 _REFUSED: Final = re.compile(
-    r"status code: (30\d|4(?!04|08|09|29)\d\d)\b|incorrectly configured region|<Code>NoSuchBucket<"
+    r"status code: (30\d|400|405|411|413|414|431)\b|incorrectly configured region|<Code>NoSuchBucket<"
 )
+#: What S3 answers with 400 although it is the connection's fault.
+_PASSING: Final = re.compile(r"<Code>(RequestTimeout|IncompleteBody|BadDigest)<")
 #: Where the client looks for credentials when it was given none.
 _METADATA_SERVICE: Final = re.compile(r"169\.254\.(169\.254|170\.2)|metadata\.google\.internal")
 _QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
@@ -57,7 +60,7 @@ def storage_error(error: BaseException, *, doing: str, where: str, table: str, c
             f"is wrong; check {credentials}, and the region",
             table=table,
         )
-    if _REFUSED.search(text):
+    if _REFUSED.search(text) and not _PASSING.search(text):
         return RequestRefusedError(f"{what}: refused ({text}); check URI, endpoint and region", table=table)
     if _METADATA_SERVICE.search(text):
         text += (

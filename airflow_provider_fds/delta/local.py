@@ -225,7 +225,7 @@ class LocalStorage:
                 "links, which writing a file only once needs: use another file system or an object store",
                 table=self.uri,
             )
-        if isinstance(error, PermissionError):
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             return AccessDeniedError(
                 f"{doing} {where}: {error.strerror}; give the user that runs this process access to it", table=self.uri
             )

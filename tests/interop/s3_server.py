@@ -14,8 +14,8 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request ra
 #: No server waits longer than this for a test that forgot it.
 LONGEST_SECONDS = 60
 #: A slow body comes in so many pieces, with so much time between them.
-PIECES = 4
-PIECE_SECONDS = 0.2
+PIECES = 5
+PIECE_SECONDS = 0.3
 
 
 @dataclass

@@ -28,7 +28,7 @@ from tests.unit.delta.conftest import CheckpointWriter
 #: The limits of ``delta/limits.py``, in small.
 QUICK = {
     "storage_conn_id": "lake",
-    "client_options": {"read_timeout": timedelta(seconds=0.5)},
+    "client_options": {"read_timeout": timedelta(seconds=1)},
     "retry_config": {
         "max_retries": 3,
         "retry_timeout": timedelta(seconds=20),
@@ -244,6 +244,32 @@ def test_a_refusal_is_an_error_at_once(server, storage, method, refusal):
     assert server.requests == {method: 1}
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        ("400 Bad Request", b"<Error><Code>RequestTimeout</Code></Error>"),  # S3, of a connection that was too slow
+        ("412 Precondition Failed", b""),  # replaced while it was read
+        ("416 Range Not Satisfiable", b""),
+        ("409 Conflict", b""),
+    ],
+)
+def test_what_the_client_does_not_repeat_and_may_pass_is_an_error_that_airflow_retries(server, storage, status, body):
+    server.fail("status", "GET", status=status, body=body)
+    with pytest.raises(StorageError) as caught:
+        storage.get("f/x")
+    assert type(caught.value) is StorageError
+    assert caught.value.retryable
+
+
+def test_an_entry_is_written_in_spite_of_them(server, storage):
+    server.fail("status", "PUT", path="0.json", status="400 Bad Request", body=b"<Code>RequestTimeout</Code>", times=1)
+    server.fail("status", "PUT", path="0.json", status="409 Conflict", times=1)  # another put of it is on its way
+    ledger = new_ledger(storage)
+    entry = ledger.execute(create(storage), ACTOR)
+    assert [found.id for found in new_ledger(storage).entries()] == [entry.id]
+    assert [fault.times for fault in server.faults] == [0, 0]
+
+
 def test_a_refused_head_has_no_reason_and_is_not_repeated(server, storage):
     # S3 says with 400 that a token has expired, and nothing more in the answer to a HEAD
     server.fail("status", "HEAD", status="400 Bad Request", body=EXPIRED)
@@ -367,8 +393,8 @@ def test_a_manifest_whose_answer_was_lost_is_there_once_and_whole(server, storag
 # a whole run
 
 
-def session_of(server, storage, run="run-1"):
-    options = server.options(**QUICK)
+def session_of(server, storage, run="run-1", *, max_retries=3):
+    options = server.options(**{**QUICK, "retry_config": {**QUICK["retry_config"], "max_retries": max_retries}})
     return StreamSession(
         DeltaStream("orders", table=storage.uri, starting_version=0, max_files_per_batch=4),
         Surroundings(
@@ -412,6 +438,7 @@ def test_a_run_goes_through_a_store_where_every_third_request_fails(server, stor
     kinds = ("status", "reset_before", "reset_after", "cut")
     for i in range(40):
         server.fail(kinds[i % len(kinds)], times=1, after=2)
-    work = session_of(server, storage).begin(None)
+    # many readers at once: one of them may meet several of the faults in a row
+    work = session_of(server, storage, max_retries=10).begin(None)
     assert [batch.num_files for batch in work.batches] == [4, 4, 4, 4, 4]
     assert sum(fault.times == 0 for fault in server.faults) >= 10

@@ -198,3 +198,12 @@ def test_only_old_temporary_files_of_its_own_are_removed_as_unfinished(tmp_path)
     storage.remove_unfinished("f", written_ms + 1)
     storage.remove_unfinished("none", written_ms + 1)
     assert [path.name for path in (tmp_path / "f").iterdir()] == [".x.crc"]
+
+
+def test_a_file_system_that_is_read_only_is_no_matter_of_trying_again(tmp_path, monkeypatch):
+    def read_only(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("os.link", read_only)
+    with pytest.raises(AccessDeniedError, match="Read-only file system"):
+        LocalStorage(str(tmp_path)).put_if_absent("x", b"1")
