@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage import ObjectMeta, Storage
     from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.layout import StreamFolder
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
@@ -197,13 +198,7 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
     if note.next_entry > ledger.n:
         note = _Note(next_entry=0)  # the ledger was restored from an older copy
     found = removable(ledger.entries(note.next_entry), state, now, retention)
-    for manifest in found.manifests:
-        storage.delete_folder(folder.below(manifest))
-    for epoch, batch_id in found.batches:
-        storage.delete_folder(folder.try_reports(epoch, batch_id))
-    for tries in found.interval_tries:
-        for meta in list(storage.list_after(folder.below(tries))):
-            storage.delete(meta.key)
+    _remove_batches(storage, folder, found)
     for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):
         storage.delete(key)
     numbers = [parse_numbered_name(meta.key.rsplit("/", 1)[-1]) for meta in storage.list_after(folder.folds)]
@@ -229,6 +224,16 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
         len(found.leftovers),
     )
     return found
+
+
+def _remove_batches(storage: Storage, folder: StreamFolder, found: Removable) -> None:
+    for manifest in found.manifests:
+        storage.delete_folder(folder.below(manifest))
+    for epoch, batch_id in found.batches:
+        storage.delete_folder(folder.try_reports(epoch, batch_id))
+    for tries in found.interval_tries:
+        for meta in list(storage.list_after(folder.below(tries))):
+            storage.delete(meta.key)
 
 
 class _Note(msgspec.Struct):
