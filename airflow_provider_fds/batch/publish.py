@@ -11,6 +11,7 @@ from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import LedgerError, StorageError
+from airflow_provider_fds.fault_points import reach
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.manifest import Manifest
@@ -46,7 +47,10 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
     """
     folder = folder.strip("/")
     uri = f"{storage.uri}/{quote(folder, safe=PATH_SAFE)}"
+    reach("manifest.before")
     for name, content in ((_CHECKSUM, manifest.checksum_json), (_COMMIT, manifest.commit_json)):
+        if name == _COMMIT:
+            reach("manifest.between")
         key = f"{folder}/{name}"
         found = _put_or_found(storage, key, content)
         if found != content:
@@ -55,6 +59,7 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
                 f"of the manifest with digest {manifest.digest}); manifests are never overwritten. If no planned batch "
                 "names this folder (fds history), remove it and try again, else open a new epoch with fds replan"
             )
+    reach("manifest.after")
     return hadoop_path(uri)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError, LedgerError, StorageError
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.access import ListNames, Put, perform, perform_async
 from airflow_provider_fds.ledger.commands import Create, Transfer
 from airflow_provider_fds.ledger.conditions import check_deployment
@@ -266,8 +267,10 @@ class Ledger:
         if entry.action.kind == Create.comes_to:
             yield from self_test(self.folder, self._storage.uri)
         data = entry.to_json()
+        reach("entry.before", entry.action.kind)
         if not (yield from write(self._reader, entry, data)):
             return False
+        reach("entry.after", entry.action.kind)
         self._head = (self._head or self._empty()).plus(entry, data)
         if (entry.n + 1) % FOLD_EVERY == 0:
             yield from self._save_fold_steps()
@@ -309,6 +312,7 @@ class Ledger:
     def _save_fold_steps(self) -> Steps[None]:
         if self._head is None or self._head.n <= self._fold_n:
             return
+        reach("fold.before")
         try:
             yield Put(self.folder.fold(self._head.n), self._head.to_json())
         except StorageError as error:

@@ -9,6 +9,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
 
 from airflow_provider_fds.errors import ConfigurationError, StoppedError, StreamBusyError
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.failures import task_failures
@@ -273,11 +274,13 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 *(work.batches[0].first_version, work.batches[-1].last_version),
             )
         spark_error: AirflowException | None = None
+        reach("submit.before")
         try:
             super().execute(context)
         except AirflowException as error:
             # what it has done before it failed is committed below
             spark_error = error
+        reach("submit.after")
         collected = session.collect(work)
         is_late = deadline_ms is not None and time.time() * 1000 >= deadline_ms
         if collected.failure is not None:

@@ -16,6 +16,7 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 #: The modules of the driver. Package files are left empty there: on the driver nothing is imported from a package.
 _MODULES: Final = (
     "batch/spec.py",
+    "fault_points.py",
     "sinks.py",
     "spark/failures.py",
     "spark/fence.py",

@@ -27,6 +27,7 @@ from airflow_provider_fds.batch.spec import (
     report_name,
     started_name,
 )
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.sinks import DeltaReplaceSink, sink_from_dict
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
 from airflow_provider_fds.spark.fence import close_epochs
@@ -77,6 +78,7 @@ def run(spark: Any, spec: JobSpec) -> int:
         work = _BatchWork(spark, spec, batch)
         try:
             work.mark_started()
+            reach("driver.started")
             if sink is None:
                 settings = force(spark)
                 sink = _sink(spark, spec, settings)
@@ -84,7 +86,9 @@ def run(spark: Any, spec: JobSpec) -> int:
         except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
             report = work.failed(e)
         report = replace(report, settings=settings, sink_table_id=sink.table_id if sink is not None else None)
+        reach("driver.report.before")
         work.report(report)
+        reach("driver.report.after")
         if not report.is_done:
             if report.outcome == "mismatch":
                 return EXIT_MISMATCH

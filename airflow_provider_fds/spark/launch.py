@@ -13,6 +13,7 @@ import subprocess
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.bundle import driver_zip, job_file
 from airflow_provider_fds.spark.install import (
     SparkSetupError,
@@ -103,6 +104,7 @@ def run_locally(
     arguments = submit_arguments(spec_uri, master=master, conf=conf, cache_dir=cache_dir)
     tell = on_line if on_line is not None else _log
     held_back: deque[str] = deque(maxlen=_TAIL_LINES)
+    reach("submit.before")
     process = subprocess.Popen(  # noqa: S603
         arguments.command(),
         env={**os.environ, **arguments.env_vars},
@@ -126,6 +128,7 @@ def run_locally(
         code = process.wait()
     finally:
         _end(process)
+    reach("submit.after")
     if code not in _SAID_BY_THE_JOB:
         for line in held_back:
             tell(line)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
@@ -123,8 +124,10 @@ class DeltaAppendSink:
             .option("txnVersion", str(batch.txn_version))
             .option("userMetadata", commit_metadata(batch, self._job.try_id, self._settings))
         )
+        reach("driver.commit.before")
         try:
             writer.save(self._path)
+            reach("driver.commit.after")
         except Exception as error:
             if has_condition(error, *_TYPES_DIFFER):
                 raise self._types_differ(rows) from error

@@ -12,6 +12,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import canonical_uri, open_storage
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, LedgerError
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
 
@@ -119,6 +120,7 @@ class ConnectedStream:
                     "position from the ledger and writes the checkpoint again",
                     can_be_discarded=True,
                 ) from None
+        reach("ledger.read")
         if state.phase != "empty" and state.table != self.table.uri:
             raise LedgerError(
                 f"stream {self.stream.name!r} reads {state.table} since it was created, and is now told to read "
@@ -139,6 +141,7 @@ class ConnectedStream:
         """Put one command through the ledger, then show the new position in the checkpoint."""
         self.ledger.execute(command, self.around.actor)
         self.show_checkpoint()
+        reach("checkpoint.after", command.comes_to)
         return self.state
 
     def show_checkpoint(self) -> None:

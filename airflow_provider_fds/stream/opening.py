@@ -16,6 +16,7 @@ from airflow_provider_fds.errors import (
     SinkError,
     TableNotFoundError,
 )
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.commands import Bind, Create, Open
 from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
@@ -261,7 +262,9 @@ def open_epoch(
 def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
     from airflow_provider_fds.delta.snapshot import freeze_snapshot
 
+    reach("snapshot.before")
     frozen = freeze_snapshot(connected.log, version, connected.staging, connected.folder.snapshots)
+    reach("snapshot.after")
     return SnapshotRef(
         version=frozen.version,
         digest=frozen.digest,

@@ -19,6 +19,7 @@ from airflow_provider_fds.errors import (
     StreamBusyError,
     VerificationError,
 )
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
@@ -170,6 +171,7 @@ class StreamSession:
     def _put_job(self, folder: str, spec: JobSpec) -> str:
         key = f"{folder}/{spec.try_id}.job.json"
         self.connected.staging.put(key, spec.to_json())
+        reach("job.after")
         return self.connected.staging_location(key)
 
     def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:

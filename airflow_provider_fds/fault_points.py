@@ -1,0 +1,125 @@
+"""Points at which tests let a process die or stand still; in use they do nothing.
+
+A point is a line ``reach("…")`` between two steps that outlive the process: after it, something is in staging, sink or
+checkpoint that was not there before it. Only the environment variable :data:`ASKED_BY` makes a point do anything, and
+it is looked at once, when this module is imported. Standard library only, Python 3.9 syntax: the Spark driver has the
+same points.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+#: What is to happen: ``effect@point``, ``effect@point#3`` for the third time the point is reached, commas between more.
+#: Each happens once in a process.
+ASKED_BY: Final = "FDS_TEST_FAULTS"
+
+#: The folder that gets a file ``<point>.<effect>.<process id>`` for each that happened.
+MARKS_IN: Final = "FDS_TEST_FAULT_MARKS"
+
+#: Entries of the ledger that a run writes by itself.
+ENTRY_KINDS: Final = ("created", "opened", "bound", "planned", "claimed", "advanced", "committed")
+
+#: What stands behind each point has happened, what follows it has not.
+POINTS: Final[dict[str, str]] = {
+    "ledger.read": "checkpoint and ledger are read",
+    "snapshot.before": "an initial snapshot is about to be frozen",
+    "snapshot.after": "the frozen snapshot is in staging",
+    "manifest.before": "a batch is planned, its manifest not written",
+    "manifest.between": "the manifest's checksum is written, its commit is not",
+    "manifest.after": "the manifest is written, no entry names it",
+    **{f"entry.before.{kind}": f"the entry `{kind}` is about to be put" for kind in ENTRY_KINDS},
+    **{f"entry.after.{kind}": f"the entry `{kind}` is put, the checkpoint is behind" for kind in ENTRY_KINDS},
+    **{f"checkpoint.after.{kind}": f"the checkpoint has the entry `{kind}`" for kind in ENTRY_KINDS},
+    "job.after": "the job is written for Spark",
+    "submit.before": "spark-submit is about to start",
+    "submit.after": "Spark has ended, its reports are not read",
+    "fold.before": "the run's entries are written, their fold is not",
+    "driver.started": "the driver has left word that it starts a batch",
+    "driver.commit.before": "the driver has looked into the sink, and is about to write",
+    "driver.commit.after": "the sink has the batch",
+    "driver.report.before": "the batch is verified, its report not written",
+    "driver.report.after": "the report is written",
+}
+
+EFFECTS: Final = {
+    "kill": "SIGKILL to this process",
+    "kill-group": "SIGKILL to its process group: on the driver to spark-submit, the JVM and this Python",
+    "stop": "SIGSTOP to this process, until somebody continues it",
+    "note": "nothing but the mark",
+}
+
+_ASKED_FOR: Final = re.compile(r"(?P<effect>[a-z-]+)@(?P<point>[a-z._]+)(?:#(?P<nth>[1-9]\d*))?")
+
+
+class Fault(NamedTuple):
+    """One thing that is to happen: ``effect`` when ``point`` is reached for the ``nth`` time (from 1)."""
+
+    effect: str
+    point: str
+    nth: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """Return what ``effect@point#nth`` asks for.
+
+        Raises:
+            ValueError: Another form, or an effect or point of which there is none.
+        """
+        match = _ASKED_FOR.fullmatch(text)
+        if match is None or match["effect"] not in EFFECTS or match["point"] not in POINTS:
+            raise ValueError(f"{ASKED_BY}: {text!r} is no effect@point; effects {[*EFFECTS]}, points {[*POINTS]}")
+        return cls(match["effect"], match["point"], int(match["nth"] or 1))
+
+    def __str__(self) -> str:
+        return f"{self.effect}@{self.point}" + (f"#{self.nth}" if self.nth > 1 else "")
+
+
+class Armed:
+    """The faults of one process, and how often it has come to each point."""
+
+    def __init__(self, faults: list[Fault], marks: Path | None) -> None:
+        self._left = faults
+        self._marks = marks
+        self._reached: dict[str, int] = {}
+
+    def reach(self, point: str) -> None:
+        """Count the point; do what is asked for it, if it is the time."""
+        count = self._reached[point] = self._reached.get(point, 0) + 1
+        for fault in [fault for fault in self._left if (fault.point, fault.nth) == (point, count)]:
+            self._left.remove(fault)
+            if self._marks is not None:
+                (self._marks / f"{fault.point}.{fault.effect}.{os.getpid()}").write_bytes(b"")
+            if fault.effect == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif fault.effect == "kill-group":
+                os.killpg(os.getpgrp(), signal.SIGKILL)
+            elif fault.effect == "stop":
+                # to this very thread: it does not run on while the others are being stopped
+                signal.raise_signal(signal.SIGSTOP)
+
+
+def _armed() -> Armed | None:
+    text = os.environ.get(ASKED_BY)
+    if not text:
+        return None
+    print(f"{ASKED_BY} is set: this process is meant to fail ({text})", file=sys.stderr)  # noqa: T201
+    folder = os.environ.get(MARKS_IN)
+    return Armed([Fault.parse(part) for part in text.split(",")], Path(folder) if folder else None)
+
+
+_ARMED: Final = _armed()
+
+
+def reach(point: str, kind: str = "") -> None:
+    """Say that this process has come to a point of :data:`POINTS`; ``kind`` is the last part of its name, if apart."""
+    if _ARMED is not None:
+        _ARMED.reach(f"{point}.{kind}" if kind else point)
+
+
+__all__: tuple[str, ...] = ("ASKED_BY", "EFFECTS", "ENTRY_KINDS", "MARKS_IN", "POINTS", "Armed", "Fault", "reach")
