@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 #: What is to happen: ``effect@point``, ``effect@point#3`` for the third time the point is reached, commas between more.
-#: Each happens once in a process.
+#: Each happens once, however many processes inherit the variable.
 ASKED_BY: Final = "FDS_TEST_FAULTS"
 
-#: The folder that gets a file ``<point>.<effect>.<process id>`` for each that happened.
+#: The folder that gets a file for each that happened: its name what was asked for, its content the process id.
 MARKS_IN: Final = "FDS_TEST_FAULT_MARKS"
 
 #: Entries of the ledger that a run writes by itself.
@@ -83,18 +83,17 @@ class Fault(NamedTuple):
 class Armed:
     """The faults of one process, and how often it has come to each point."""
 
-    def __init__(self, faults: list[Fault], marks: Path | None) -> None:
-        self._left = faults
+    def __init__(self, faults: list[Fault], marks: Path) -> None:
+        self._faults = faults
         self._marks = marks
         self._reached: dict[str, int] = {}
 
     def reach(self, point: str) -> None:
         """Count the point; do what is asked for it, if it is the time."""
         count = self._reached[point] = self._reached.get(point, 0) + 1
-        for fault in [fault for fault in self._left if (fault.point, fault.nth) == (point, count)]:
-            self._left.remove(fault)
-            if self._marks is not None:
-                (self._marks / f"{fault.point}.{fault.effect}.{os.getpid()}").write_bytes(b"")
+        for fault in self._faults:
+            if (fault.point, fault.nth) != (point, count) or not self._mark(fault):
+                continue
             if fault.effect == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif fault.effect == "kill-group":
@@ -103,14 +102,22 @@ class Armed:
                 # to this very thread: it does not run on while the others are being stopped
                 signal.raise_signal(signal.SIGSTOP)
 
+    def _mark(self, fault: Fault) -> bool:
+        """Leave the mark; ``False`` if there is one."""
+        try:
+            with (self._marks / str(fault)).open("x", encoding="ascii") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            return False
+        return True
+
 
 def _armed() -> Armed | None:
     text = os.environ.get(ASKED_BY)
     if not text:
         return None
     print(f"{ASKED_BY} is set: this process is meant to fail ({text})", file=sys.stderr)  # noqa: T201
-    folder = os.environ.get(MARKS_IN)
-    return Armed([Fault.parse(part) for part in text.split(",")], Path(folder) if folder else None)
+    return Armed([Fault.parse(part) for part in text.split(",")], Path(os.environ[MARKS_IN]))
 
 
 _ARMED: Final = _armed()

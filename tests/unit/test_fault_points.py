@@ -52,7 +52,8 @@ def test_a_killed_process_leaves_a_mark_and_says_nothing_more(tmp_path, asked):
     assert (ran.returncode, ran.stdout) == (-signal.SIGKILL, "")
     assert "is meant to fail" in ran.stderr
     (mark,) = tmp_path.iterdir()
-    assert mark.name.startswith("ledger.read.kill")
+    assert mark.name in asked.split(",")
+    assert mark.read_text().isdecimal()
 
 
 def test_a_stopped_process_goes_on_when_it_is_continued_and_does_not_stop_again(tmp_path):
@@ -65,6 +66,10 @@ def test_a_stopped_process_goes_on_when_it_is_continued_and_does_not_stop_again(
     process.send_signal(signal.SIGCONT)
     assert process.communicate(timeout=60)[0] == "on\n"
     assert process.returncode == 0
+
+
+def test_a_fault_hits_one_process_of_several_that_inherit_it(tmp_path):
+    assert [reaching("kill@ledger.read", tmp_path).returncode for _ in range(2)] == [-signal.SIGKILL, 0]
 
 
 def test_a_count_that_is_not_reached_does_nothing(tmp_path):

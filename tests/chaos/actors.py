@@ -1,0 +1,178 @@
+"""Processes of `fds run` that are told where to die or to stand still."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import (
+    EXIT_BATCH_FAILED,
+    EXIT_CONFIGURATION,
+    EXIT_LOST_POSITION,
+    EXIT_OK,
+    EXIT_STOPPED,
+    EXIT_STORAGE,
+)
+from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from tests.chaos.lake import Lake
+
+ROOT = Path(__file__).parents[2]
+
+#: No step of a run takes so long, on a machine that is busy with other things too.
+PATIENCE_SECONDS = 240
+
+#: A process that was overtaken may end like this; 1 is what FDS ends with where it says more in words.
+ORDERLY = frozenset({EXIT_OK, 1, EXIT_CONFIGURATION, EXIT_STOPPED, EXIT_LOST_POSITION, EXIT_STORAGE, EXIT_BATCH_FAILED})
+
+
+def wait_until(is_so: Callable[[], Any], what: str) -> Any:
+    """Return the first true answer of ``is_so``; give up after :data:`PATIENCE_SECONDS`."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := is_so()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {PATIENCE_SECONDS} s for {what}")
+        time.sleep(0.02)
+    return found
+
+
+def state_of(process_id: int) -> str | None:
+    """Return the state letter of a process (``T``: stopped), ``None`` if it is gone."""
+    try:
+        text = Path(f"/proc/{process_id}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    letter = text.rpartition(")")[2].split()[0]
+    return None if letter == "Z" else letter
+
+
+@dataclass
+class Actor:
+    """A process of `fds run` and the fault it was given."""
+
+    lake: Lake
+    process: subprocess.Popen[bytes]
+    fault: Fault | None
+    output: Path
+    marks: Path
+    #: The process that the fault hit: this one, or the driver's.
+    hit: int | None = None
+
+    def await_hit(self) -> bool:
+        """Wait until the fault has hit; ``False`` if the process ended without coming to the point."""
+        fault = self.fault
+        assert fault is not None
+
+        def marked() -> int | None:
+            mark = self.marks / str(fault)
+            # the mark is there a moment before its content
+            return int(mark.read_text() or 0) or None if mark.exists() else None
+
+        wait_until(lambda: marked() or self.process.poll() is not None, f"{fault}, in {self.said()[-3000:]}")
+        self.hit = marked()
+        if self.hit is None:
+            return False
+        if fault.effect == "stop":
+            wait_until(lambda: state_of(self.hit or 0) in ("T", None), f"{self.hit} to stop at {fault}")
+            assert state_of(self.hit) == "T", f"{fault} did not stop process {self.hit}: {self.said()[-3000:]}"
+        return True
+
+    def go_on(self) -> None:
+        """Continue what was stopped."""
+        assert self.hit is not None
+        with suppress(ProcessLookupError):
+            os.kill(self.hit, signal.SIGCONT)
+
+    def await_end(self) -> int:
+        """Wait for the end; an end with a traceback of Python is none."""
+        try:
+            code = self.process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.fault} does not end: {self.said()[-3000:]}") from None
+        assert "Traceback" not in self.said(), self.said()[-5000:]
+        return code
+
+    def said(self) -> str:
+        """Return what the process has printed."""
+        return self.output.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL the process, not what it has started."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Stage:
+    """Where actors of one round are started, and what ends them all."""
+
+    lake: Lake
+    #: Port of the warm Spark, ``None``: each run starts spark-submit.
+    port: int | None
+    actors: list[Actor] = field(default_factory=list)
+
+    def start(self, fault: Fault | None = None, *, take_over: bool = False) -> Actor:
+        """Start a run; with a fault, armed."""
+        marks = self.lake.root / "marks" / f"{len(self.actors):03d}"
+        marks.mkdir(parents=True)
+        environment = {**os.environ, MARKS_IN: str(marks)}
+        environment.pop(ASKED_BY, None)
+        if fault is not None:
+            environment[ASKED_BY] = str(fault)
+        module = ["airflow_provider_fds.cli.main"] if self.port is None else ["tests.chaos.warm_spark", str(self.port)]
+        command = [sys.executable, "-m", *module, *self.lake.arguments()]
+        if take_over:
+            command.append("--take-over")
+        output = self.lake.root / f"run-{len(self.actors):03d}.txt"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+        actor = Actor(self.lake, process, fault, output, marks)
+        self.actors.append(actor)
+        return actor
+
+    def run(self, *, take_over: bool = False) -> Actor:
+        """Run to the end; it has to end well."""
+        actor = self.start(take_over=take_over)
+        code = actor.await_end()
+        assert code == EXIT_OK, f"a run that nothing disturbed ended with {code}: {actor.said()[-5000:]}"
+        return actor
+
+    def end(self) -> None:
+        """Kill whatever of this round is left: actors, and the Sparks that outlived theirs."""
+        for actor in self.actors:
+            with suppress(ProcessLookupError):
+                os.killpg(actor.process.pid, signal.SIGKILL)
+            actor.process.wait()
+        for process_id in self.sparks():
+            with suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+
+    def sparks(self) -> list[int]:
+        """Return the processes whose command line names a file of this round's staging folder."""
+        needle = os.fsencode(self.lake.staging.removeprefix("file://"))
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal() and int(folder.name) != os.getpid():
+                with suppress(OSError):
+                    if needle in (folder / "cmdline").read_bytes():
+                        found.append(int(folder.name))
+        return found

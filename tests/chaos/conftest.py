@@ -1,0 +1,78 @@
+"""The warm Spark, and the count of all faults of the session with its table at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.actors import ROOT, wait_until
+from tests.chaos.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+
+#: ``short``: some minutes, for every run of the tests. ``long``: all kinds at all points, and all pairs.
+PROFILE = os.environ.get("FDS_CHAOS", "short")
+SEED = int(os.environ.get("FDS_CHAOS_SEED", "0")) or random.SystemRandom().randint(1, 10**6)
+
+_TALLY = pytest.StashKey[Tally]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(1800))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_TALLY] = Tally()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    tally = config.stash[_TALLY]
+    if tally.total:
+        terminalreporter.section(f"chaos, profile {PROFILE}, seed {SEED}")
+        terminalreporter.write_line(tally.table())
+        terminalreporter.write_line(tally.summary())
+
+
+@pytest.fixture(scope="session")
+def tally(request: pytest.FixtureRequest) -> Tally:
+    return request.config.stash[_TALLY]
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> random.Random:
+    """Chance of one test, the same for the same seed whatever order the tests run in."""
+    return random.Random(f"{SEED} {request.node.name}")
+
+
+@pytest.fixture(scope="session")
+def warm_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A session of Spark that serves jobs; its port."""
+    said = tmp_path_factory.mktemp("warm") / "said.txt"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.warm_spark", "serve"],
+            stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )  # fmt: skip
+    assert process.stdin is not None
+    with process.stdin:
+
+        def port() -> str | None:
+            assert process.poll() is None, said.read_text(errors="replace")[-3000:]
+            found = [line for line in said.read_text(errors="replace").splitlines() if line.startswith("port ")]
+            return found[0] if found else None
+
+        yield int(wait_until(port, "the port of the warm Spark").split()[1])
+        process.stdin.close()
+        process.wait(60)

@@ -1,0 +1,198 @@
+"""Rounds: one lake each, a writer that commits all the time, faults one after the other, and a verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.fault_points import Fault
+from tests.chaos.actors import ORDERLY, Actor, Stage, state_of, wait_until
+from tests.chaos.lake import Writer, judge
+from tests.chaos.tally import ANY_MOMENT, Tally
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator
+
+    from tests.chaos.lake import Lake
+
+OPENING: Final = (
+    "entry.before.created", "entry.after.created", "snapshot.before", "snapshot.after", "entry.before.opened",
+    "entry.after.opened", "entry.before.bound", "entry.after.bound",
+)  # fmt: skip
+PLANNING: Final = (
+    "ledger.read", "manifest.before", "manifest.between", "manifest.after", "entry.before.planned",
+    "entry.after.planned",
+)  # fmt: skip
+WORKING: Final = (
+    "entry.before.claimed", "entry.after.claimed", "job.after", "submit.before", "submit.after",
+    "entry.before.committed", "entry.after.committed", "fold.before",
+)  # fmt: skip
+ADVANCING: Final = ("entry.before.advanced", "entry.after.advanced")
+DRIVER: Final = (
+    "driver.started", "driver.commit.before", "driver.commit.after", "driver.report.before", "driver.report.after",
+)  # fmt: skip
+
+#: A run comes to these one after the other, each time anew, if nothing is planned when it starts.
+_FRESH: Final = (*PLANNING, "checkpoint.after.planned")
+#: … and to these if something is, of somebody else.
+_TAKEN: Final = ("entry.before.claimed", "entry.after.claimed", "checkpoint.after.claimed")
+_LOADING: Final = ("job.after", "submit.before", "submit.after", "entry.before.committed")
+_COMMITTED: Final = ("entry.after.committed", "checkpoint.after.committed", "fold.before")
+
+#: Runs that nothing disturbs come to the newest version in so many, whatever the ones before have left.
+_LAST_RUNS: Final = 4
+
+
+def later(point: str, *, is_late: bool) -> str:
+    """Return the point behind the checkpoint instead of the one behind the entry."""
+    return point.replace("entry.after.", "checkpoint.after.") if is_late else point
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Return all pairs of points that two runs can come to: the first stands still there, the second comes to its own.
+
+    With one batch per plan: while the first stands between its plan and its commit, the second finds a planned batch
+    and takes it over; else it plans one of its own.
+    """
+    nothing_planned = (*_FRESH[: _FRESH.index("entry.before.planned") + 1], *_COMMITTED)
+    planned = ("entry.after.planned", "checkpoint.after.planned", *_TAKEN, *_LOADING)
+    found = [(p, q) for p in nothing_planned for q in (*_FRESH, *_LOADING, *_COMMITTED)]
+    return found + [(p, q) for p in planned for q in ("ledger.read", *_TAKEN, *_LOADING, *_COMMITTED)]
+
+
+class Round:
+    """Actors, one after the other, on one lake. What they leave is judged at the end."""
+
+    def __init__(self, stage: Stage, writer: Writer, tally: Tally) -> None:
+        self.stage = stage
+        self.writer = writer
+        self.tally = tally
+
+    def kill_at(self, point: str, *, kind: str = "killed", take_over: bool = False) -> None:
+        """Let a run come to the point and die there. The next one is its retry."""
+        effect = "kill-group" if kind == "group" else "kill"
+        actor = self._hit(Fault(effect, point), kind, take_over=take_over)
+        if point in DRIVER:
+            actor.await_end()
+        else:
+            assert actor.process.wait() < 0
+
+    def stop_at(self, point: str, *, kind: str = "stalled") -> Actor:
+        """Let a run come to the point and stand still there."""
+        return self._hit(Fault("stop", point), kind, take_over=True)
+
+    def orphan_at(self, point: str) -> Actor:
+        """Let the driver stand still at the point, and kill the run that waits for it."""
+        actor = self._hit(Fault("stop", point), "orphaned", take_over=True)
+        actor.kill()
+        return actor
+
+    def kill_any_moment(self, seconds: float) -> None:
+        """Kill spark-submit with all that belongs to it so long after the driver has started a batch."""
+        actor = self.stage.start(Fault("note", "driver.started"), take_over=True)
+        self.writer.append()
+        assert actor.await_hit(), actor.said()[-5000:]
+        time.sleep(seconds)
+        with suppress(ProcessLookupError):
+            os.killpg(os.getpgid(actor.hit or 0), signal.SIGKILL)
+            self.tally.hit("group", ANY_MOMENT)
+        actor.await_end()
+
+    def go_on(self, actors: list[Actor]) -> None:
+        """Continue what stands still, one after the other, and wait until each has ended."""
+        for actor in actors:
+            assert actor.hit is not None
+            assert state_of(actor.hit) == "T", f"{actor.fault} does not stand still any more"
+            actor.go_on()
+            hit = actor.hit
+            if actor.process.poll() is None:
+                code = actor.await_end()
+                assert code in ORDERLY, f"{actor.fault} ended with {code}: {actor.said()[-5000:]}"
+            wait_until(lambda hit=hit: state_of(hit) is None, f"process {hit}, continued after {actor.fault}, to end")
+
+    def prepare(self, point: str) -> None:
+        """See to it that a run can come to the point."""
+        if not point.endswith("advanced"):
+            self.writer.append()
+
+    def _hit(self, fault: Fault, kind: str, *, take_over: bool) -> Actor:
+        self.prepare(fault.point)
+        actor = self.stage.start(fault, take_over=take_over)
+        assert actor.await_hit(), f"no run came to {fault}: {actor.said()[-5000:]}"
+        self.tally.hit(kind, fault.point)
+        return actor
+
+
+@contextmanager
+def a_round(lake: Lake, port: int | None, seed: int, tally: Tally) -> Iterator[Round]:
+    """Yield a round on a new lake; afterwards bring the stream up to date and judge it."""
+    lake.root.mkdir(parents=True)
+    stage = Stage(lake, port)
+    try:
+        with Writer(lake, seed) as writer:
+            yield Round(stage, writer, tally)
+        for _ in range(_LAST_RUNS):
+            ended = stage.run()
+            if '"batch_id"' not in ended.said():
+                break
+        tally.judged(judge(lake, writer.keys))
+    finally:
+        stage.end()
+
+
+def kill_walk(round_: Round, *, is_late: bool, from_snapshot: bool) -> None:
+    """Kill a run at every point, each time the retry of the one before."""
+    for point in (*opening(from_snapshot=from_snapshot), *PLANNING, *WORKING):
+        round_.kill_at(later(point, is_late=is_late))
+    with _only_versions_without_data(round_):
+        round_.kill_at(ADVANCING[0])
+        round_.kill_at(later(ADVANCING[1], is_late=is_late))
+
+
+def stall_walk(round_: Round, *, is_late: bool, from_snapshot: bool, order: random.Random) -> None:
+    """Let a run stand still at every point, each overtaken by the next; a last one finishes, then all go on."""
+    stalled = [
+        round_.stop_at(later(point, is_late=is_late))
+        for point in (*opening(from_snapshot=from_snapshot), *PLANNING, *WORKING)
+    ]
+    round_.stage.run(take_over=True)
+    order.shuffle(stalled)
+    round_.go_on(stalled)
+    with _only_versions_without_data(round_):
+        stalled = [round_.stop_at(ADVANCING[0]), round_.stop_at(later(ADVANCING[1], is_late=is_late))]
+        round_.stage.run(take_over=True)
+    order.shuffle(stalled)
+    round_.go_on(stalled)
+
+
+def pair(round_: Round, first: str, second: str, *, is_second_killed: bool) -> None:
+    """Stop one run at ``first``; let a second come to ``second`` and die or stop; a third finishes; all go on."""
+    if first in _TAKEN:
+        round_.kill_at("checkpoint.after.planned", take_over=True)
+    stalled = [round_.stop_at(first, kind="pair, first")]
+    if is_second_killed:
+        round_.kill_at(second, kind="pair, second", take_over=True)
+    else:
+        stalled.append(round_.stop_at(second, kind="pair, second"))
+    round_.stage.run(take_over=True)
+    round_.go_on(stalled)
+
+
+def opening(*, from_snapshot: bool) -> tuple[str, ...]:
+    """Return the points of a stream's first steps."""
+    return tuple(point for point in OPENING if from_snapshot or not point.startswith("snapshot."))
+
+
+@contextmanager
+def _only_versions_without_data(round_: Round) -> Iterator[None]:
+    """Bring the stream up to date and commit something that has no data for it; nothing else comes meanwhile."""
+    with round_.writer.quiet():
+        for _ in range(_LAST_RUNS):
+            if '"batch_id"' not in round_.stage.run(take_over=True).said():
+                break
+        round_.writer.compact()
+        yield

@@ -1,0 +1,77 @@
+"""What the faults came to, counted by point and kind, and the table of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.fault_points import POINTS
+
+if TYPE_CHECKING:
+    from tests.chaos.lake import Verdict
+
+#: What is done to a process.
+KINDS = {
+    "killed": "SIGKILL, then a retry",
+    "group": "SIGKILL to spark-submit, JVM and driver, then a retry",
+    "stalled": "SIGSTOP until a retry has finished, then SIGCONT",
+    "orphaned": "the driver stands still, its `fds run` is killed, a retry finishes, the driver goes on",
+    "pair, first": "the first of two: stalled until the second was hit and a third has finished",
+    "pair, second": "the second of two: killed or stalled while the first stands still",
+}
+
+
+@dataclass
+class Tally:
+    """Faults that have hit, and rows that were lost or doubled, over all rounds of a session."""
+
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rounds: int = 0
+    rows: int = 0
+    batches: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+    def hit(self, kind: str, point: str) -> None:
+        """Count a fault that was seen to hit."""
+        assert kind in KINDS
+        assert point in POINTS or point == ANY_MOMENT
+        self.faults[kind, point] += 1
+
+    def judged(self, verdict: Verdict) -> None:
+        """Count a round, and fail if it is not as it should be."""
+        self.rounds += 1
+        self.rows += verdict.rows
+        self.batches += verdict.batches
+        self.lost += verdict.lost
+        self.doubled += verdict.doubled
+        assert (verdict.lost, verdict.doubled, verdict.problems) == (0, 0, ())
+
+    @property
+    def total(self) -> int:
+        return self.faults.total()
+
+    def summary(self) -> str:
+        """Return one line."""
+        return (
+            f"{self.total} faults in {self.rounds} rounds, {self.batches:,} batches, {self.rows:,} rows: "
+            f"{self.lost} lost, {self.doubled} doubled"
+        )
+
+    def table(self) -> str:
+        """Return the counts by point and kind as a table in Markdown."""
+        kinds = [kind for kind in KINDS if any(found == kind for found, _ in self.faults)]
+        lines = ["| point | " + " | ".join(kinds) + " |", "|---|" + "---:|" * len(kinds)]
+        for point in [*POINTS, ANY_MOMENT]:
+            counts = [self.faults[kind, point] for kind in kinds]
+            if any(counts):
+                name = point if point == ANY_MOMENT else f"`{point}`"
+                lines.append(f"| {name} | " + " | ".join(str(count or "") for count in counts) + " |")
+        sums = [sum(count for (found, _), count in self.faults.items() if found == kind) for kind in kinds]
+        lines.append("| all | " + " | ".join(map(str, sums)) + " |")
+        return "\n".join(lines)
+
+
+#: A kill at no point, but at a time drawn by lot while the driver writes.
+ANY_MOMENT = "any moment of the write"

@@ -1,0 +1,90 @@
+"""Runs that die or stand still at every point, while the source grows: each row of it arrives, once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.conftest import PROFILE
+from tests.chaos.lake import Lake
+from tests.chaos.rounds import DRIVER, a_round, kill_walk, pair, pairs, stall_walk
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+    from tests.chaos.tally import Tally
+
+IS_LONG = PROFILE == "long"
+
+#: Of an initial snapshot, then the changes.
+SNAPSHOT = ("max_files_per_batch=15",)
+SMALL_BATCHES = ("starting_version=0", "max_versions_per_batch=20")
+ONE_BATCH = ("starting_version=0", "max_versions_per_batch=1000")
+
+#: (points behind the entry or behind the checkpoint, start with a snapshot): the short profile takes the first.
+WALKS = [(False, True), (True, False), (False, False), (True, True)]
+
+
+@pytest.mark.parametrize(("is_late", "from_snapshot"), WALKS if IS_LONG else WALKS[:1])
+def test_a_run_that_is_killed_at_any_point_is_finished_by_its_retries(
+    is_late: bool, from_snapshot: bool, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    lake = new_lake(tmp_path, SNAPSHOT if from_snapshot else SMALL_BATCHES)
+    with a_round(lake, warm_spark, seed.getrandbits(32), tally) as round_:
+        kill_walk(round_, is_late=is_late, from_snapshot=from_snapshot)
+
+
+@pytest.mark.parametrize(("is_late", "from_snapshot"), WALKS if IS_LONG else WALKS[1:2])
+def test_a_run_that_is_overtaken_at_any_point_does_no_harm_when_it_goes_on(
+    is_late: bool, from_snapshot: bool, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    lake = new_lake(tmp_path, SNAPSHOT if from_snapshot else SMALL_BATCHES)
+    with a_round(lake, warm_spark, seed.getrandbits(32), tally) as round_:
+        stall_walk(round_, is_late=is_late, from_snapshot=from_snapshot, order=seed)
+
+
+#: So many pairs share a lake.
+CHUNK = 12
+
+
+def new_lake(folder: Path, options: tuple[str, ...], *, pause_seconds: float = 1.5) -> Lake:
+    return Lake(folder / "lake", str(folder / "lake" / "staging"), options=options, pause_seconds=pause_seconds)
+
+
+@pytest.mark.parametrize("chunk", range(-(-len(pairs()) // CHUNK)) if IS_LONG else range(1))
+def test_two_runs_at_any_two_points_and_a_third(
+    chunk: int, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    chosen = pairs()[chunk * CHUNK : (chunk + 1) * CHUNK] if IS_LONG else seed.sample(pairs(), 3)
+    with a_round(new_lake(tmp_path, ONE_BATCH), warm_spark, seed.getrandbits(32), tally) as round_:
+        round_.stage.run()
+        for first, second in chosen:
+            pair(round_, first, second, is_second_killed=seed.random() < 0.5)
+
+
+@pytest.mark.parametrize("times", range(3 if IS_LONG else 1))
+def test_a_driver_that_dies_or_stands_still_at_any_point(times: int, tmp_path: Path, seed: random.Random, tally: Tally):
+    """Each run has a spark-submit of its own. The order of effects changes from time to time."""
+    effects = ["killed", "group", "stalled", "orphaned"]
+    with a_round(new_lake(tmp_path, ONE_BATCH, pause_seconds=6), None, seed.getrandbits(32), tally) as round_:
+        stalled = []
+        for i, point in enumerate(DRIVER):
+            for effect in effects if IS_LONG else [effects[(i + seed.randrange(4)) % 4]]:
+                if effect in ("killed", "group"):
+                    round_.kill_at(point, kind=effect, take_over=True)
+                elif effect == "stalled":
+                    stalled.append(round_.stop_at(point))
+                else:
+                    stalled.append(round_.orphan_at(point))
+        round_.stage.run(take_over=True)
+        seed.shuffle(stalled)
+        round_.go_on(stalled)
+
+
+@pytest.mark.skipif(not IS_LONG, reason="the short profile kills at points only")
+def test_spark_that_is_killed_while_it_writes(tmp_path: Path, seed: random.Random, tally: Tally):
+    with a_round(new_lake(tmp_path, ONE_BATCH, pause_seconds=6), None, seed.getrandbits(32), tally) as round_:
+        for _ in range(8):
+            round_.kill_any_moment(seed.uniform(0, 3))

@@ -1,0 +1,95 @@
+"""One warm Spark for many runs: the job of the driver, performed in a session that is there already.
+
+``python -m tests.chaos.warm_spark serve`` starts the session and prints its port. ``python -m tests.chaos.warm_spark
+<port> run …`` is `fds run`, but its job goes to that session and not to a spark-submit of its own: the same code of
+the driver, real Spark, real commits of Delta, a second instead of ten. Several jobs run side by side, and a job goes
+on when the process that sent it is gone, as on a Connect server.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import socketserver
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.fault_points import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Answered where the job could not even be read.
+BROKEN = 1
+
+
+def serve() -> None:
+    """Serve until standard input ends, which it does when the tests do."""
+    from pyspark.sql import SparkSession
+
+    from airflow_provider_fds.batch.spec import JobSpec
+    from airflow_provider_fds.spark import job
+    from airflow_provider_fds.spark.files import hadoop_path, read_bytes
+    from airflow_provider_fds.spark.install import delta_jars
+    from airflow_provider_fds.spark.submit import lean_conf
+
+    builder = SparkSession.builder.master("local[2]").appName("fds-chaos")
+    jars = ",".join(str(jar) for jar in delta_jars())
+    for key, value in {**lean_conf("local[2]"), "spark.jars": jars, "spark.driver.memory": "2g"}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+
+    class Job(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            uri = self.rfile.readline().decode().strip()
+            try:
+                code = job.run(spark, JobSpec.from_json(read_bytes(hadoop_path(uri, spark), spark)))
+            except Exception as error:  # noqa: BLE001 - it is one job's, the others go on
+                print(f"{uri}: {error}", file=sys.stderr, flush=True)
+                code = BROKEN
+            try:
+                self.wfile.write(f"{code}\n".encode())
+            except OSError:
+                print(f"whoever sent {uri} is gone")
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        request_queue_size = 64
+
+    with Server(("127.0.0.1", 0), Job) as server:
+        import threading
+
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(f"port {server.server_address[1]}", flush=True)
+        sys.stdin.read()
+    # the JVM ends with its standard input, which this process holds
+    os._exit(0)
+
+
+def run_in(port: int) -> Callable[..., int]:
+    """Return what stands for ``run_locally``: it sends the job to the warm session and waits for its end."""
+
+    def run(spec_uri: str, *_: Any, **__: Any) -> int:
+        reach("submit.before")
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(f"{spec_uri}\n".encode())
+            code = int(connection.makefile().readline() or BROKEN)
+        reach("submit.after")
+        return code
+
+    return run
+
+
+def main(arguments: list[str]) -> int:
+    """Serve, or be `fds` with the warm session."""
+    if arguments == ["serve"]:
+        serve()
+    from airflow_provider_fds.cli.main import main as fds
+    from airflow_provider_fds.spark import launch
+
+    launch.run_locally = run_in(int(arguments[0]))
+    return fds(arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
