@@ -134,6 +134,9 @@ class Stage:
         command = [sys.executable, "-m", *module, *self.lake.arguments()]
         if take_over:
             command.append("--take-over")
+        if fault is not None and self.port is None:
+            # one application of Spark is enough for one fault
+            command += ["--max-batches", "1"]
         output = self.lake.root / f"run-{len(self.actors):03d}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
