@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz requirements clean
+.PHONY: help demo test check bench fuzz chaos requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -30,6 +30,11 @@ fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=
 	@scripts/bootstrap.sh dev
 	FDS_FUZZ_TABLES=$(or $(TABLES),30) FDS_FUZZ_OPTIONS=$(or $(OPTIONS),17) FDS_FUZZ_SEED=$(or $(SEED),1) \
 	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential
+
+chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60)
+	@scripts/bootstrap.sh dev
+	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) FDS_CHAOS_PAGE=docs/failures.md \
+	    .venv/bin/python -m pytest -p no:randomly tests/chaos
 
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
 	@scripts/bootstrap.sh dev

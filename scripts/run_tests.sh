@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(check unit interop airflow stack)
+[ ${#suites[@]} -gt 0 ] || suites=(check unit interop chaos airflow stack)
 summary=()
 failed=0
 for suite in "${suites[@]}"; do

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.actors import ROOT, wait_until
+from tests.chaos.profile import PAGE, PROFILE, SEED
 from tests.chaos.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-
-#: ``short``: some minutes, for every run of the tests. ``long``: all kinds at all points, and all pairs.
-PROFILE = os.environ.get("FDS_CHAOS", "short")
-SEED = int(os.environ.get("FDS_CHAOS_SEED", "0")) or random.SystemRandom().randint(1, 10**6)
 
 _TALLY = pytest.StashKey[Tally]()
 
@@ -36,12 +33,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_TALLY] = Tally()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     tally = config.stash[_TALLY]
-    if tally.total:
-        terminalreporter.section(f"chaos, profile {PROFILE}, seed {SEED}")
-        terminalreporter.write_line(tally.table())
-        terminalreporter.write_line(tally.summary())
+    if not tally.total:
+        return
+    terminalreporter.section(f"chaos, profile {PROFILE}, seed {SEED}")
+    terminalreporter.write_line(tally.table())
+    terminalreporter.write_line(tally.summary())
+    if PAGE and exitstatus == 0:
+        page = ROOT / PAGE
+        page.write_text(tally.written_into(page.read_text(encoding="utf-8"), seed=SEED), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

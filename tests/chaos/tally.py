@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.fault_points import POINTS
@@ -59,6 +60,17 @@ class Tally:
             f"{self.lost} lost, {self.doubled} doubled"
         )
 
+    def written_into(self, page: str, *, seed: int) -> str:
+        """Return a page with summary and table between its two comments."""
+        before, begin, rest = page.partition(_BEGIN)
+        _, end, after = rest.partition(_END)
+        if not (begin and end):
+            raise ValueError(f"the page has no {_BEGIN} … {_END}")
+        words = "; ".join(f"*{kind}*: {what}" for kind, what in KINDS.items())
+        today = datetime.now(UTC).date()
+        head = f"{today}, `make chaos SEED={seed}`: **{self.summary()}.**"
+        return f"{before}{begin}\n{head}\n\n{self.table()}\n\n{words}.\n{end}{after}"
+
     def table(self) -> str:
         """Return the counts by point and kind as a table in Markdown."""
         kinds = [kind for kind in KINDS if any(found == kind for found, _ in self.faults)]
@@ -72,6 +84,9 @@ class Tally:
         lines.append("| all | " + " | ".join(map(str, sums)) + " |")
         return "\n".join(lines)
 
+
+_BEGIN = "<!-- chaos: written by `make chaos` -->"
+_END = "<!-- chaos: end -->"
 
 #: A kill at no point, but at a time drawn by lot while the driver writes.
 ANY_MOMENT = "any moment of the write"

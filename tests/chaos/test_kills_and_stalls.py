@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.conftest import PROFILE
 from tests.chaos.lake import Lake
+from tests.chaos.profile import IS_LONG, PAIRS, SEED
 from tests.chaos.rounds import DRIVER, a_round, kill_walk, pair, pairs, stall_walk
 
 if TYPE_CHECKING:
-    import random
     from pathlib import Path
 
     from tests.chaos.tally import Tally
-
-IS_LONG = PROFILE == "long"
 
 #: Of an initial snapshot, then the changes.
 SNAPSHOT = ("max_files_per_batch=15",)
@@ -53,11 +51,17 @@ def new_lake(folder: Path, options: tuple[str, ...], *, pause_seconds: float = 1
     return Lake(folder / "lake", str(folder / "lake" / "staging"), options=options, pause_seconds=pause_seconds)
 
 
-@pytest.mark.parametrize("chunk", range(-(-len(pairs()) // CHUNK)) if IS_LONG else range(1))
+def chosen_pairs() -> list[list[tuple[str, str]]]:
+    found = pairs()
+    if PAIRS:
+        found = random.Random(SEED).sample(found, PAIRS)
+    return [found[i : i + CHUNK] for i in range(0, len(found), CHUNK)]
+
+
+@pytest.mark.parametrize("chosen", chosen_pairs(), ids=lambda chosen: "+".join(chosen[0]))
 def test_two_runs_at_any_two_points_and_a_third(
-    chunk: int, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
+    chosen: list[tuple[str, str]], warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
-    chosen = pairs()[chunk * CHUNK : (chunk + 1) * CHUNK] if IS_LONG else seed.sample(pairs(), 3)
     with a_round(new_lake(tmp_path, ONE_BATCH), warm_spark, seed.getrandbits(32), tally) as round_:
         round_.stage.run()
         for first, second in chosen:

@@ -15,8 +15,8 @@ from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
-from tests.chaos.conftest import PROFILE
 from tests.chaos.lake import STREAM, Lake, Writer, judge
+from tests.chaos.profile import IS_LONG
 from tests.chaos.warm_spark import run_in
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ PLANNERS = 8
 SUBMITTERS = 4
 ROUNDS = 50
 #: Rounds with Spark, in which each of the submitters writes.
-SPARK_ROUNDS = 50 if PROFILE == "long" else 5
-S3_ROUNDS = 50 if PROFILE == "long" else 8
+SPARK_ROUNDS = 50 if IS_LONG else 5
+S3_ROUNDS = 50 if IS_LONG else 8
 
 
 @pytest.fixture
