@@ -35,7 +35,7 @@ class Lake:
     #: Source options of the stream.
     options: tuple[str, ...] = ("starting_version=0", "max_versions_per_batch=20")
     #: Longest pause between two commits of the writer.
-    pause_seconds: float = 1.5
+    pause_seconds: float = 3.0
 
     @property
     def source(self) -> Path:

@@ -14,6 +14,7 @@ from tests.chaos.rounds import DRIVER, a_round, kill_walk, pair, pairs, stall_wa
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.chaos.conftest import Bucket
     from tests.chaos.tally import Tally
 
 #: Of an initial snapshot, then the changes.
@@ -47,8 +48,21 @@ def test_a_run_that_is_overtaken_at_any_point_does_no_harm_when_it_goes_on(
 CHUNK = 12
 
 
-def new_lake(folder: Path, options: tuple[str, ...], *, pause_seconds: float = 1.5) -> Lake:
+def new_lake(folder: Path, options: tuple[str, ...], *, pause_seconds: float = 3.0) -> Lake:
     return Lake(folder / "lake", str(folder / "lake" / "staging"), options=options, pause_seconds=pause_seconds)
+
+
+@pytest.mark.skipif(not IS_LONG, reason="Spark's S3 file system is a large download, so only the long profile has it")
+@pytest.mark.parametrize("walk", ["killed", "stalled"])
+def test_runs_with_staging_on_s3_that_die_or_stand_still_at_any_point(
+    walk: str, bucket: Bucket, warm_spark_on_s3: int, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    lake = Lake(tmp_path / "lake", f"{bucket.uri}/{walk}", bucket.options(), SNAPSHOT)
+    with a_round(lake, warm_spark_on_s3, seed.getrandbits(32), tally) as round_:
+        if walk == "killed":
+            kill_walk(round_, is_late=False, from_snapshot=True)
+        else:
+            stall_walk(round_, is_late=False, from_snapshot=True, order=seed)
 
 
 def chosen_pairs() -> list[list[tuple[str, str]]]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import FdsError
@@ -21,7 +18,7 @@ from tests.chaos.warm_spark import run_in
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.chaos.tally import Tally
@@ -32,23 +29,6 @@ ROUNDS = 50
 #: Rounds with Spark, in which each of the submitters writes.
 SPARK_ROUNDS = 50 if IS_LONG else 5
 S3_ROUNDS = 50 if IS_LONG else 8
-
-
-@pytest.fixture
-def bucket(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, str]]]:
-    """A bucket on an S3 server of this process, and the options to reach it."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/staging", method="PUT"), timeout=30).close()
-    yield (
-        "s3://staging/fds",
-        {"endpoint": endpoint, "region": "us-east-1", "access_key_id": "test", "secret_access_key": "test"},
-    )
-    server.stop()
 
 
 class Crowd:
@@ -144,7 +124,7 @@ def test_of_eight_planners_one_is_handed_the_batch(log_builder, tmp_path: Path):
 
 
 def test_of_eight_planners_one_is_handed_the_batch_with_staging_on_s3(log_builder, tmp_path: Path, bucket):
-    staging, options = bucket
+    staging, options = f"{bucket.uri}/race", bucket.options()
     crowd = Crowd(
         log_builder.root, staging, options, tmp_path / "checkpoint.json", starting_version=0, max_versions_per_batch=1
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BROKEN = 1
 
 
-def serve() -> None:
+def serve(s3_endpoint: str | None = None) -> None:
     """Serve until standard input ends, which it does when the tests do."""
     from pyspark.sql import SparkSession
 
@@ -31,11 +31,16 @@ def serve() -> None:
     from airflow_provider_fds.spark import job
     from airflow_provider_fds.spark.files import hadoop_path, read_bytes
     from airflow_provider_fds.spark.install import delta_jars
-    from airflow_provider_fds.spark.submit import lean_conf
+    from airflow_provider_fds.spark.submit import HADOOP_AWS_PACKAGE, lean_conf
 
     builder = SparkSession.builder.master("local[2]").appName("fds-chaos")
     jars = ",".join(str(jar) for jar in delta_jars())
-    for key, value in {**lean_conf("local[2]"), "spark.jars": jars, "spark.driver.memory": "2g"}.items():
+    conf = {**lean_conf("local[2]"), "spark.jars": jars, "spark.driver.memory": "2g"}
+    if s3_endpoint is not None:
+        s3a = {"endpoint": s3_endpoint, "path.style.access": "true", "access.key": "test", "secret.key": "test"}
+        conf |= {f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}
+        conf |= {"spark.jars.packages": HADOOP_AWS_PACKAGE, "spark.hadoop.fs.s3a.endpoint.region": "us-east-1"}
+    for key, value in conf.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
 
@@ -82,8 +87,8 @@ def run_in(port: int) -> Callable[..., int]:
 
 def main(arguments: list[str]) -> int:
     """Serve, or be `fds` with the warm session."""
-    if arguments == ["serve"]:
-        serve()
+    if arguments[0] == "serve":
+        serve(*arguments[1:])
     from airflow_provider_fds.cli.main import main as fds
     from airflow_provider_fds.spark import launch
 
