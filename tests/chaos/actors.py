@@ -21,6 +21,7 @@ from airflow_provider_fds.errors import (
     EXIT_STORAGE,
 )
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN, Fault
+from tests.chaos.lake import STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +159,15 @@ class Stage:
         code = actor.await_end()
         assert code == EXIT_OK, f"a run that nothing disturbed ended with {code}: {actor.said()[-5000:]}"
         return actor
+
+    def move(self, name: str) -> None:
+        """Move the stream as a person does, into a new epoch."""
+        command = [
+            *(sys.executable, "-m", "airflow_provider_fds.cli.main", name, STREAM, "--staging", self.lake.staging),
+            *("--why", "a test", "--yes"),
+        ]
+        ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS, check=False)
+        assert ran.returncode == EXIT_OK, ran.stdout + ran.stderr
 
     def end(self) -> None:
         """Kill whatever of this round is left: actors, and the Sparks that outlived theirs."""

@@ -163,6 +163,24 @@ def judge(lake: Lake, keys: int) -> Verdict:
     )
 
 
+def judge_epochs(lake: Lake, keys: int) -> Verdict:
+    """Like :func:`judge`, where a person has opened new epochs: all rows once, and nothing of an epoch after the next.
+
+    Holds for moves that go on behind what the sink has (`fds replan`).
+    """
+    table = deltalake.DeltaTable(lake.sink)
+    found = Counter(table.to_pyarrow_table().column("id").to_pylist())
+    order = [(facts["epoch"], facts["batch_id"]) for _, facts in _commits(table)]
+    problems = [] if order == sorted(set(order)) else [f"epochs and batches in the sink are {order}"]
+    return Verdict(
+        lost=len(set(range(keys)) - found.keys()),
+        doubled=sum(count - 1 for count in found.values()),
+        rows=keys,
+        batches=len(order),
+        problems=tuple(problems),
+    )
+
+
 def _ledger_problems(entries: list[Entry]) -> list[str]:
     """Invariants 2 to 4: plans follow each other without a gap, each batch is planned once and committed once."""
     problems: list[str] = []

@@ -15,9 +15,9 @@ from tests.chaos.tally import ANY_MOMENT, Tally
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tests.chaos.lake import Lake
+    from tests.chaos.lake import Lake, Verdict
 
 OPENING: Final = (
     "entry.before.created", "entry.after.created", "snapshot.before", "snapshot.after", "entry.before.opened",
@@ -128,7 +128,9 @@ class Round:
 
 
 @contextmanager
-def a_round(lake: Lake, port: int | None, seed: int, tally: Tally) -> Iterator[Round]:
+def a_round(
+    lake: Lake, port: int | None, seed: int, tally: Tally, judge: Callable[[Lake, int], Verdict] = judge
+) -> Iterator[Round]:
     """Yield a round on a new lake; afterwards bring the stream up to date and judge it."""
     lake.root.mkdir(parents=True)
     stage = Stage(lake, port)

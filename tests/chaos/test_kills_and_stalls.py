@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.lake import Lake
+from tests.chaos.lake import Lake, judge_epochs
 from tests.chaos.profile import IS_LONG, PAIRS, SEED
 from tests.chaos.rounds import DRIVER, a_round, kill_walk, pair, pairs, stall_walk
 
@@ -97,6 +97,22 @@ def test_a_driver_that_dies_or_stands_still_at_any_point(times: int, tmp_path: P
                 else:
                     stalled.append(round_.orphan_at(point))
         round_.stage.run(take_over=True)
+        seed.shuffle(stalled)
+        round_.go_on(stalled)
+
+
+@pytest.mark.parametrize("points", [DRIVER] if IS_LONG else [("driver.commit.before",)], ids=["driver"])
+def test_a_driver_of_a_closed_epoch_writes_nothing_any_more(
+    points: tuple[str, ...], tmp_path: Path, seed: random.Random, tally: Tally
+):
+    """While it stands still, a person opens a new epoch, and a run of that one goes on behind what has landed."""
+    lake = new_lake(tmp_path, ONE_BATCH, pause_seconds=6)
+    with a_round(lake, None, seed.getrandbits(32), tally, judge_epochs) as round_:
+        stalled = []
+        for point in points:
+            stalled.append(round_.orphan_at(point))
+            round_.stage.move("replan")
+        round_.stage.run()
         seed.shuffle(stalled)
         round_.go_on(stalled)
 
