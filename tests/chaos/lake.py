@@ -246,6 +246,7 @@ def _sink_problems(entries: list[Entry], commits: list[tuple[int, dict[str, Any]
 
 
 def _commits(table: deltalake.DeltaTable) -> list[tuple[int, dict[str, Any]]]:
-    """Versions of the sink that carry a batch, oldest first."""
+    """Versions of the sink that carry a batch, oldest first; fences carry none."""
     found = [(commit["version"], read_commit_metadata(commit.get("userMetadata"))) for commit in table.history()]
-    return sorted(((version, facts) for version, facts in found if facts is not None), key=lambda item: item[0])
+    batches = ((version, facts) for version, facts in found if facts is not None and "batch_id" in facts)
+    return sorted(batches, key=lambda item: item[0])
