@@ -96,3 +96,15 @@ def test_no_page_or_file_speaks_of_machines_or_registries():
     words = re.compile(r"pythonhosted|index-url|maven2/|/root/|/home/")
     for path in [*PAGES, *ROOT.glob("*.toml"), *ROOT.glob("requirements/*"), ROOT / "Makefile"]:
         assert not words.search(path.read_text(encoding="utf-8")), path
+
+
+def test_every_test_that_the_page_on_failures_names_exists():
+    named = set(re.findall(r"`(test_[a-z0-9_]+)`", (ROOT / "docs" / "failures.md").read_text()))
+    defined = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_[a-z0-9_]+)", path.read_text())
+    }
+
+    assert len(named) > 20
+    assert named <= defined
