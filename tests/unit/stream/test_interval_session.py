@@ -24,9 +24,12 @@ from airflow_provider_fds.errors import (
     ViolationError,
 )
 from airflow_provider_fds.ledger.commands_interval import AcceptInterval
+from airflow_provider_fds.ledger.entries import Actor
 from airflow_provider_fds.ledger.housekeeping import Retention
+from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession
+from airflow_provider_fds.stream.moving import Mover, perform
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -390,3 +393,14 @@ def test_the_predicate_names_the_versions_of_the_interval(bench, six_commits, tm
     session = session_of(bench, minutes(2, 5))
     job = job_of(bench, session, session.begin(sink), sink)
     assert job.sink["replace_where"] == "_source_version BETWEEN 2 AND 4"
+
+
+@pytest.mark.parametrize("name", ["reset", "replan", "rebind"])
+def test_there_is_no_position_that_a_person_could_move(bench, six_commits, append, name):
+    load(bench, minutes(1, 3), append)
+    ledger = Ledger(open_storage(str(bench.staging)), "days")
+    ledger.find()
+    asked = getattr(Mover(ledger, "a test"), name)()
+
+    with pytest.raises(LedgerError, match="reads data intervals"):
+        perform(ledger, asked, Actor(deployment="test", user="ann", host="desk"))
