@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -15,7 +16,7 @@ from airflow_provider_fds import (
 )
 
 stream = DeltaStream("{name}", table="{lake}/orders", read="data_interval")
-with DAG("{name}", schedule={schedule}, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False):
+with DAG("{dag_id}", schedule={schedule}, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False):
     {task}
 """
 DAILY = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC")'
@@ -26,7 +27,8 @@ APPEND = 'DeltaIngestOperator(task_id="load", stream=stream, sink=DeltaTableSink
 def dag_of(installation, lake):
     def make(name, task=APPEND, schedule=DAILY):
         task = task.replace("{lake}", lake.uri).replace("{name}", name)
-        return installation.add(DAG_TEXT.format(name=name, lake=lake.uri, task=task, schedule=schedule))
+        dag_id = f"{name}_{uuid4().hex}"  # dag.test() cannot replace the run that another version of a DAG made
+        return installation.add(DAG_TEXT.format(name=name, dag_id=dag_id, lake=lake.uri, task=task, schedule=schedule))
 
     return make
 
