@@ -1,12 +1,13 @@
-"""``fds recover``: what sink, ledger and checkpoint say of a stream, and the best of them written into the others."""
+"""``fds recover``: what sink, ledger, checkpoint and Airflow say of a stream; the best is written into the others."""
 
 from __future__ import annotations
 
 import getpass
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from airflow_provider_fds.checkpoint.variable import variable_key
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.errors import EXIT_OK, CheckpointError, ConfigurationError
 
@@ -14,22 +15,32 @@ if TYPE_CHECKING:
     import argparse
 
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.stream.moving import Move
+    from airflow_provider_fds.stream.recovery import SinkAccount
+
+    class _Readable(Protocol):
+        def read(self) -> Checkpoint | None: ...
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``recover``."""
     parser = commands.add_parser(
         "recover",
-        help="show what sink, ledger and checkpoint say of a stream, and repair it",
-        description="Shows what the sink's commits, the ledger in staging and the checkpoint say. A ledger that was "
-        "lost (--table names the source then), or is older than the sink, is continued behind the last batch that "
-        "the sink has; a checkpoint that is lost or does not fit is written from the ledger.",
+        help="show what sink, ledger, checkpoint and Airflow say of a stream, and repair it",
+        description="Shows what the sink's commits, the ledger in staging, the checkpoint and (--airflow) Airflow's "
+        "asset events say. A ledger that was lost (--table names the source then), or is older than the sink, is "
+        "continued behind the last batch that the sink has; a checkpoint file that is lost or does not fit is written "
+        "from the ledger; a Variable that does not fit is removed, and the next run writes it.",
     )
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     common.add_storage(parser, staging_required=True)
     parser.add_argument("--sink", metavar="URI", help="the sink to ask (default: the one in the ledger)")
     parser.add_argument("--table", metavar="URI", help="the source, for a stream without a ledger")
     parser.add_argument("--checkpoint", metavar="FILE", help="file that holds the committed offset")
+    parser.add_argument(
+        "--airflow", action="store_true", help="ask Airflow's database for the Variable and the asset events, too"
+    )
     parser.add_argument("--why", default="fds recover", metavar="TEXT", help="the reason; it stays in the history")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(command=recover)
@@ -37,11 +48,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def recover(arguments: argparse.Namespace) -> int:
     """Perform ``fds recover``."""
-    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.ledger.entries import Actor
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.stream.moving import perform, position_words
-    from airflow_provider_fds.stream.recovery import ask_sink, recovery
+    from airflow_provider_fds.stream.recovery import ask_sink
 
     options = common.pairs(arguments.storage_option, "--storage-option")
     ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
@@ -56,39 +67,97 @@ def recover(arguments: argparse.Namespace) -> int:
     if target:
         account = ask_sink(open_storage(target, options), arguments.stream, state.uuid or None)
         print(f"sink:       {account.words() if account is not None else 'has no batch of this stream'}")
-    print(f"checkpoint: {_checkpoint_words(arguments.checkpoint, ledger)}")
-    if state.phase == "empty" and (account is None or not arguments.table):
-        raise ConfigurationError(
-            f"stream {arguments.stream!r} has no ledger in {arguments.staging}, and nothing was done. If staging is "
-            "another "
-            "folder, name it; if it was lost, name the sink and the source: --sink URI --table URI"
-        )
-    deployment = state.deployment or arguments.deployment
-    move = None
-    if account is not None:
-        table = canonical_uri(arguments.table) if arguments.table else state.table
-        move = recovery(ledger, account, table=table, deployment=deployment, why=arguments.why)
+    _show_checkpoints(arguments, ledger)
+    move = _move(arguments, ledger, account)
     if move is not None:
         print(move.words())
         if not arguments.yes and not common.agrees():
             print("nothing was done")
             return EXIT_OK
-        print(perform(ledger, move, Actor(deployment=deployment, user=getpass.getuser(), host=socket.gethostname())))
-    if arguments.checkpoint:
-        _write_checkpoint(Path(arguments.checkpoint), ledger)
-    else:
-        print(f"an Airflow Variable fds.{arguments.stream} that does not fit: delete it, the next run writes it anew")
+        actor = Actor(
+            deployment=state.deployment or arguments.deployment, user=getpass.getuser(), host=socket.gethostname()
+        )
+        print(perform(ledger, move, actor))
+    _settle_checkpoints(arguments, ledger, agreed=arguments.yes or move is not None)
     return EXIT_OK
 
 
-def _checkpoint_words(path: str | None, ledger: Ledger) -> str:
-    if path is None:
-        return "not asked (--checkpoint FILE)"
+def _move(arguments: argparse.Namespace, ledger: Ledger, account: SinkAccount | None) -> Move | None:
+    """Return what brings the ledger to where the sink is, ``None`` if it is there."""
+    from airflow_provider_fds.delta.open import canonical_uri
+    from airflow_provider_fds.stream.recovery import recovery
+
+    state = ledger.state
+    if state.phase == "empty" and (account is None or not arguments.table):
+        raise ConfigurationError(
+            f"stream {arguments.stream!r} has no ledger in {arguments.staging}, and nothing was done. If staging is "
+            "another folder, name it; if it was lost, name the sink and the source: --sink URI --table URI"
+        )
+    if account is None:
+        return None
+    return recovery(
+        ledger,
+        account,
+        table=canonical_uri(arguments.table) if arguments.table else state.table,
+        deployment=state.deployment or arguments.deployment,
+        why=arguments.why,
+    )
+
+
+def _show_checkpoints(arguments: argparse.Namespace, ledger: Ledger) -> None:
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+
+    if arguments.checkpoint is not None:
+        print(f"checkpoint: {_checkpoint_words(FileCheckpointStore(Path(arguments.checkpoint)), ledger)}")
+    elif not arguments.airflow:
+        print("checkpoint: not asked (--checkpoint FILE, --airflow)")
+    if arguments.airflow:
+        _show_airflow(arguments.stream, ledger)
+
+
+def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed: bool) -> None:
+    """Write the checkpoint file, and remove a Variable that contradicts the ledger."""
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.hooks.metadata import MetadataVariable
+
+    if arguments.checkpoint is not None:
+        path = Path(arguments.checkpoint)
+        path.unlink(missing_ok=True)
+        FileCheckpointStore(path).write(ledger.checkpoint())
+        print(f"checkpoint {path} is written from ledger entry {ledger.n}")
+    elif not arguments.airflow:
+        print(
+            f"an Airflow Variable {variable_key(arguments.stream)} that does not fit: delete it (--airflow does), the "
+            "next run writes it anew"
+        )
+    if not arguments.airflow:
+        return
+    variable = MetadataVariable(arguments.stream)
+    if _difference(variable, ledger) is not None and (agreed or common.agrees()):
+        variable.remove()
+        print(f"{variable.home} is removed; the next run writes it from ledger entry {ledger.n}")
+
+
+def _show_airflow(stream: str, ledger: Ledger) -> None:
+    from airflow_provider_fds.hooks.metadata import MetadataVariable, newest_event
+    from airflow_provider_fds.stream.moving import position_words
+
+    print(f"variable:   {_checkpoint_words(MetadataVariable(stream), ledger)}")
+    event = newest_event(stream)
+    if event is None:
+        print("event:      there is none of this stream")
+        return
+    print(
+        f"event:      epoch {event.epoch}, up to batch {event.last_batch_id}, {position_words(event.end)}; "
+        f"{event.when:%Y-%m-%d %H:%M:%S} UTC by {event.run}"
+    )
+
+
+def _checkpoint_words(store: _Readable, ledger: Ledger) -> str:
     from airflow_provider_fds.stream.moving import position_words
 
     try:
-        found = FileCheckpointStore(Path(path)).read()
+        found = store.read()
     except CheckpointError as error:
         return str(error)
     if found is None:
@@ -96,16 +165,16 @@ def _checkpoint_words(path: str | None, ledger: Ledger) -> str:
     words = f"entry {found.n}, epoch {found.epoch}, {position_words(found.offset)}"
     if ledger.n < 0:
         return words
+    difference = _difference(store, ledger)
+    return f"{words}, as the ledger has it" if difference is None else f"{words}; {difference}"
+
+
+def _difference(store: _Readable, ledger: Ledger) -> str | None:
+    """Return how a checkpoint contradicts the ledger, ``None`` if it does not."""
     try:
-        ledger.load(found)
+        found = store.read()
+        if found is not None:
+            ledger.load(found)
     except CheckpointError as error:
-        return f"{words}; {error}"
-    return f"{words}, as the ledger has it"
-
-
-def _write_checkpoint(path: Path, ledger: Ledger) -> None:
-    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-
-    path.unlink(missing_ok=True)
-    FileCheckpointStore(path).write(ledger.checkpoint())
-    print(f"checkpoint {path} is written from ledger entry {ledger.n}")
+        return str(error)
+    return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 
@@ -117,3 +120,28 @@ def test_what_cannot_be_fails_for_good_and_writes_nothing(installation, lake, mo
     before = ledger().n
     assert moved(**conf).state("move") == "failed"
     assert ledger().n == before
+
+
+def test_recover_shows_what_airflow_has_and_removes_a_variable_that_contradicts_the_ledger(
+    installation, lake, ledger, capsys, tmp_path
+):
+    from airflow.models.variable import Variable
+
+    lake.append("orders", 1)
+    loads = installation.add(INGEST.format(lake=lake.uri))
+    run = installation.run(loads)
+    asked = ["recover", "orders", "--staging", (tmp_path / "staging").as_uri(), "--airflow", "--yes"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"variable: +entry \d, epoch 1, the beginning of version 1, as the ledger has it", said)
+    assert re.search(r"event: +epoch 1, up to batch 0, the beginning of version 1; .* by loads/" + run.run_id[:6], said)
+    assert Variable.get("fds.orders")
+
+    Variable.set("fds.orders", Variable.get("fds.orders").replace('"epoch":1', '"epoch":7'))
+    assert main(asked) == 0
+    assert "is removed; the next run writes it from ledger entry" in capsys.readouterr().out
+    assert Variable.get("fds.orders", None) is None
+    lake.append("orders", 2)
+    assert installation.run(loads).state("ingest") == "success"
+    assert lake.ids("bronze/orders") == [1, 2]
+    assert Variable.get("fds.orders")
