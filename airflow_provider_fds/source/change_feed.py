@@ -9,67 +9,25 @@ added file are inserts, those of a removed one deletes. Source of the rules: ``D
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from airflow_provider_fds.errors import ConfigurationError, StoppedError
+from airflow_provider_fds.source.changed_files import inserted, whole_file
 from airflow_provider_fds.source.planned import ChangedFile
+from airflow_provider_fds.source.vector_changes import vector_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TypeAlias
 
-    from airflow_provider_fds.delta.actions import Action, Add, Cdc, Metadata, Remove
+    from airflow_provider_fds.delta.actions import Action, Add, Cdc, Remove
     from airflow_provider_fds.delta.commits import Commit
-    from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.classify import CommitContent
-    from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.source.planned import FeedKind
 
     #: Says of a logged path whether ``exclude_regex`` leaves it out; ``None``: nothing is left out.
     Excluded: TypeAlias = Callable[[str], object] | None
-
-#: Table property that makes writers record changes.
-ENABLED_PROPERTY: Final = "delta.enableChangeDataFeed"
-
-
-def is_enabled(metadata: Metadata) -> bool:
-    """Whether changes are recorded under ``metadata``."""
-    return (metadata.property(ENABLED_PROPERTY) or "").lower() == "true"
-
-
-def not_recorded(version: int, *, table: str) -> StoppedError:
-    """Return the error of a version at which changes were not recorded (Delta: ``DELTA_MISSING_CHANGE_DATA``)."""
-    return StoppedError(
-        f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, expected it to be "
-        f"from the first version that is read with read_change_feed=True on. The stream stops before version "
-        f"{version}; everything before it is delivered. What now: ALTER TABLE … SET TBLPROPERTIES "
-        f"('{ENABLED_PROPERTY}' = 'true') records what comes after it, then start a new stream with the version of "
-        "that ALTER TABLE as starting_version (or without a start, for all rows of the table first); or pass over the "
-        f"versions without changes with skip_versions='{version}-<last>', which loses what happened in them",
-        table=table,
-        version=version,
-    )
-
-
-def check_start(log: DeltaLog, start: Offset) -> None:
-    """Make sure that changes are recorded where a stream of them is to start.
-
-    Raises:
-        ConfigurationError: They are not.
-        LostPositionError: The state of the table there cannot be rebuilt any more.
-    """
-    version = min(start.version, log.latest())
-    if not is_enabled(log.state_at(version).metadata):
-        raise ConfigurationError(
-            f"{log.table_uri}: read_change_feed=True needs a table that records changes, and {ENABLED_PROPERTY} is not "
-            f"true at version {version}, where the stream would start. ALTER TABLE … SET TBLPROPERTIES "
-            f"('{ENABLED_PROPERTY}' = 'true') records what comes after it: start at the version of that ALTER TABLE or "
-            "later, or without a start, for all rows of the table first",
-            table=log.table_uri,
-            version=version,
-        )
 
 
 def as_inserts(files: Iterable[tuple[int, Add]], excluded: Excluded) -> Iterator[tuple[int, ChangedFile]]:
@@ -77,31 +35,6 @@ def as_inserts(files: Iterable[tuple[int, Add]], excluded: Excluded) -> Iterator
     for index, add in files:
         if excluded is None or not excluded(add.path):
             yield index, inserted(add)
-
-
-def inserted(add: Add) -> ChangedFile:
-    """Return an added file, all of whose rows are inserts."""
-    return ChangedFile(
-        add.path,
-        size=add.size,
-        partitionValues=add.partitionValues,
-        modificationTime=add.modificationTime,
-        stats=add.stats,
-        deletionVector=add.deletionVector,
-        change_type="insert",
-    )
-
-
-def deleted(remove: Remove) -> ChangedFile:
-    """Return a removed file; the rows that were still in it are deletes."""
-    return ChangedFile(
-        remove.path,
-        size=remove.size or 0,
-        partitionValues=remove.partitionValues,
-        stats=remove.stats,
-        deletionVector=remove.deletionVector,
-        change_type="delete",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +87,6 @@ def read_changes(
         return _group("change_files", content.change_files, found, excluded)
     count = content.adds + content.removes
     if any(_file(action).deletionVector is not None for action in _changing(commit.actions)):
-        from airflow_provider_fds.source.vector_changes import vector_changes
-
         found = [
             (index, file)
             for index, file in vector_changes(commit, storage)
@@ -175,35 +106,6 @@ def read_changes(
     return CommitChanges(
         "whole_files", count, num_files, count - first_index - num_files, size_bytes, is_group=False, files=files
     )
-
-
-def whole_file(action: Action, version: int, table: str) -> ChangedFile:
-    """Return what an ``add`` or ``remove`` action that changes data did, if no other action has the same file.
-
-    Raises:
-        StoppedError: If a ``remove`` lacks what the protocol calls extended file metadata.
-    """
-    if action.add is not None:
-        return inserted(action.add)
-    remove = action.remove
-    if remove is None:
-        raise AssertionError("a change was asked of an action that is about no file")
-    if remove.size is None or remove.partitionValues is None:
-        lacking = " and ".join(
-            name
-            for name, value in (("size", remove.size), ("partitionValues", remove.partitionValues))
-            if value is None
-        )
-        raise StoppedError(
-            f"{table}: version {version} removes {remove.path} without its {lacking}, expected both "
-            "(extendedFileMetadata), so the deleted rows cannot be read. The commit was not written by a writer that "
-            f"records changes. The stream stops before version {version}; everything before it is delivered. "
-            f"skip_versions='{version}' passes over this commit with all its changes; a new stream without "
-            "read_change_feed needs no removed files",
-            table=table,
-            version=version,
-        )
-    return deleted(remove)
 
 
 def has_changes(commit: Commit, content: CommitContent, excluded: Excluded, keeps: Keeps | None = None) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_provider_fds.errors import StoppedError, ViolationError
-from airflow_provider_fds.source.change_feed import is_enabled, not_recorded
+from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -21,7 +21,8 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.barrier import state_after
-from airflow_provider_fds.source.change_feed import as_inserts, is_enabled, not_recorded, read_changes
+from airflow_provider_fds.source.change_feed import as_inserts, read_changes
+from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
 from airflow_provider_fds.source.draft import Draft, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion

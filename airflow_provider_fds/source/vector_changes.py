@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from airflow_provider_fds.delta.vectors import VectorReader, inline_vector
 from airflow_provider_fds.errors import LostPositionError, StoppedError
-from airflow_provider_fds.source.change_feed import whole_file
+from airflow_provider_fds.source.changed_files import whole_file
 from airflow_provider_fds.source.planned import ChangedFile
 
 if TYPE_CHECKING:

@@ -103,8 +103,11 @@ def delta_package() -> str:
     """
     if problem := spark_problem():
         raise SparkSetupError(problem)
-    spark = ".".join(metadata.version("pyspark").split(".")[:2])
-    return f"io.delta:delta-spark_{spark}_2.13:{metadata.version('delta-spark')}"
+    spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
+    scala = "2.12" if spark.startswith("3.") else "2.13"
+    # since 4.1 Delta is built for several versions of Spark, and says for which
+    built_for = "" if delta.startswith(("3.", "4.0.")) else f"_{'.'.join(spark.split('.')[:2])}"
+    return f"io.delta:delta-spark{built_for}_{scala}:{delta}"
 
 
 def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:

@@ -20,7 +20,7 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.commands import Bind, Create, Open
 from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
-from airflow_provider_fds.source.change_feed import check_start
+from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart

@@ -14,7 +14,7 @@ from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.vectors import VectorReader, inline_vector
 from airflow_provider_fds.errors import ConfigurationError, LogTruncatedError, LostPositionError, StoppedError
-from airflow_provider_fds.source.change_feed import check_start
+from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import ChangedFile
 

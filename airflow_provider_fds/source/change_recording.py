@@ -1,0 +1,53 @@
+"""Whether a table records its changes for the change data feed, and what is said where it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.errors import ConfigurationError, StoppedError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Metadata
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.source.offset import Offset
+
+#: Table property that makes writers record changes.
+ENABLED_PROPERTY: Final = "delta.enableChangeDataFeed"
+
+
+def is_enabled(metadata: Metadata) -> bool:
+    """Whether changes are recorded under ``metadata``."""
+    return (metadata.property(ENABLED_PROPERTY) or "").lower() == "true"
+
+
+def not_recorded(version: int, *, table: str) -> StoppedError:
+    """Return the error of a version at which changes were not recorded (Delta: ``DELTA_MISSING_CHANGE_DATA``)."""
+    return StoppedError(
+        f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, expected it to be "
+        f"from the first version that is read with read_change_feed=True on. The stream stops before version "
+        f"{version}; everything before it is delivered. What now: ALTER TABLE … SET TBLPROPERTIES "
+        f"('{ENABLED_PROPERTY}' = 'true') records what comes after it, then start a new stream with the version of "
+        "that ALTER TABLE as starting_version (or without a start, for all rows of the table first); or pass over the "
+        f"versions without changes with skip_versions='{version}-<last>', which loses what happened in them",
+        table=table,
+        version=version,
+    )
+
+
+def check_start(log: DeltaLog, start: Offset) -> None:
+    """Make sure that changes are recorded where a stream of them is to start.
+
+    Raises:
+        ConfigurationError: They are not.
+        LostPositionError: The state of the table there cannot be rebuilt any more.
+    """
+    version = min(start.version, log.latest())
+    if not is_enabled(log.state_at(version).metadata):
+        raise ConfigurationError(
+            f"{log.table_uri}: read_change_feed=True needs a table that records changes, and {ENABLED_PROPERTY} is not "
+            f"true at version {version}, where the stream would start. ALTER TABLE … SET TBLPROPERTIES "
+            f"('{ENABLED_PROPERTY}' = 'true') records what comes after it: start at the version of that ALTER TABLE or "
+            "later, or without a start, for all rows of the table first",
+            table=log.table_uri,
+            version=version,
+        )

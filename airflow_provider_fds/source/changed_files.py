@@ -1,0 +1,65 @@
+"""Files of the change data feed: what an ``add`` or a ``remove`` did to the rows of its file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import StoppedError
+from airflow_provider_fds.source.planned import ChangedFile
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.actions import Action, Add, Remove
+
+
+def inserted(add: Add) -> ChangedFile:
+    """Return an added file, all of whose rows are inserts."""
+    return ChangedFile(
+        add.path,
+        size=add.size,
+        partitionValues=add.partitionValues,
+        modificationTime=add.modificationTime,
+        stats=add.stats,
+        deletionVector=add.deletionVector,
+        change_type="insert",
+    )
+
+
+def deleted(remove: Remove) -> ChangedFile:
+    """Return a removed file; the rows that were still in it are deletes."""
+    return ChangedFile(
+        remove.path,
+        size=remove.size or 0,
+        partitionValues=remove.partitionValues,
+        stats=remove.stats,
+        deletionVector=remove.deletionVector,
+        change_type="delete",
+    )
+
+
+def whole_file(action: Action, version: int, table: str) -> ChangedFile:
+    """Return what an ``add`` or ``remove`` action that changes data did, if no other action has the same file.
+
+    Raises:
+        StoppedError: If a ``remove`` lacks what the protocol calls extended file metadata.
+    """
+    if action.add is not None:
+        return inserted(action.add)
+    remove = action.remove
+    if remove is None:
+        raise AssertionError("a change was asked of an action that is about no file")
+    if remove.size is None or remove.partitionValues is None:
+        lacking = " and ".join(
+            name
+            for name, value in (("size", remove.size), ("partitionValues", remove.partitionValues))
+            if value is None
+        )
+        raise StoppedError(
+            f"{table}: version {version} removes {remove.path} without its {lacking}, expected both "
+            "(extendedFileMetadata), so the deleted rows cannot be read. The commit was not written by a writer that "
+            f"records changes. The stream stops before version {version}; everything before it is delivered. "
+            f"skip_versions='{version}' passes over this commit with all its changes; a new stream without "
+            "read_change_feed needs no removed files",
+            table=table,
+            version=version,
+        )
+    return deleted(remove)
