@@ -1,12 +1,11 @@
 """Single accesses to staging, and what performs them one after another.
 
-The ledger's procedures are generators: they yield an access and are sent its result. So one procedure serves tasks
-(:func:`perform`) and triggers (:func:`perform_async`), and a test can stop any writer between any two accesses.
+The ledger's procedures are generators: they yield an access and are sent its result. So a test can stop any writer
+between any two accesses, and answer one as storage would on a bad day.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -95,22 +94,6 @@ def answer(access: Access, storage: Storage) -> Any:
             return time.sleep(seconds)
 
 
-async def answer_async(access: Access, storage: Storage) -> Any:
-    """Like :func:`answer`, without blocking the event loop; what writes goes through a thread."""
-    match access:
-        case Get(key):
-            try:
-                return (await storage.get_async(key))[0]
-            except FileNotFoundError:
-                return None
-        case ListNames(folder, after):
-            return [meta.key.rsplit("/", 1)[-1] async for meta in storage.list_after_async(folder, after)]
-        case Pause(seconds):
-            return await asyncio.sleep(seconds)
-        case _:
-            return await asyncio.to_thread(answer, access, storage)
-
-
 def perform(steps: Steps[_T], storage: Storage) -> _T:
     """Perform a procedure to its end and return its result."""
     try:
@@ -118,22 +101,6 @@ def perform(steps: Steps[_T], storage: Storage) -> _T:
         while True:
             try:
                 result = answer(access, storage)
-            except StorageError as error:
-                access = steps.throw(error)
-            else:
-                access = steps.send(result)
-    except StopIteration as stop:
-        value: _T = stop.value
-        return value
-
-
-async def perform_async(steps: Steps[_T], storage: Storage) -> _T:
-    """Like :func:`perform`, without blocking the event loop."""
-    try:
-        access = next(steps)
-        while True:
-            try:
-                result = await answer_async(access, storage)
             except StorageError as error:
                 access = steps.throw(error)
             else:
@@ -153,7 +120,5 @@ __all__ = [
     "PutIfAbsent",
     "Steps",
     "answer",
-    "answer_async",
     "perform",
-    "perform_async",
 ]

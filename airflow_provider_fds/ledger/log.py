@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError, LedgerError, StorageError
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.ledger.access import ListNames, Put, perform, perform_async
+from airflow_provider_fds.ledger.access import ListNames, Put, perform
 from airflow_provider_fds.ledger.commands import Create, Transfer
 from airflow_provider_fds.ledger.conditions import check_deployment
 from airflow_provider_fds.ledger.decide import decide
@@ -110,18 +110,6 @@ class Ledger:
     def refresh(self) -> StreamState:
         """Read on from where the last access ended."""
         return perform(self.refresh_steps(), self._storage)
-
-    async def load_async(self, checkpoint: Checkpoint | None) -> StreamState:
-        """Like :meth:`load`, without blocking the event loop."""
-        return await perform_async(self.load_steps(checkpoint), self._storage)
-
-    async def find_async(self) -> StreamState:
-        """Like :meth:`find`, without blocking the event loop."""
-        return await perform_async(self.find_steps(), self._storage)
-
-    async def refresh_async(self) -> StreamState:
-        """Like :meth:`refresh`, without blocking the event loop."""
-        return await perform_async(self.refresh_steps(), self._storage)
 
     def execute(self, command: Command, actor: Actor, request_id: str | None = None) -> Entry | None:
         """Carry a command out: decide on the state at the head and write the entry it comes to.

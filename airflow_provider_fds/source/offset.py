@@ -132,25 +132,9 @@ class Offset:
                 version=self.version,
             )
 
-    def ensure_not_before(self, previous: Offset) -> None:
-        """Check that the offset may follow ``previous``: positions only move forward.
-
-        Raises:
-            ConfigurationError: If version or index go back, the position enters the initial snapshot after it had
-                left it, or the two belong to different tables.
-        """
-        if self < previous:
-            raise ConfigurationError(
-                f"the offset {self.to_json()} lies before {previous.to_json()}, from which it should go on: a "
-                "position never moves back by itself. Take the position from the stream's ledger.",
-                version=self.version,
-            )
-        if self.is_initial_snapshot and not previous.is_initial_snapshot:
-            raise ConfigurationError(
-                f"the offset {self.to_json()} lies in the initial snapshot, which {previous.to_json()} had already "
-                "left. Take the position from the stream's ledger.",
-                version=self.version,
-            )
+    def may_follow(self, previous: Offset) -> bool:
+        """Whether a stream may move from ``previous`` to here: forward, and never back into the initial snapshot."""
+        return self > previous and (previous.is_initial_snapshot or not self.is_initial_snapshot)
 
     def __lt__(self, other: Offset) -> bool:
         return self._key(other) < (other.version, other.index)

@@ -297,7 +297,7 @@ def test_a_run_keeps_the_target_of_its_first_plan(make):
 def test_options_that_change_what_an_index_means_wait_for_the_end_of_the_version(make):
     inside = make.opened(make.plan(make.batch(0, end=make.offset(3, 4))), make.commit(0))
     following = make.batch(1, start=make.offset(3, 4), end=make.offset(4))
-    with pytest.raises(LedgerError, match=r"inside version 3 \(after file 4\).*fds rewind orders --to 3"):
+    with pytest.raises(LedgerError, match=r"inside version 3 \(after file 4\).*fds rewind orders --to-version 3"):
         decide(inside, make.plan(following, meaning_digest="m2"))
     assert decide(inside, make.plan(following)).kind == "planned"
     between = make.opened(make.plan(make.batch(0)), make.commit(0))

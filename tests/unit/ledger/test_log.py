@@ -109,15 +109,6 @@ def test_an_entry_costs_one_put_and_a_refusal_one_look(make, write, new_ledger, 
     assert dict(storage.requests) == {"get": 2}
 
 
-async def test_a_trigger_reads_the_same_without_blocking(make, write, new_ledger):
-    writer = write()
-    ledger = new_ledger()
-    assert await ledger.load_async(writer.checkpoint()) == writer.state
-    assert await new_ledger().find_async() == writer.state
-    writer.execute(make.plan(make.batch(3)), make.actor)
-    assert await ledger.refresh_async() == writer.state
-
-
 def test_a_checkpoint_that_is_far_behind_is_caught_up_by_a_leap_to_the_newest_fold(make, write, new_ledger, storage):
     writer = write()
     old = writer.checkpoint()
