@@ -13,7 +13,7 @@ demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERV
 
 test:  ## Run all tests (SUITES="unit interop" runs these)
 	@scripts/bootstrap.sh dev
-	@scripts/run_tests.sh $(SUITES)
+	@.venv/bin/python scripts/run_tests.py $(SUITES)
 
 check:  ## Lint, formatting, types, imports between the rooms
 	@scripts/bootstrap.sh dev
