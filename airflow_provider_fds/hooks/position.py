@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.connect import ConnectedStream
+from airflow_provider_fds.stream.ending import finished_reason
 from airflow_provider_fds.stream.poll import Sighting
 from airflow_provider_fds.stream.quarantine import pause_of
 
@@ -45,4 +46,8 @@ def read_standing(stream: DeltaStream, around: Surroundings) -> Standing:
         why = f"epoch {state.epoch} was requested by a {state.request.reason} ({state.request.why})"
         return Standing(None, sighting=Sighting(connected.log.latest(), has_data=True, reason=why))
     position = None if state.position is None else Offset.from_json(state.position)
+    if state.ended is not None and (reason := finished_reason(connected)) is not None:
+        # by the ledger alone: the commits that its end was found by may be gone
+        sighting = Sighting(state.ended.version, has_data=False, reason=reason, is_finished=True)
+        return Standing(position, pause_of(state), sighting)
     return Standing(position, pause_of(state))

@@ -244,6 +244,18 @@ class Advanced(ActionBase, frozen=True, kw_only=True, tag="advanced"):
     last_commit_sha256: str
 
 
+class Ended(ActionBase, frozen=True, kw_only=True, tag="ended"):
+    """The end of the stream, which its options give as a time, is known for good: ``version`` (inclusive).
+
+    Attributes:
+        instant: That time, ISO 8601, UTC, milliseconds.
+    """
+
+    epoch: int
+    instant: str
+    version: int
+
+
 class Blocked(ActionBase, frozen=True, kw_only=True, tag="blocked"):
     """What is in the sink is not what was planned; nothing goes on before a person's word.
 
@@ -395,6 +407,7 @@ Action = (
     | Claimed
     | Committed
     | Advanced
+    | Ended
     | Blocked
     | Accepted
     | Requested

@@ -137,6 +137,17 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Record which version a time as the stream's end means; fields as in ``actions.Ended``."""
+
+    comes_to: ClassVar[str] = "ended"
+
+    epoch: int
+    instant: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """Record that verification of a batch failed; fields as in ``actions.Blocked``."""
 
@@ -254,6 +265,7 @@ Command = (
     | Claim
     | Commit
     | Advance
+    | End
     | Block
     | Accept
     | Request
@@ -276,6 +288,7 @@ __all__ = [
     "Command",
     "Commit",
     "Create",
+    "End",
     "Hold",
     "Open",
     "Plan",

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.commands import (
     Command,
     Commit,
     Create,
+    End,
     Open,
     Plan,
     Request,
@@ -34,6 +35,7 @@ from airflow_provider_fds.ledger.decide_batch import (
 from airflow_provider_fds.ledger.decide_epoch import (
     decide_bind,
     decide_create,
+    decide_end,
     decide_open,
     decide_request,
     decide_word,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 
 #: What only a stream with an offset can be asked.
-_OF_AN_OFFSET: Final = (Open, Plan, Claim, Commit, Advance, Block, Accept, Request)
+_OF_AN_OFFSET: Final = (Open, Plan, Claim, Commit, Advance, End, Block, Accept, Request)
 
 
 def decide(state: StreamState, command: Command) -> Action | None:  # noqa: C901, PLR0911, PLR0912  # one line each
@@ -82,6 +84,8 @@ def decide(state: StreamState, command: Command) -> Action | None:  # noqa: C901
             return decide_commit(state, command)
         case Advance():
             return decide_advance(state, command)
+        case End():
+            return decide_end(state, command)
         case Block():
             return decide_block(state, command)
         case Accept():

@@ -10,6 +10,7 @@ from airflow_provider_fds.ledger.actions import (
     Acknowledged,
     Bound,
     Created,
+    Ended,
     Held,
     Opened,
     Quarantined,
@@ -22,6 +23,7 @@ from airflow_provider_fds.ledger.commands import (
     Acknowledge,
     Bind,
     Create,
+    End,
     Hold,
     Open,
     Quarantine,
@@ -104,6 +106,14 @@ def decide_bind(state: StreamState, command: Bind) -> Action | None:
         raise refusals.other_sink(state, state.sink, command.sink)
     check_table_id(state, command.table_id)
     return None
+
+
+def decide_end(state: StreamState, command: End) -> Action | None:
+    """Write down which version the time is that the stream's options have as its end."""
+    check_open(state, command.epoch, "recording the end of the stream")
+    if state.ended is not None and state.ended.instant == command.instant:
+        return None
+    return Ended(epoch=command.epoch, instant=command.instant, version=command.version)
 
 
 def decide_request(state: StreamState, command: Request) -> Action | None:

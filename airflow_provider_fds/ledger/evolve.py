@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.actions import (
     Claimed,
     Committed,
     Created,
+    Ended,
     Held,
     IntervalCommitted,
     IntervalOpened,
@@ -76,6 +77,8 @@ def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0
             if state.run_of(advanced.owner) is None:
                 runs = _with_run(runs, RunRecord(owner=advanced.owner, epoch=advanced.epoch))
             return replace(state, position=advanced.end, last_commit_sha256=advanced.last_commit_sha256, runs=runs)
+        case Ended() as ended:
+            return replace(state, ended=ended)
         case (Blocked() | Accepted()) as word if word.interval is not None:
             return evolve_interval(state, word)
         case Blocked() as blocked:
@@ -206,6 +209,7 @@ def _requested(state: StreamState, requested: Requested) -> StreamState:
         sink_version=None if is_rebind else state.sink_version,
         epoch_start=None,
         position=None,
+        ended=None,
         last_txn_end=None,
         snapshot=None,
         next_batch_id=0,

@@ -12,6 +12,7 @@ from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 from airflow_provider_fds.ledger.actions import (
     Blocked,  # noqa: TC001
     Committed,  # noqa: TC001
+    Ended,  # noqa: TC001
     Held,  # noqa: TC001
     PlannedBatch,  # noqa: TC001
     Quarantined,  # noqa: TC001
@@ -124,6 +125,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         last_txn_end: ``after`` of the next batch: end of the epoch's last batch with a transaction, else its start.
         prev_txn_version: Newest transaction of this stream in the sink, ``None`` if there is none.
         last_commit_sha256: Digest of the last consumed commit file of the source, ``None`` if none was read.
+        ended: The version that a time as the stream's end means in this epoch, once it is known.
         blocked: The verification that failed, until a person's word.
         accepted: The failed verification that a person accepted, until its batch is committed.
         acknowledged: Versions that persons let the stream pass, the newest words last.
@@ -157,6 +159,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     last_txn_end: str | None = None
     prev_txn_version: int | None = None
     last_commit_sha256: str | None = None
+    ended: Ended | None = None
     blocked: Blocked | None = None
     accepted: Blocked | None = None
     quarantined: Quarantined | None = None

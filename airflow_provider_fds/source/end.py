@@ -18,10 +18,12 @@ class StreamEnd:
     Attributes:
         version: That version (inclusive); below the oldest commit if the stream has nothing to read.
         reason: The option that says so, ``"ending_version=7"``.
+        is_a_commit: Whether the version was found as one that is there, in the log.
     """
 
     version: int
     reason: str
+    is_a_commit: bool = False
 
     def is_reached(self, position: Offset) -> bool:
         """Whether everything up to the end lies before ``position``. An initial snapshot is always read whole."""
@@ -34,6 +36,11 @@ class StreamEnd:
     def words(self, name: str, table: str) -> str:
         """Return in a sentence that a stream has come here."""
         return f"Stream {name!r} is finished: {self.reason}, and all of table {table} up to there is committed."
+
+
+def ending_at(timestamp: str, version: int) -> StreamEnd:
+    """Return the end of a stream whose ``ending_timestamp`` has come to mean a version."""
+    return StreamEnd(version, f"ending_timestamp={timestamp!r} means version {version}", is_a_commit=True)
 
 
 def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) -> StreamEnd | None:
@@ -53,12 +60,12 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
     if options.ending_timestamp is not None:
         from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
 
-        reason = f"ending_timestamp={options.ending_timestamp!r}"
         newest = log.latest()
         found = CommitTimestamps(log).at_or_before(parse_timestamp(options.ending_timestamp))
         if found is None:
-            return StreamEnd(log.earliest() - 1, f"{reason} lies before the oldest commit")
-        return StreamEnd(found, f"{reason} means version {found}") if found < newest else None
+            reason = f"ending_timestamp={options.ending_timestamp!r} lies before the oldest commit"
+            return StreamEnd(log.earliest() - 1, reason)
+        return ending_at(options.ending_timestamp, found) if found < newest else None
     if options.is_bounded and position is not None:
         version = position.version if position.is_initial_snapshot else position.version - 1
         option = "version_as_of" if options.version_as_of is not None else "timestamp_as_of"

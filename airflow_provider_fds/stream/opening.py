@@ -21,10 +21,10 @@ from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.commands import Bind, Create, Open
 from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.source.change_recording import check_start
-from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.connect import lie_inside_each_other
+from airflow_provider_fds.stream.ending import end_of, finished_reason
 from airflow_provider_fds.stream.epoch import EpochStart, epoch_start
 from airflow_provider_fds.stream.lost import nearly_lost
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
@@ -156,7 +156,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     lag: int | None = None
     if newest is not None and state.position is not None:
         position = Offset.from_json(state.position)
-        end = known_end(connected.log, connected.stream.options, position)
+        end = end_of(connected, state)
         last = newest if end is None else end.target(position, newest)
         lag = max(0, last + 1 - position.version)
         if position.is_initial_snapshot:
@@ -193,16 +193,6 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         problem=problem,
         extra=extra,
     )
-
-
-def finished_reason(connected: ConnectedStream) -> str | None:
-    """Return in a sentence that the stream has read all up to its end, ``None`` if it has not or has no end."""
-    state = connected.state
-    if state.position is None or state.planned:
-        return None
-    position = Offset.from_json(state.position)
-    end = known_end(connected.log, connected.stream.options, position)
-    return None if end is None or not end.is_reached(position) else end.words(connected.stream.name, state.table)
 
 
 def open_epoch(

@@ -21,10 +21,10 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
-from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
+from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
 from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.house import keep_house_of
@@ -272,12 +272,11 @@ class StreamSession:
 
     def finished_reason(self) -> str | None:
         """Return in a sentence that the stream has read all up to its end, ``None`` if it has not or has no end."""
-        return opening.finished_reason(self.connected)
+        return finished_reason(self.connected)
 
     def _plan(self, state: StreamState, max_batches: int) -> RunWork:
-        position = Offset.from_json(_position(state))
-        end = known_end(self.connected.log, self.stream.options, position)
-        if end is not None and end.is_reached(position):
+        state, end = settle_end(self.connected, state)
+        if end is not None and end.is_reached(Offset.from_json(_position(state))):
             # before the log is checked: a stream that has read all it should needs no versions any more
             return self._finished(state, end)
         state, newest = newest_from_position(self.connected, state, self.around.owner)

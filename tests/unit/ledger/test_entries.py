@@ -23,6 +23,7 @@ from airflow_provider_fds.ledger.entries import (
     Claimed,
     Committed,
     Created,
+    Ended,
     Entry,
     Fence,
     Held,
@@ -144,6 +145,7 @@ def every_action(make):
             sink_table_id=make.sink_id,
             rows=20,
         ),
+        Ended(epoch=1, instant="2024-01-01T00:03:30.000Z", version=3),
         Transferred(previous="prod", deployment="prod2", why="moved"),
         Retired(why="no longer needed"),
     ]

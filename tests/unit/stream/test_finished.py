@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.poll import TableWatch, position_of
 
@@ -66,6 +67,20 @@ def test_a_finished_stream_needs_none_of_the_log_any_more(bench, table, sink):
         path.unlink()
 
     assert run_once(bench, sink, "run-2", stream)[1].status == "finished"
+
+
+def test_a_time_as_the_end_is_written_down_once_it_is_known_and_the_log_may_go(bench, table, sink):
+    stream = bench.stream(ending_timestamp="2024-01-01T00:03:30")
+    run_once(bench, sink, "run-1", stream)
+    for _ in range(3):
+        table.append()
+    table.clean_up_before(7)
+    session, work = run_once(bench, sink, "run-2", bench.stream(ending_timestamp="2024-01-01 01:03:30+01:00"))
+
+    assert (work.status, work.target) == ("finished", 3)
+    assert session.connected.state.ended.version == 3
+    assert session.status().finished
+    assert read_standing(stream, session.around).sighting.is_finished
 
 
 def test_an_end_that_is_not_known_yet_leaves_the_stream_unfinished(bench, table, sink):
