@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz chaos requirements clean
+.PHONY: help demo test check bench fuzz chaos compat requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -36,13 +36,19 @@ chaos:  ## Kill and stall runs at every fault point, and write the table of docs
 	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) FDS_CHAOS_PAGE=docs/failures.md \
 	    .venv/bin/python -m pytest -p no:randomly tests/chaos
 
+compat:  ## Run the driver's tests on older Sparks (SPARK=3.5 runs that one)
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/compat.py $(SPARK)
+
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
 	@scripts/bootstrap.sh dev
 	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(UV_COMPILE) requirements/build.in -o requirements/build.txt
 	$(UV_COMPILE) pyproject.toml --group dev -o requirements/dev.txt
 	$(UV_COMPILE) pyproject.toml --group demo --constraints requirements/dev.txt -o requirements/demo.txt
+	$(UV_COMPILE) --group spark-3-5 -o requirements/spark-3-5.txt
+	$(UV_COMPILE) --group spark-4-0 -o requirements/spark-4-0.txt
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
-	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .demo .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
