@@ -19,11 +19,20 @@ from typing import Final, NamedTuple
 #: Each happens once, however many processes inherit the variable.
 ASKED_BY: Final = "FDS_TEST_FAULTS"
 
+#: Instead: what the file of this name in the folder says, so that processes that start later can be asked other things.
+ASKED_LATER: Final = "later"
+
 #: The folder that gets a file for each that happened: its name what was asked for, its content the process id.
 MARKS_IN: Final = "FDS_TEST_FAULT_MARKS"
 
-#: Entries of the ledger that a run writes by itself.
-ENTRY_KINDS: Final = ("created", "opened", "bound", "planned", "claimed", "advanced", "committed")
+#: Entries of the ledger that a run writes by itself, and then its checkpoint.
+CHECKPOINTED_KINDS: Final = (
+    "created", "opened", "bound", "planned", "claimed", "advanced", "committed",
+    "boundary", "interval_opened", "interval_planned", "interval_committed",
+)  # fmt: skip
+
+#: All entries with points of their own; who requests an epoch leaves the checkpoint to the next run.
+ENTRY_KINDS: Final = (*CHECKPOINTED_KINDS, "requested")
 
 #: What stands behind each point has happened, what follows it has not.
 POINTS: Final[dict[str, str]] = {
@@ -35,7 +44,7 @@ POINTS: Final[dict[str, str]] = {
     "manifest.after": "the manifest is written, no entry names it",
     **{f"entry.before.{kind}": f"the entry `{kind}` is about to be put" for kind in ENTRY_KINDS},
     **{f"entry.after.{kind}": f"the entry `{kind}` is put, the checkpoint is behind" for kind in ENTRY_KINDS},
-    **{f"checkpoint.after.{kind}": f"the checkpoint has the entry `{kind}`" for kind in ENTRY_KINDS},
+    **{f"checkpoint.after.{kind}": f"the checkpoint has the entry `{kind}`" for kind in CHECKPOINTED_KINDS},
     "job.after": "the job is written for Spark",
     "submit.before": "spark-submit is about to start",
     "submit.after": "Spark has ended, its reports are not read",
@@ -45,6 +54,11 @@ POINTS: Final[dict[str, str]] = {
     "driver.commit.after": "the sink has the batch",
     "driver.report.before": "the batch is verified, its report not written",
     "driver.report.after": "the report is written",
+    "fence.commit.before": "the driver has looked into the sink, and is about to write the fence",
+    "fence.commit.after": "the sink has the fence",
+    "fence.report.before": "what has landed before the fence is known, its report not written",
+    "recover.before": "`fds recover` has asked sink, ledger and checkpoint, and is about to write",
+    "recover.between": "the checkpoint that did not fit is removed, the new one is not written",
 }
 
 EFFECTS: Final = {
@@ -116,8 +130,14 @@ def _armed() -> Armed | None:
     text = os.environ.get(ASKED_BY)
     if not text:
         return None
+    marks = Path(os.environ[MARKS_IN])
+    if text == ASKED_LATER:
+        asked = marks / ASKED_LATER
+        text = asked.read_text(encoding="ascii") if asked.exists() else ""
+    if not text:
+        return None
     print(f"{ASKED_BY} is set: this process is meant to fail ({text})", file=sys.stderr)  # noqa: T201
-    return Armed([Fault.parse(part) for part in text.split(",")], Path(os.environ[MARKS_IN]))
+    return Armed([Fault.parse(part) for part in text.split(",")], marks)
 
 
 _ARMED: Final = _armed()
@@ -129,4 +149,15 @@ def reach(point: str, kind: str = "") -> None:
         _ARMED.reach(f"{point}.{kind}" if kind else point)
 
 
-__all__: tuple[str, ...] = ("ASKED_BY", "EFFECTS", "ENTRY_KINDS", "MARKS_IN", "POINTS", "Armed", "Fault", "reach")
+__all__: tuple[str, ...] = (
+    "ASKED_BY",
+    "ASKED_LATER",
+    "CHECKPOINTED_KINDS",
+    "EFFECTS",
+    "ENTRY_KINDS",
+    "MARKS_IN",
+    "POINTS",
+    "Armed",
+    "Fault",
+    "reach",
+)

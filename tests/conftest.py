@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+#: Counts the faults of tests/chaos and tests/stack.
+pytest_plugins = ["tests.chaos.reporting"]
+
 #: Time of version 0 of a hand-made log, 2024-01-01T00:00:00Z; each version comes a minute later.
 FIRST_COMMIT_MS = 1_704_067_200_000
 MINUTE_MS = 60_000

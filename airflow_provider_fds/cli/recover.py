@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_provider_fds.checkpoint.variable import variable_key
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.errors import EXIT_OK, CheckpointError, ConfigurationError
+from airflow_provider_fds.fault_points import reach
 
 if TYPE_CHECKING:
     import argparse
@@ -77,6 +78,7 @@ def recover(arguments: argparse.Namespace) -> int:
         actor = Actor(
             deployment=state.deployment or arguments.deployment, user=getpass.getuser(), host=socket.gethostname()
         )
+        reach("recover.before")
         print(perform(ledger, move, actor))
     _settle_checkpoints(arguments, ledger, agreed=arguments.yes or move is not None)
     return EXIT_OK
@@ -123,6 +125,7 @@ def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed
     if arguments.checkpoint is not None:
         path = Path(arguments.checkpoint)
         path.unlink(missing_ok=True)
+        reach("recover.between")
         FileCheckpointStore(path).write(ledger.checkpoint())
         print(f"checkpoint {path} is written from ledger entry {ledger.n}")
     elif not arguments.airflow:

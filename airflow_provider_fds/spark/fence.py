@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple
 
 from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, JobSpec, LandedBatch, fence_metadata
+from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
@@ -95,6 +96,7 @@ class _Fence:
     def _write(self) -> None:
         table = self._spark.read.format("delta").load(self._path).where("false")
         # identity columns cannot be given, and columns do not say that they are such; one column is enough
+        reach("fence.commit.before")
         for columns in self._columns(table.columns):
             try:
                 (
@@ -112,6 +114,7 @@ class _Fence:
                 if not has_condition(e, "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED"):
                     raise
             else:
+                reach("fence.commit.after")
                 return
 
     @staticmethod

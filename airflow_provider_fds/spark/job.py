@@ -99,6 +99,7 @@ def run(spark: Any, spec: JobSpec) -> int:
 def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     force(spark)
     report = close_epochs(spark, spec, fence, sink_from_dict(spec.sink))
+    reach("fence.report.before")
     name = fence_report_name(fence.epoch, spec.try_id)
     write_bytes(f"{hadoop_path(spec.reports, spark)}/{name}", report.to_json(), spark)
     line = f"FDS fence of epoch {fence.epoch} {report.outcome}"

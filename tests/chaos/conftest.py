@@ -1,9 +1,8 @@
-"""The warm Spark, and the count of all faults of the session with its table at the end."""
+"""The warm Spark, and an S3 server."""
 
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import urllib.request
@@ -15,48 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.actors import ROOT, wait_until
-from tests.chaos.profile import PAGE, PROFILE, SEED
-from tests.chaos.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 
-_TALLY = pytest.StashKey[Tally]()
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(1800))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_TALLY] = Tally()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
-    tally = config.stash[_TALLY]
-    if not tally.total:
-        return
-    terminalreporter.section(f"chaos, profile {PROFILE}, seed {SEED}")
-    terminalreporter.write_line(tally.table())
-    terminalreporter.write_line(tally.summary())
-    if PAGE and exitstatus == 0:
-        page = ROOT / PAGE
-        page.write_text(tally.written_into(page.read_text(encoding="utf-8"), seed=SEED), encoding="utf-8")
-
-
-@pytest.fixture(scope="session")
-def tally(request: pytest.FixtureRequest) -> Tally:
-    return request.config.stash[_TALLY]
-
-
-@pytest.fixture
-def seed(request: pytest.FixtureRequest) -> random.Random:
-    """Chance of one test, the same for the same seed whatever order the tests run in."""
-    return random.Random(f"{SEED} {request.node.name}")
 
 
 @dataclass(frozen=True)

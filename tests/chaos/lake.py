@@ -36,6 +36,7 @@ class Lake:
     options: tuple[str, ...] = ("starting_version=0", "max_versions_per_batch=20")
     #: Longest pause between two commits of the writer.
     pause_seconds: float = 3.0
+    stream: str = STREAM
 
     @property
     def source(self) -> Path:
@@ -53,7 +54,16 @@ class Lake:
         """What `fds run` is told."""
         found = [
             *("run", str(self.source), "--sink", str(self.sink), "--staging", self.staging),
-            *("--checkpoint", str(self.checkpoint), "--stream", STREAM, "--master", "local[1]", "--output", "json"),
+            *(
+                "--checkpoint",
+                str(self.checkpoint),
+                "--stream",
+                self.stream,
+                "--master",
+                "local[1]",
+                "--output",
+                "json",
+            ),
         ]
         for option in self.options:
             found += ["--option", option]
@@ -62,7 +72,11 @@ class Lake:
         return found
 
     def ledger(self) -> Ledger:
-        return Ledger(open_storage(self.staging, self.storage_options), STREAM)
+        return Ledger(open_storage(self.staging, self.storage_options), self.stream)
+
+    def shown(self) -> dict[str, Any]:
+        """Return what people see as the position: the checkpoint."""
+        return dict(json.loads(self.checkpoint.read_text()))
 
 
 class Writer:
@@ -151,7 +165,7 @@ def judge(lake: Lake, keys: int) -> Verdict:
     newest = deltalake.DeltaTable(lake.source).version()
     if state.position is None or Offset.from_json(state.position).version != newest + 1:
         problems.append(f"the position is {state.position}, the table's newest version {newest}")
-    checkpoint = json.loads(lake.checkpoint.read_text())
+    checkpoint = lake.shown()
     if (checkpoint["n"], checkpoint["offset"]) != (ledger.n, state.position):
         problems.append(f"the checkpoint is {checkpoint}, the ledger is at {ledger.n}, {state.position}")
     return Verdict(

@@ -20,6 +20,11 @@ KINDS = {
     "orphaned": "the driver stands still, its `fds run` is killed, a retry finishes, the driver goes on",
     "pair, first": "the first of two: stalled until the second was hit and a third has finished",
     "pair, second": "the second of two: killed or stalled while the first stands still",
+    "stack, killed": "with Airflow: SIGKILL to a task's process, or to the driver's, then Airflow's retry",
+    "stack, group": "with Airflow: SIGKILL to the task, spark-submit, JVM and driver at once",
+    "stack, stalled": "with Airflow: the task and its supervisor stand still until Airflow's retry has succeeded",
+    "stack, orphaned": "with Airflow: the driver stands still, its task is killed, a retry succeeds, the driver goes on",
+    "stack, process": "with Airflow: SIGKILL to one of its own processes, which is started again",
 }
 
 
@@ -37,7 +42,7 @@ class Tally:
     def hit(self, kind: str, point: str) -> None:
         """Count a fault that was seen to hit."""
         assert kind in KINDS
-        assert point in POINTS or point == ANY_MOMENT
+        assert point in (*POINTS, *OTHER_PLACES)
         self.faults[kind, point] += 1
 
     def judged(self, verdict: Verdict) -> None:
@@ -75,10 +80,10 @@ class Tally:
         """Return the counts by point and kind as a table in Markdown."""
         kinds = [kind for kind in KINDS if any(found == kind for found, _ in self.faults)]
         lines = ["| point | " + " | ".join(kinds) + " |", "|---|" + "---:|" * len(kinds)]
-        for point in [*POINTS, ANY_MOMENT]:
+        for point in [*POINTS, *OTHER_PLACES]:
             counts = [self.faults[kind, point] for kind in kinds]
             if any(counts):
-                name = point if point == ANY_MOMENT else f"`{point}`"
+                name = point if point in OTHER_PLACES else f"`{point}`"
                 lines.append(f"| {name} | " + " | ".join(str(count or "") for count in counts) + " |")
         sums = [sum(count for (found, _), count in self.faults.items() if found == kind) for kind in kinds]
         lines.append("| all | " + " | ".join(map(str, sums)) + " |")
@@ -90,3 +95,8 @@ _END = "<!-- chaos: end -->"
 
 #: A kill at no point, but at a time drawn by lot while the driver writes.
 ANY_MOMENT = "any moment of the write"
+
+#: Airflow's processes, and what they have on their hands.
+SCHEDULER = "the scheduler and all tasks' supervisors, while Spark writes"
+TRIGGERER = "the triggerer, while a sensor waits"
+OTHER_PLACES = (ANY_MOMENT, SCHEDULER, TRIGGERER)

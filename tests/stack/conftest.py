@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from airflow_stack import AirflowStack, StackError, readable_log
 from demo_verdict import Verdict, judge
 
+from airflow_provider_fds.fault_points import ASKED_BY, ASKED_LATER, MARKS_IN
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -92,11 +94,27 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stack(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
+def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which a process finds what fault it is asked for, and leaves a mark."""
+    return tmp_path_factory.mktemp("marks")
+
+
+@pytest.fixture(scope="session")
+def stack(lake: Path, marks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
     env = {
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}',
         "AIRFLOW__FDS__STAGING": str(lake / "staging"),
         "FDS_TEST_LAKE": str(lake),
+        # faults are asked for one by one, see continuous.py
+        ASKED_BY: ASKED_LATER,
+        MARKS_IN: str(marks),
+        # what has died is noticed within seconds
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
+        # Spark holds the pipes of a task that was killed
+        "AIRFLOW__WORKERS__SOCKET_CLEANUP_TIMEOUT": "2",
     }
     with AirflowStack(tmp_path_factory.mktemp("airflow"), Path(__file__).with_name("dags"), env=env) as stack:
         yield stack

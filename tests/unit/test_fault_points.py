@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_fds
-from airflow_provider_fds.fault_points import ASKED_BY, ENTRY_KINDS, MARKS_IN, POINTS, Fault
+from airflow_provider_fds.fault_points import (
+    ASKED_BY,
+    ASKED_LATER,
+    CHECKPOINTED_KINDS,
+    ENTRY_KINDS,
+    MARKS_IN,
+    POINTS,
+    Fault,
+)
 
 PACKAGE = Path(airflow_provider_fds.__file__).parent
 REACH = "from airflow_provider_fds.fault_points import reach; [reach('ledger.read') for _ in range(3)]; print('on')"
@@ -31,7 +39,8 @@ def test_every_point_is_in_the_code_and_every_point_in_the_code_has_a_name():
     found: set[str] = set()
     for path in PACKAGE.rglob("*.py"):
         for name, kind in re.findall(r'\breach\("([a-z.]+)"(, )?', path.read_text(encoding="utf-8")):
-            found |= {f"{name}.{entry}" for entry in ENTRY_KINDS} if kind else {name}
+            kinds = CHECKPOINTED_KINDS if name.startswith("checkpoint") else ENTRY_KINDS
+            found |= {f"{name}.{entry}" for entry in kinds} if kind else {name}
     assert found == set(POINTS)
 
 
@@ -70,6 +79,14 @@ def test_a_stopped_process_goes_on_when_it_is_continued_and_does_not_stop_again(
 
 def test_a_fault_hits_one_process_of_several_that_inherit_it(tmp_path):
     assert [reaching("kill@ledger.read", tmp_path).returncode for _ in range(2)] == [-signal.SIGKILL, 0]
+
+
+def test_processes_that_start_later_can_be_asked_something_else(tmp_path):
+    assert reaching(ASKED_LATER, tmp_path).returncode == 0
+    (tmp_path / ASKED_LATER).write_text("kill@ledger.read#2")
+    assert reaching(ASKED_LATER, tmp_path).returncode == -signal.SIGKILL
+    (tmp_path / ASKED_LATER).write_text("")
+    assert reaching(ASKED_LATER, tmp_path).stderr == ""
 
 
 def test_a_count_that_is_not_reached_does_nothing(tmp_path):

@@ -1,0 +1,235 @@
+"""A DAG that runs all the time on the real stack, and the faults that are put in its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from airflow_provider_fds.fault_points import ASKED_LATER, Fault
+from airflow_provider_fds.source.offset import Offset
+from tests.chaos.actors import state_of, wait_until
+from tests.chaos.lake import Lake, Writer, judge
+from tests.chaos.tally import SCHEDULER, TRIGGERER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_stack import AirflowStack
+
+    from tests.chaos.tally import Tally
+
+
+@dataclass(frozen=True)
+class StackLake(Lake):
+    """A lake whose stream a DAG of the stack works; the checkpoint is an Airflow Variable."""
+
+    stack: AirflowStack | None = None
+
+    def shown(self) -> dict[str, Any]:
+        assert self.stack is not None
+        found = dict(json.loads(self.stack.client.variables()[f"fds.{self.stream}"]))
+        return found | {"offset": found["offset"] if isinstance(found["offset"], str) else json.dumps(found["offset"])}
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """A process that stands still at a point, and the try of the task that it is, or was, part of."""
+
+    fault: Fault
+    process_id: int
+    #: The process that speaks to Airflow for the task, if that stands still as well.
+    supervisor: int | None
+    run: str
+    task: str
+    try_number: int
+
+    def go_on(self) -> None:
+        """Continue it and wait for its end; the task before the one that speaks for it, so that it gets somewhere."""
+        assert state_of(self.process_id) == "T", f"{self.fault} does not stand still any more"
+        for process_id in (self.process_id, self.supervisor):
+            if process_id is not None:
+                os.kill(process_id, signal.SIGCONT)
+        wait_until(lambda: state_of(self.process_id) is None, f"process {self.process_id}, after {self.fault}, to end")
+
+
+class ContinuousDag:
+    """A DAG of ``dags/chaos.py``: one run after the other."""
+
+    def __init__(self, lake: StackLake, marks: Path, writer: Writer, tally: Tally) -> None:
+        assert lake.stack is not None
+        self.lake = lake
+        self.stack: AirflowStack = lake.stack
+        self.writer = writer
+        self.tally = tally
+        self._marks = marks
+
+    # -- what is asked of the processes that start from now on
+
+    def hit(self, fault: Fault, kind: str, *, place: str | None = None) -> int:
+        """Ask for a fault, wait until it has hit a process, and return its id."""
+        mark = self._marks / str(fault)
+        mark.unlink(missing_ok=True)
+        self._ask(str(fault))
+        process_id = int(wait_until(lambda: mark.exists() and mark.read_text(), f"{fault}; {self.said()}"))
+        self._ask("")
+        self.tally.hit(kind, place or fault.point)
+        return process_id
+
+    def kill_at(self, point: str, effect: str = "kill") -> None:
+        """Let a process come to the point and die there."""
+        kind = "stack, killed" if effect == "kill" else "stack, group"
+        process_id = self.hit(Fault(effect, point), kind)
+        wait_until(lambda: state_of(process_id) is None, f"{process_id} to be gone")
+
+    def stop_at(self, point: str) -> Stalled:
+        """Let a task come to the point and stand still there, and with it the process that speaks for it to Airflow."""
+        process_id = self._stopped(Fault("stop", point), "stack, stalled")
+        supervisor = psutil.Process(process_id).ppid()
+        os.kill(supervisor, signal.SIGSTOP)
+        return Stalled(Fault("stop", point), process_id, supervisor, *self.current())
+
+    def orphan_at(self, point: str) -> Stalled:
+        """Let the driver stand still at the point, and kill the task that waits for it."""
+        process_id = self._stopped(Fault("stop", point), "stack, orphaned")
+        stalled = Stalled(Fault("stop", point), process_id, None, *self.current())
+        os.kill(self._task_of(process_id), signal.SIGKILL)
+        return stalled
+
+    def _stopped(self, fault: Fault, kind: str) -> int:
+        process_id = self.hit(fault, kind)
+        wait_until(lambda: state_of(process_id) in ("T", None), f"{process_id} to stop at {fault}")
+        assert state_of(process_id) == "T", f"{fault} did not stop process {process_id}"
+        return process_id
+
+    def _task_of(self, driver: int) -> int:
+        """Return the task's process above a driver: the first that is no part of Spark."""
+        for parent in psutil.Process(driver).parents():
+            if parent.name() != "java" and "spark-submit" not in " ".join(parent.cmdline()):
+                return parent.pid
+        raise AssertionError(f"driver {driver} has no task")
+
+    def kill_the_scheduler(self) -> None:
+        """Kill it, with the supervisors of all tasks, while a driver writes; the task itself is left over."""
+        driver = self.hit(Fault("note", "driver.started"), "stack, process", place=SCHEDULER)
+        self.stack.kill_process("scheduler")
+        self.stack.start_process("scheduler")
+        wait_until(lambda: state_of(driver) is None, f"driver {driver} to end")
+
+    def kill_the_triggerer(self) -> None:
+        """Kill it while it waits for the source, which then gets a commit, and start it again."""
+        with self.writer.quiet():
+            run = self.await_state("wait", "deferred")
+            self.stack.kill_process("triggerer")
+            self.writer.append()
+        self.stack.start_process("triggerer")
+        self.tally.hit("stack, process", TRIGGERER)
+        wait_until(lambda: self.stack.client.tasks(self.lake.stream, run)["wait"]["state"] == "success", self.said())
+
+    # -- what Airflow says
+
+    def current(self) -> tuple[str, str, int]:
+        """Return run, task and try of the task that runs now."""
+
+        def running() -> tuple[str, str, int] | None:
+            for run in self.stack.client.runs(self.lake.stream)[:3]:
+                for name, task in self.stack.client.tasks(self.lake.stream, run["dag_run_id"]).items():
+                    if task["state"] == "running":
+                        return run["dag_run_id"], name, task["try_number"]
+            return None
+
+        found: tuple[str, str, int] = wait_until(running, "a task to run")
+        return found
+
+    def await_retry(self, stalled: Stalled) -> None:
+        """Wait until a later try of the task has come through."""
+
+        def is_through() -> bool:
+            task = self.stack.client.tasks(self.lake.stream, stalled.run)[stalled.task]
+            return task["state"] == "success" and task["try_number"] > stalled.try_number
+
+        wait_until(is_through, f"a try after {stalled}; {self.said()}")
+
+    def await_state(self, task: str, state: str) -> str:
+        """Wait until the newest run's task has the state, and return the run."""
+
+        def found() -> str | None:
+            runs = self.stack.client.runs(self.lake.stream)
+            if not runs:
+                return None
+            run = str(runs[0]["dag_run_id"])
+            tasks = self.stack.client.tasks(self.lake.stream, run)
+            return run if task in tasks and tasks[task]["state"] == state else None
+
+        run: str = wait_until(found, f"{task} to be {state}; {self.said()}")
+        return run
+
+    def fail(self, run: str) -> None:
+        """Mark a run failed, as a person does."""
+        path = f"/api/v2/dags/{self.lake.stream}/dagRuns/{run}"
+        self.stack.client.call("PATCH", path, body={"state": "failed"})
+
+    def said(self) -> str:
+        """Return in a few lines how things stand."""
+        with suppress(Exception):
+            lines = []
+            for run in self.stack.client.runs(self.lake.stream)[:3]:
+                tasks = self.stack.client.tasks(self.lake.stream, run["dag_run_id"])
+                states = {name: (task["state"], task["try_number"]) for name, task in tasks.items()}
+                lines.append(f"{run['dag_run_id']} {run['state']} {states}")
+            return "; ".join(lines) + f"; logs in {self.stack.home}"
+        return f"Airflow does not answer; logs in {self.stack.home}"
+
+    def is_up_to_date(self) -> bool:
+        """Whether the stream has committed the newest version, and Airflow shows it."""
+        ledger = self.lake.ledger()
+        state = ledger.find()
+        if state.position is None or state.planned:
+            return False
+        behind = Offset.from_json(state.position).version != self.writer.commits
+        return not behind and int(self.lake.shown()["n"]) == ledger.n
+
+    def _ask(self, text: str) -> None:
+        # a process must not read half of it
+        new = self._marks / "new"
+        new.write_text(text, encoding="ascii")
+        new.replace(self._marks / ASKED_LATER)
+
+
+@contextmanager
+def a_continuous_dag(
+    stack: AirflowStack, lake: Path, name: str, marks: Path, seed: int, tally: Tally
+) -> Iterator[ContinuousDag]:
+    """Let a DAG run on a new source while a writer commits to it; afterwards bring it up to date and judge it."""
+    here = StackLake(lake / name, str(lake / "staging"), stream=name, stack=stack)
+    here.root.mkdir(parents=True)
+    stack.wait(lambda: stack.client.has_dag(name), 90, f"DAG {name} was not found")
+    with Writer(here, seed) as writer:
+        dag = ContinuousDag(here, marks, writer, tally)
+        try:
+            stack.client.unpause(name)
+            yield dag
+            writer.stop()
+            wait_until(dag.is_up_to_date, f"the stream to be up to date; {dag.said()}")
+        finally:
+            dag._ask("")
+            stack.client.call("PATCH", f"/api/v2/dags/{name}", body={"is_paused": True})
+    tally.judged(judge(here, writer.keys))
+    assert event_problems(stack.client.asset_events(name), writer.commits) == []
+
+
+def event_problems(events: list[dict[str, Any]], commits: int) -> list[str]:
+    """Say where the asset events leave versions out, or tell of one twice."""
+    told = [(event["extra"]["first_version"], event["extra"]["last_version"]) for event in events]
+    pairs = pairwise(told)
+    problems = [f"{one} is followed by {other}" for one, other in pairs if other[0] != one[1] + 1]
+    if not told or told[-1][1] != commits - 1:
+        problems.append(f"the events of {commits} versions are {told}")
+    return problems
