@@ -34,7 +34,7 @@ fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=
 chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60)
 	@scripts/bootstrap.sh dev
 	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) FDS_CHAOS_PAGE=docs/failures.md \
-	    .venv/bin/python -m pytest -p no:randomly tests/chaos
+	    .venv/bin/python -m pytest -p no:randomly tests/chaos tests/stack/test_chaos.py
 
 compat:  ## Run the driver's tests on older Sparks (SPARK=3.5 runs that one)
 	@scripts/bootstrap.sh dev

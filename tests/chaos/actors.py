@@ -21,7 +21,6 @@ from airflow_provider_fds.errors import (
     EXIT_STORAGE,
 )
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN, Fault
-from tests.chaos.lake import STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 #: No step of a run takes so long, on a machine that is busy with other things too.
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 600
 
 #: A process that was overtaken may end like this; 1 is what FDS ends with where it says more in words.
 ORDERLY = frozenset({EXIT_OK, 1, EXIT_CONFIGURATION, EXIT_STOPPED, EXIT_LOST_POSITION, EXIT_STORAGE, EXIT_BATCH_FAILED})
@@ -114,34 +113,45 @@ class Actor:
         self.process.wait()
 
 
+def well_ended(actor: Actor) -> Actor:
+    """Wait for the end of an actor that nothing disturbs, and return it."""
+    code = actor.await_end()
+    assert code == EXIT_OK, f"what nothing disturbed ended with {code}: {actor.said()[-5000:]}"
+    return actor
+
+
 @dataclass
 class Stage:
     """Where actors of one round are started, and what ends them all."""
 
     lake: Lake
-    #: Port of the warm Spark, ``None``: each run starts spark-submit.
-    port: int | None
+    #: Port of the warm Spark.
+    port: int
     actors: list[Actor] = field(default_factory=list)
 
     def start(self, fault: Fault | None = None, *, take_over: bool = False) -> Actor:
-        """Start a run; with a fault, armed."""
+        """Start a run; with a fault, armed. One that is to hit the driver gets a spark-submit of its own."""
+        has_own_spark = fault is not None and fault.point.startswith(("driver.", "fence."))
+        arguments = self.lake.arguments()
+        if take_over:
+            arguments.append("--take-over")
+        if has_own_spark:
+            # one application of Spark is enough for one fault
+            return self.launch(["airflow_provider_fds.cli.main", *arguments, "--max-batches", "1"], fault)
+        return self.launch(["tests.chaos.warm_spark", str(self.port), *arguments], fault)
+
+    def launch(self, module: list[str], fault: Fault | None = None) -> Actor:
+        """Start a module of Python with arguments; with a fault, armed."""
         marks = self.lake.root / "marks" / f"{len(self.actors):03d}"
         marks.mkdir(parents=True)
         environment = {**os.environ, MARKS_IN: str(marks)}
         environment.pop(ASKED_BY, None)
         if fault is not None:
             environment[ASKED_BY] = str(fault)
-        module = ["airflow_provider_fds.cli.main"] if self.port is None else ["tests.chaos.warm_spark", str(self.port)]
-        command = [sys.executable, "-m", *module, *self.lake.arguments()]
-        if take_over:
-            command.append("--take-over")
-        if fault is not None and self.port is None:
-            # one application of Spark is enough for one fault
-            command += ["--max-batches", "1"]
         output = self.lake.root / f"run-{len(self.actors):03d}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", *module],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -155,19 +165,18 @@ class Stage:
 
     def run(self, *, take_over: bool = False) -> Actor:
         """Run to the end; it has to end well."""
-        actor = self.start(take_over=take_over)
-        code = actor.await_end()
-        assert code == EXIT_OK, f"a run that nothing disturbed ended with {code}: {actor.said()[-5000:]}"
-        return actor
+        return well_ended(self.start(take_over=take_over))
 
-    def move(self, name: str) -> None:
+    def command(self, *arguments: str, fault: Fault | None = None) -> Actor:
+        """Start a command of `fds` for the stream as a person does."""
+        name, *others = arguments
+        storage = [f"--storage-option={key}={value}" for key, value in self.lake.storage_options.items()]
+        words = [name, self.lake.stream, "--staging", self.lake.staging, *storage, "--why", "a test", "--yes", *others]
+        return self.launch(["airflow_provider_fds.cli.main", *words], fault)
+
+    def move(self, *arguments: str) -> None:
         """Move the stream as a person does, into a new epoch."""
-        command = [
-            *(sys.executable, "-m", "airflow_provider_fds.cli.main", name, STREAM, "--staging", self.lake.staging),
-            *("--why", "a test", "--yes"),
-        ]
-        ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS, check=False)
-        assert ran.returncode == EXIT_OK, ran.stdout + ran.stderr
+        well_ended(self.command(*arguments))
 
     def end(self) -> None:
         """Kill whatever of this round is left: actors, and the Sparks that outlived theirs."""

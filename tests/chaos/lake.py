@@ -7,6 +7,7 @@ import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -180,12 +181,26 @@ def judge(lake: Lake, keys: int) -> Verdict:
 def judge_epochs(lake: Lake, keys: int) -> Verdict:
     """Like :func:`judge`, where a person has opened new epochs: all rows once, and nothing of an epoch after the next.
 
-    Holds for moves that go on behind what the sink has (`fds replan`).
+    Holds for moves that go on behind what the sink has (`fds replan`, `fds recover`): the chain of offsets has no gap
+    where an epoch ends, either.
     """
     table = deltalake.DeltaTable(lake.sink)
     found = Counter(table.to_pyarrow_table().column("id").to_pylist())
-    order = [(facts["epoch"], facts["batch_id"]) for _, facts in _commits(table)]
+    commits = _commits(table)
+    order = [(facts["epoch"], facts["batch_id"]) for _, facts in commits]
     problems = [] if order == sorted(set(order)) else [f"epochs and batches in the sink are {order}"]
+    entries = list(lake.ledger().entries())
+    advanced = {e.action.start: e.action.end for e in entries if e.action.kind == "advanced"}
+    for (_, before), (version, facts) in pairwise(commits):
+        for one, other in ((before["end"], facts["after"]), (facts["after"], facts["start"])):
+            position = one
+            while position != other and position in advanced:
+                position = advanced[position]
+            if position != other:
+                problems.append(f"version {version} of the sink: nothing covers what lies between {one} and {other}")
+    recorded = [(e.action.epoch, e.action.batch_id) for e in entries if e.action.kind == "committed"]
+    if recorded != sorted(set(recorded)) or set(recorded) - set(order):
+        problems.append(f"committed are {recorded}, in the sink {order}")
     return Verdict(
         lost=len(set(range(keys)) - found.keys()),
         doubled=sum(count - 1 for count in found.values()),

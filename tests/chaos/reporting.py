@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.chaos.actors import ROOT
-from tests.chaos.profile import PAGE, PROFILE, SEED
+from tests.chaos.profile import IS_LONG, PAGE, PROFILE, SEED
 from tests.chaos.tally import Tally
 
 _TALLY = pytest.StashKey[Tally]()
@@ -24,7 +24,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     terminalreporter.section(f"chaos, profile {PROFILE}, seed {SEED}")
     terminalreporter.write_line(tally.table())
     terminalreporter.write_line(tally.summary())
-    if PAGE and exitstatus == 0:
+    if IS_LONG and tally.not_reached:
+        terminalreporter.write_line(f"the page is not written, points were not reached: {tally.not_reached}", red=True)
+    elif PAGE and exitstatus == 0:
         page = ROOT / PAGE
         page.write_text(tally.written_into(page.read_text(encoding="utf-8"), seed=SEED), encoding="utf-8")
 

@@ -35,6 +35,15 @@ ADVANCING: Final = ("entry.before.advanced", "entry.after.advanced")
 DRIVER: Final = (
     "driver.started", "driver.commit.before", "driver.commit.after", "driver.report.before", "driver.report.after",
 )  # fmt: skip
+FENCE: Final = ("fence.commit.before", "fence.commit.after", "fence.report.before")
+REQUESTING: Final = ("entry.before.requested", "entry.after.requested")
+RECOVERING: Final = ("recover.before", "entry.before.created", "entry.after.created", "recover.between")
+#: A run of a data interval comes to these one after the other.
+INTERVALS: Final = tuple(
+    f"{place}.{kind}"
+    for kind in ("boundary", "interval_opened", "interval_planned", "interval_committed")
+    for place in ("entry.before", "entry.after", "checkpoint.after")
+)
 
 #: A run comes to these one after the other, each time anew, if nothing is planned when it starts.
 _FRESH: Final = (*PLANNING, "checkpoint.after.planned")
@@ -76,10 +85,17 @@ class Round:
         """Let a run come to the point and die there. The next one is its retry."""
         effect = "kill-group" if kind == "group" else "kill"
         actor = self._hit(Fault(effect, point), kind, take_over=take_over)
-        if point in DRIVER:
+        if point in (*DRIVER, *FENCE):
             actor.await_end()
         else:
             assert actor.process.wait() < 0
+
+    def kill_command_at(self, point: str, *arguments: str) -> None:
+        """Let a person's command come to the point and die there."""
+        actor = self.stage.command(*arguments, fault=Fault("kill", point))
+        assert actor.await_hit(), f"no command came to {point}: {actor.said()[-5000:]}"
+        assert actor.process.wait() < 0
+        self.tally.hit("killed", point)
 
     def stop_at(self, point: str, *, kind: str = "stalled") -> Actor:
         """Let a run come to the point and stand still there."""
@@ -129,7 +145,7 @@ class Round:
 
 @contextmanager
 def a_round(
-    lake: Lake, port: int | None, seed: int, tally: Tally, judge: Callable[[Lake, int], Verdict] = judge
+    lake: Lake, port: int, seed: int, tally: Tally, judge: Callable[[Lake, int], Verdict] = judge
 ) -> Iterator[Round]:
     """Yield a round on a new lake; afterwards bring the stream up to date and judge it."""
     lake.root.mkdir(parents=True)

@@ -23,7 +23,7 @@ KINDS = {
     "stack, killed": "with Airflow: SIGKILL to a task's process, or to the driver's, then Airflow's retry",
     "stack, group": "with Airflow: SIGKILL to the task, spark-submit, JVM and driver at once",
     "stack, stalled": "with Airflow: the task and its supervisor stand still until Airflow's retry has succeeded",
-    "stack, orphaned": "with Airflow: the driver stands still, its task is killed, a retry succeeds, the driver goes on",
+    "stack, orphaned": "with Airflow: the driver stands still, its task is killed, a retry succeeds, it goes on",
     "stack, process": "with Airflow: SIGKILL to one of its own processes, which is started again",
 }
 
@@ -57,6 +57,12 @@ class Tally:
     @property
     def total(self) -> int:
         return self.faults.total()
+
+    @property
+    def not_reached(self) -> list[str]:
+        """Points at which nothing was done to any process."""
+        hit = {point for _, point in self.faults}
+        return [point for point in POINTS if point not in hit]
 
     def summary(self) -> str:
         """Return one line."""

@@ -83,10 +83,12 @@ def test_two_runs_at_any_two_points_and_a_third(
 
 
 @pytest.mark.parametrize("times", range(3 if IS_LONG else 1))
-def test_a_driver_that_dies_or_stands_still_at_any_point(times: int, tmp_path: Path, seed: random.Random, tally: Tally):
-    """Each run has a spark-submit of its own. The order of effects changes from time to time."""
+def test_a_driver_that_dies_or_stands_still_at_any_point(
+    times: int, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    """Each run that a fault hits has a spark-submit of its own. The order of effects changes from time to time."""
     effects = ["killed", "group", "stalled", "orphaned"]
-    with a_round(new_lake(tmp_path, ONE_BATCH, pause_seconds=6), None, seed.getrandbits(32), tally) as round_:
+    with a_round(new_lake(tmp_path, ONE_BATCH, pause_seconds=6), warm_spark, seed.getrandbits(32), tally) as round_:
         stalled = []
         for i, point in enumerate(DRIVER):
             for effect in effects if IS_LONG else [effects[(i + seed.randrange(4)) % 4]]:
@@ -103,11 +105,11 @@ def test_a_driver_that_dies_or_stands_still_at_any_point(times: int, tmp_path: P
 
 @pytest.mark.parametrize("points", [DRIVER] if IS_LONG else [("driver.commit.before",)], ids=["driver"])
 def test_a_driver_of_a_closed_epoch_writes_nothing_any_more(
-    points: tuple[str, ...], tmp_path: Path, seed: random.Random, tally: Tally
+    points: tuple[str, ...], warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     """While it stands still, a person opens a new epoch, and a run of that one goes on behind what has landed."""
     lake = new_lake(tmp_path, ONE_BATCH, pause_seconds=6)
-    with a_round(lake, None, seed.getrandbits(32), tally, judge_epochs) as round_:
+    with a_round(lake, warm_spark, seed.getrandbits(32), tally, judge_epochs) as round_:
         stalled = []
         for point in points:
             stalled.append(round_.orphan_at(point))
@@ -118,7 +120,7 @@ def test_a_driver_of_a_closed_epoch_writes_nothing_any_more(
 
 
 @pytest.mark.skipif(not IS_LONG, reason="the short profile kills at points only")
-def test_spark_that_is_killed_while_it_writes(tmp_path: Path, seed: random.Random, tally: Tally):
-    with a_round(new_lake(tmp_path, ONE_BATCH, pause_seconds=6), None, seed.getrandbits(32), tally) as round_:
+def test_spark_that_is_killed_while_it_writes(warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally):
+    with a_round(new_lake(tmp_path, ONE_BATCH, pause_seconds=6), warm_spark, seed.getrandbits(32), tally) as round_:
         for _ in range(8):
             round_.kill_any_moment(seed.uniform(0, 3))

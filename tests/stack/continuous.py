@@ -153,7 +153,7 @@ class ContinuousDag:
 
         def is_through() -> bool:
             task = self.stack.client.tasks(self.lake.stream, stalled.run)[stalled.task]
-            return task["state"] == "success" and task["try_number"] > stalled.try_number
+            return task["state"] in ("success", "skipped") and task["try_number"] > stalled.try_number
 
         wait_until(is_through, f"a try after {stalled}; {self.said()}")
 

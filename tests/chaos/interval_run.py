@@ -1,0 +1,47 @@
+"""A run of one data interval, as `DeltaIngestOperator` makes it, without Airflow and with the warm Spark.
+
+``python -m tests.chaos.interval_run <port> <table> <sink> <staging> <stream> append|replace <start> <end>``
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+
+from airflow_provider_fds.cli.arguments import process_owner
+from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink, DeltaTableSink
+from airflow_provider_fds.stream import DeltaStream, Surroundings
+from airflow_provider_fds.stream.data_interval import DataInterval
+from airflow_provider_fds.stream.interval_session import IntervalSession
+from tests.chaos.warm_spark import run_in
+
+
+def main(arguments: list[str]) -> int:
+    """Load the interval; nobody else is taken to run."""
+    port, table, sink_uri, staging, name, kind, start, end = arguments
+    sink: DeltaSink = DeltaReplaceSink(sink_uri, provenance=True) if kind == "replace" else DeltaTableSink(sink_uri)
+    session = IntervalSession(
+        DeltaStream(name, table=table, staging=staging, read="data_interval"),
+        Surroundings(
+            staging_uri=staging,
+            deployment="chaos",
+            actor=Actor(deployment="chaos", user="a test"),
+            owner=process_owner("chaos"),
+            owner_is_running=lambda _: False,
+        ),
+        DataInterval(datetime.fromisoformat(start), datetime.fromisoformat(end)),
+    )
+    work = session.begin(sink)
+    if work.status == "work":
+        run_in(int(port))(session.job(work, sink))
+        collected = session.collect(work)
+        if collected.failure is not None:
+            print(collected.failure)
+            return collected.failure.exit_code
+    print(session.result())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
