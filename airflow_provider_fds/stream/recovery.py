@@ -154,7 +154,8 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         )
         return Move(ledger.folder.name, (command,), "no ledger", after, (note,))
     known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
-    if (account.batch_epoch, account.batch_id) <= known:
+    is_asked_for = state.request is not None and state.request.to == {"offset": account.end}
+    if is_asked_for or (account.batch_epoch, account.batch_id) <= known:
         return None
     request = Request(
         reason="recover", why=why, epoch=state.epoch, to={"offset": account.end}, after=account.epoch, replaces=True

@@ -208,7 +208,7 @@ def a_continuous_dag(
     stack: AirflowStack, lake: Path, name: str, marks: Path, seed: int, tally: Tally
 ) -> Iterator[ContinuousDag]:
     """Let a DAG run on a new source while a writer commits to it; afterwards bring it up to date and judge it."""
-    here = StackLake(lake / name, str(lake / "staging"), stream=name, stack=stack)
+    here = StackLake(lake / name, str(lake / "staging"), pause_seconds=6, stream=name, stack=stack)
     here.root.mkdir(parents=True)
     stack.wait(lambda: stack.client.has_dag(name), 90, f"DAG {name} was not found")
     with Writer(here, seed) as writer:

@@ -10,7 +10,7 @@ from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSin
 LAKE = os.environ["FDS_TEST_LAKE"]
 
 for name in ("chaos", "chaos_killed", "chaos_stalled"):
-    stream = DeltaStream(name, table=f"{LAKE}/{name}/orders", max_files_per_batch=15)
+    stream = DeltaStream(name, table=f"{LAKE}/{name}/orders", max_files_per_batch=200)
     with DAG(
         name,
         schedule="@continuous",

@@ -107,6 +107,21 @@ def test_a_ledger_that_is_older_than_the_sink_goes_on_behind_it(bench, source, s
     assert state_of(bench).request.to["offset"] == ask_sink(open_storage(sink.value.uri), "orders").end
 
 
+def test_a_recovery_that_is_called_again_asks_for_nothing_more(bench, source, sink, capsys, tmp_path):
+    sink.load(bench, "run-1", batches=1)
+    shutil.copytree(bench.staging, tmp_path / "copy")
+    sink.load(bench, "run-2")
+    for left in (None, tmp_path / "copy"):
+        shutil.rmtree(bench.staging)
+        if left is not None:
+            shutil.copytree(left, bench.staging)
+        states = []
+        for _ in range(2):
+            assert recover(bench, sink, capsys)[0] == 0
+            states.append(state_of(bench))
+        assert states[0] == states[1]
+
+
 def test_what_a_try_has_written_and_not_yet_reported_is_left_to_the_next_run(bench, source, sink, capsys):
     sink.load(bench, "run-1", commits=False)
     code, _ = recover(bench, sink, capsys)
