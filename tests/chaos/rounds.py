@@ -45,6 +45,13 @@ INTERVALS: Final = tuple(
     for place in ("entry.before", "entry.after", "checkpoint.after")
 )
 
+#: Where standing still differs: behind its step a run can only be late with the checkpoint, which two of them show.
+STALLING: Final = (
+    "entry.before.created", "snapshot.before", "entry.before.opened", "entry.before.bound", "ledger.read",
+    "manifest.between", "entry.before.planned", "entry.after.planned", "entry.before.claimed", "submit.before",
+    "entry.before.committed", "entry.after.committed",
+)  # fmt: skip
+
 #: A run comes to these one after the other, each time anew, if nothing is planned when it starts.
 _FRESH: Final = (*PLANNING, "checkpoint.after.planned")
 #: … and to these if something is, of somebody else.
@@ -171,12 +178,14 @@ def kill_walk(round_: Round, *, is_late: bool, from_snapshot: bool) -> None:
         round_.kill_at(later(ADVANCING[1], is_late=is_late))
 
 
-def stall_walk(round_: Round, *, is_late: bool, from_snapshot: bool, order: random.Random) -> None:
-    """Let a run stand still at every point, each overtaken by the next; a last one finishes, then all go on."""
-    stalled = [
-        round_.stop_at(later(point, is_late=is_late))
-        for point in (*opening(from_snapshot=from_snapshot), *PLANNING, *WORKING)
-    ]
+def stall_walk(
+    round_: Round, *, is_late: bool, from_snapshot: bool, order: random.Random, points: tuple[str, ...] = ()
+) -> None:
+    """Let a run stand still at every point, or only at some, each overtaken by the next; a last one finishes, then all
+    go on.
+    """
+    points = points or (*opening(from_snapshot=from_snapshot), *PLANNING, *WORKING)
+    stalled = [round_.stop_at(later(point, is_late=is_late)) for point in points]
     round_.stage.run(take_over=True)
     order.shuffle(stalled)
     round_.go_on(stalled)

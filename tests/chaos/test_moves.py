@@ -58,15 +58,8 @@ def test_a_recovery_that_is_killed_at_any_point_is_finished_by_the_next(
         round_.stage.run()
         lake = round_.stage.lake
         shutil.rmtree(Path(lake.staging) / lake.stream)
-        recover = (
-            "recover",
-            "--sink",
-            str(lake.sink),
-            "--table",
-            str(lake.source),
-            "--checkpoint",
-            str(lake.checkpoint),
-        )
+        places = {"--sink": lake.sink, "--table": lake.source, "--checkpoint": lake.checkpoint}
+        recover = ("recover", *(f"{name}={place}" for name, place in places.items()))
         for point in RECOVERING:
             round_.kill_command_at(point, *recover)
         assert not lake.checkpoint.exists()

@@ -27,7 +27,7 @@ PLANNERS = 8
 SUBMITTERS = 4
 ROUNDS = 50
 #: Rounds with Spark, in which each of the submitters writes.
-SPARK_ROUNDS = 50 if IS_LONG else 5
+SPARK_ROUNDS = 50 if IS_LONG else 3
 S3_ROUNDS = 50 if IS_LONG else 8
 
 
