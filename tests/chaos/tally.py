@@ -22,8 +22,8 @@ KINDS = {
     "pair, second": "the second of two: killed or stalled while the first stands still",
     "stack, killed": "with Airflow: SIGKILL to a task's process, or to the driver's, then Airflow's retry",
     "stack, group": "with Airflow: SIGKILL to the task, spark-submit, JVM and driver at once",
-    "stack, stalled": "with Airflow: the task and its supervisor stand still until Airflow's retry has succeeded",
-    "stack, orphaned": "with Airflow: the driver stands still, its task is killed, a retry succeeds, it goes on",
+    "stack, stalled": "with Airflow: driver, task and supervisor stand still until Airflow's retry has succeeded",
+    "stack, orphaned": "with Airflow: the task is killed, its driver goes on beside the retry",
     "stack, process": "with Airflow: SIGKILL to one of its own processes, which is started again",
 }
 

@@ -41,23 +41,26 @@ class StackLake(Lake):
 
 @dataclass(frozen=True)
 class Stalled:
-    """A process that stands still at a point, and the try of the task that it is, or was, part of."""
+    """A process that stands still at a point, and with it those that speak for it to Airflow."""
 
     fault: Fault
-    process_id: int
-    #: The process that speaks to Airflow for the task, if that stands still as well.
-    supervisor: int | None
+    #: In the order in which they go on: the driver, if it is one; the task; the task's supervisor.
+    process_ids: tuple[int, ...]
     run: str
     task: str
     try_number: int
 
     def go_on(self) -> None:
-        """Continue it and wait for its end; the task before the one that speaks for it, so that it gets somewhere."""
-        assert state_of(self.process_id) == "T", f"{self.fault} does not stand still any more"
-        for process_id in (self.process_id, self.supervisor):
-            if process_id is not None:
-                os.kill(process_id, signal.SIGCONT)
-        wait_until(lambda: state_of(self.process_id) is None, f"process {self.process_id}, after {self.fault}, to end")
+        """Continue all and wait until the task has ended; a driver is through before anybody can end it."""
+        *drivers, task, supervisor = self.process_ids
+        for process_id in self.process_ids:
+            assert state_of(process_id) == "T", f"{process_id} of {self.fault} does not stand still any more"
+        for driver in drivers:
+            os.kill(driver, signal.SIGCONT)
+            wait_until(lambda driver=driver: state_of(driver) is None, f"driver {driver}, after {self.fault}, to end")
+        os.kill(task, signal.SIGCONT)
+        os.kill(supervisor, signal.SIGCONT)
+        wait_until(lambda: state_of(task) is None, f"task {task}, after {self.fault}, to end")
 
 
 class ContinuousDag:
@@ -90,24 +93,27 @@ class ContinuousDag:
         wait_until(lambda: state_of(process_id) is None, f"{process_id} to be gone")
 
     def stop_at(self, point: str) -> Stalled:
-        """Let a task come to the point and stand still there, and with it the process that speaks for it to Airflow."""
-        process_id = self._stopped(Fault("stop", point), "stack, stalled")
-        supervisor = psutil.Process(process_id).ppid()
-        os.kill(supervisor, signal.SIGSTOP)
-        return Stalled(Fault("stop", point), process_id, supervisor, *self.current())
+        """Let a process come to the point and stand still there, as does its task, and the task's supervisor.
 
-    def orphan_at(self, point: str) -> Stalled:
-        """Let the driver stand still at the point, and kill the task that waits for it."""
-        process_id = self._stopped(Fault("stop", point), "stack, orphaned")
-        stalled = Stalled(Fault("stop", point), process_id, None, *self.current())
-        os.kill(self._task_of(process_id), signal.SIGKILL)
-        return stalled
-
-    def _stopped(self, fault: Fault, kind: str) -> int:
-        process_id = self.hit(fault, kind)
+        As a machine does that is paused: Airflow hears nothing of it.
+        """
+        fault = Fault("stop", point)
+        process_id = self.hit(fault, "stack, stalled")
         wait_until(lambda: state_of(process_id) in ("T", None), f"{process_id} to stop at {fault}")
         assert state_of(process_id) == "T", f"{fault} did not stop process {process_id}"
-        return process_id
+        is_driver = point.startswith("driver.")
+        task = self._task_of(process_id) if is_driver else process_id
+        supervisor = psutil.Process(task).ppid()
+        run = self.current()
+        for above in (supervisor, task):
+            os.kill(above, signal.SIGSTOP)
+        return Stalled(fault, (process_id, task, supervisor) if is_driver else (task, supervisor), *run)
+
+    def orphan_at(self, point: str) -> None:
+        """Kill the task when its driver comes to the point; the driver goes on while the task is tried again."""
+        driver = self.hit(Fault("note", point), "stack, orphaned")
+        os.kill(self._task_of(driver), signal.SIGKILL)
+        wait_until(lambda: state_of(driver) is None, f"driver {driver} to end")
 
     def _task_of(self, driver: int) -> int:
         """Return the task's process above a driver: the first that is no part of Spark."""

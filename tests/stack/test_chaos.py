@@ -39,9 +39,10 @@ def test_a_stream_that_runs_all_the_time_while_everything_around_it_dies(
         dag.kill_at("driver.commit.after")
         stalled = [dag.stop_at("entry.before.committed")]
         dag.await_retry(stalled[0])
-        stalled.append(dag.orphan_at("driver.commit.before"))
+        stalled.append(dag.stop_at("driver.commit.before"))
         dag.await_retry(stalled[1])
         go_on(stalled, seed)
+        dag.orphan_at("driver.started")
         dag.kill_the_scheduler()
         kill_one_that_takes_over(dag, "entry.before.claimed")
         dag.kill_the_triggerer()
@@ -57,6 +58,7 @@ def test_a_task_that_is_killed_at_any_point_is_finished_by_airflows_retries(
         for point in DRIVER:
             dag.kill_at(point)
             dag.kill_at(point, "kill-group")
+            dag.orphan_at(point)
         for point in ("entry.after.claimed", "checkpoint.after.claimed"):
             kill_one_that_takes_over(dag, point)
         for _ in range(3):
@@ -71,7 +73,7 @@ def test_a_task_that_airflow_takes_for_dead_does_no_harm_when_it_goes_on(
     with a_continuous_dag(stack, lake, "chaos_stalled", marks, seed.getrandbits(32), tally) as dag:
         stalled: list[Stalled] = []
         for point in (*OPENING, *PLANNING, *LOADING, *DRIVER):
-            stalled.append(dag.orphan_at(point) if point in DRIVER else dag.stop_at(point))
+            stalled.append(dag.stop_at(point))
             dag.await_retry(stalled[-1])
             if len(stalled) == 2:
                 # each holds one of the executor's four places
