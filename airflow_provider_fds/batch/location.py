@@ -7,11 +7,10 @@ from typing import Final
 from urllib.parse import unquote
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.schemes import SCHEMES, of_kind
 
-#: Hadoop ships a file system for ``s3a`` only; ``s3`` and ``s3n`` name the same bucket.
-_S3_SCHEMES: Final = frozenset({"s3", "s3n"})
 #: In these the part before ``@`` is the container, not a user.
-_CONTAINER_SCHEMES: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+_CONTAINER_SCHEMES: Final = frozenset(of_kind("azure")) - {"az"}
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 _USER_INFO: Final = re.compile(r"(?<=//)[^/?#]*@")
 
@@ -29,7 +28,10 @@ def spark_uri(uri: str) -> str:
     Spark has to find them by the name the source gives them, as it would when it reads the source itself.
     """
     scheme = scheme_of(uri)
-    return "s3a" + uri[len(scheme) :] if scheme in _S3_SCHEMES else uri
+    known = SCHEMES.get(scheme or "")
+    if scheme is None or known is None or known.hadoop is None or known.hadoop == scheme:
+        return uri
+    return known.hadoop + uri[len(scheme) :]
 
 
 def hadoop_path(uri: str) -> str:

@@ -20,6 +20,7 @@ from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import RequestRefusedError, StorageError
+from airflow_provider_fds.schemes import S3_SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -344,7 +345,7 @@ def _bucket_and_path(uri: str) -> tuple[str, str]:
     scheme, _, rest = uri.partition("://")
     authority, _, path = rest.partition("/")
     # s3a and s3n are Hadoop's names of s3
-    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{authority}", path
+    return f"{'s3' if scheme in S3_SCHEMES else scheme}://{authority}", path
 
 
 def _meta(key: str, found: Any) -> ObjectMeta:

@@ -13,6 +13,7 @@ from airflow_provider_fds.delta.limits import CLIENT, RETRY
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.schemes import SCHEMES, of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.objectstore import Store
     from airflow_provider_fds.delta.storage import Storage
 
-_S3: Final = ("s3", "s3a", "s3n")
-_GCS: Final = ("gs",)
-_AZURE: Final = ("az", "abfs", "abfss", "wasb", "wasbs")
-_SCHEMES: Final = ("file", *_S3, *_GCS, *_AZURE)
+_SCHEMES: Final = tuple(name for name, scheme in SCHEMES.items() if scheme.is_planned_from)
 
 #: Names that people use for a scheme and that no similarity finds.
 _ALIASES: Final = {"gcs": "gs", "azure": "az", "adl": "abfss", "aws": "s3", "minio": "s3", "local": "file"}
@@ -73,7 +71,7 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
         credentials = f"the credentials of the connection {conn_id!r}"
     store = _store(scheme, authority, _frozen(given), provider)
     # directory buckets ("S3 Express", named so by AWS) list in no order
-    is_ordered = not (scheme in _S3 and authority.endswith("--x-s3"))
+    is_ordered = not (SCHEMES[scheme].kind == "s3" and authority.endswith("--x-s3"))
     return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered, credentials=credentials)
 
 
@@ -129,7 +127,7 @@ def _encoded(path: str) -> str:
 
 
 def _unknown_scheme(uri: str, scheme: str) -> str:
-    if scheme in ("hdfs", "webhdfs", "viewfs"):
+    if scheme in of_kind("hdfs"):
         return f"{uri!r} is on HDFS, which FDS does not read yet: expected one of {', '.join(_SCHEMES)}"
     nearest = _ALIASES.get(scheme) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {nearest}://?" if nearest else ""
@@ -170,9 +168,10 @@ def _store(scheme: str, authority: str, options: Any, provider: Any) -> Store:
     if provider is not None:
         arguments["credential_provider"] = provider
     try:
-        if scheme in _S3:
+        kind = SCHEMES[scheme].kind
+        if kind == "s3":
             return S3Store(authority, config=config, **arguments)  # type: ignore[arg-type]
-        if scheme in _GCS:
+        if kind == "gcs":
             return GCSStore(authority, config=config, **arguments)  # type: ignore[arg-type]
         if "@" in authority:
             return AzureStore.from_url(f"abfss://{authority}", config=config, **arguments)  # type: ignore[arg-type]

@@ -14,17 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.cloud import azure_provider, gcs_provider, s3_provider
+from airflow_provider_fds.schemes import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Schemes by the kind of store, and the types of Airflow connection that fit it.
-SCHEMES: Final[dict[str, str]] = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
-    "gs": "gcs",
-    **dict.fromkeys(("az", "abfs", "abfss", "wasb", "wasbs"), "azure"),
-    "file": "local",
-}
+#: The types of Airflow connection that fit a kind of store.
 CONNECTION_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "s3": ("aws", "s3"),
     "gcs": ("google_cloud_platform",),
@@ -49,7 +44,8 @@ class StorageConnection(Protocol):
 def store_kind(uri: str) -> str | None:
     """Return ``"s3"``, ``"gcs"``, ``"azure"`` or ``"local"`` for a URI or path, ``None`` for an unknown scheme."""
     scheme, found, _ = uri.partition("://")
-    return SCHEMES.get(scheme.lower()) if found else "local"
+    known = SCHEMES.get(scheme.lower()) if found else SCHEMES["file"]
+    return known.kind if known is not None and known.is_planned_from else None
 
 
 def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
 from airflow_provider_fds.delta.open import canonical_uri
+from airflow_provider_fds.schemes import S3_SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ def asset_uri(sink_uri: str) -> str:
     """
     uri = canonical_uri(sink_uri)
     scheme, _, rest = uri.partition("://")
-    return f"s3://{rest}" if scheme in ("s3a", "s3n") else uri
+    return f"s3://{rest}" if scheme in S3_SCHEMES else uri
 
 
 def default_outlet(dag_id: str, task_id: str) -> AssetAlias:

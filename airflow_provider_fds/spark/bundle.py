@@ -17,6 +17,7 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _MODULES: Final = (
     "batch/spec.py",
     "fault_points.py",
+    "schemes.py",
     "sinks.py",
     "spark/failures.py",
     "spark/fence.py",

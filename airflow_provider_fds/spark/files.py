@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Iterator, Optional, Set
 from urllib.parse import unquote
 
-#: Stores where a file appears whole when it is closed, and where a rename would be a copy.
-_WHOLE_ON_CLOSE = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
+from airflow_provider_fds.schemes import SCHEMES
 
 _FIRST_COMMIT = "_delta_log/00000000000000000000.json"
 _LINES_BEFORE_ADDS = 20
@@ -77,7 +76,8 @@ def write_bytes(path: str, data: bytes, spark: Any = None) -> None:
         partial.replace(local)
         return
     files = _file_system(spark, path)
-    whole = scheme(path) in _WHOLE_ON_CLOSE
+    known = SCHEMES.get(scheme(path))
+    whole = known is not None and known.whole_on_close
     target = _path(spark, path)
     first = target if whole else _path(spark, f"{path}.{mine}")
     stream = files.create(first, True)  # noqa: FBT003 - overwrite; py4j knows no keywords
