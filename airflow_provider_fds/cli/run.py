@@ -95,10 +95,11 @@ def _load(
     session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any], output: str = "text"
 ) -> Collected:
     """Run one Spark application and commit what it has done."""
-    from airflow_provider_fds.spark.launch import run_locally
+    from airflow_provider_fds.spark.launch import job_storage, run_locally
 
+    storage = job_storage(session.connected.places(sink.uri), sink)
     with _ending_spark_too():
-        run_locally(session.job(work, sink), master=master, conf=conf, on_line=_log_line)
+        run_locally(session.job(work, sink), master=master, conf=conf, on_line=_log_line, storage=storage)
     collected = session.collect(work)
     for report in collected.reports:
         if report.is_done:

@@ -24,9 +24,11 @@ from airflow_provider_fds.operators.spark_backend import (
     check_backend,
     find_backend,
     prepare_submission,
+    submitted,
 )
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
 from airflow_provider_fds.sinks import DeltaReplaceSink
+from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.result import RunResult
 
@@ -203,6 +205,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             py_files=self.py_files,
             driver_class_path=self.driver_class_path,
             env_vars=dict(self.env_vars or {}),
+            properties_file=self.properties_file,
         )
 
     def _drain(
@@ -257,15 +260,12 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         deadline_ms: int | None,
     ) -> bool:
         """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
-        self._set_submission(
-            prepare_submission(
-                spark.backend,
-                session.job(work, sink, stop_after_ms=deadline_ms),
-                given=spark.given,
-                uris=(session.stream.table, sink.uri, session.around.staging_uri),
-                cache_dir=cache_dir(),
-            ),
+        made = prepare_submission(
             spark.backend,
+            session.job(work, sink, stop_after_ms=deadline_ms),
+            given=spark.given,
+            storage=job_storage(session.connected.places(sink.uri), sink),
+            cache_dir=cache_dir(),
         )
         if work.batches:
             self.log.info(
@@ -276,10 +276,15 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         spark_error: AirflowException | None = None
         reach("submit.before")
         try:
-            super().execute(context)
+            with submitted(spark.backend, made, cache_dir()) as arguments:
+                self._set_submission(arguments, spark.backend)
+                super().execute(context)
         except AirflowException as error:
             # what it has done before it failed is committed below
             spark_error = error
+        finally:
+            # a file with secrets is gone by now
+            self.properties_file = spark.given.properties_file
         reach("submit.after")
         collected = session.collect(work)
         is_late = deadline_ms is not None and time.time() * 1000 >= deadline_ms
@@ -301,6 +306,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.driver_class_path = made.driver_class_path
         self.py_files = made.py_files
         self.env_vars = dict(made.env_vars) or None
+        self.properties_file = made.properties_file
         if backend.uses_bundled_spark:
             self._spark_binary = made.spark_binary
         self._hook = None  # it would hold the arguments of the application before

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import find_connection
 from airflow_provider_fds.spark.launch import (
-    HADOOP_AWS_PACKAGE,
+    JobStorage,
     SparkSetupError,
     SubmitArguments,
     conf_problems,
     is_local_master,
     java_problem,
-    needs_s3a,
     spark_problem,
+    submission,
     submit_arguments,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
     from pathlib import Path
-
-#: Maven artifacts that stand for "the user brings this along".
-_DELTA_ARTIFACT: Final = "io.delta:delta-spark"
-_S3A_ARTIFACT: Final = ":hadoop-aws:"
 
 _PACKAGES: Final = "spark.jars.packages"
 
@@ -41,6 +38,7 @@ class GivenArguments:
     py_files: str | None = None
     driver_class_path: str | None = None
     env_vars: dict[str, Any] = field(default_factory=dict)
+    properties_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def check_backend(backend: SparkBackend, given: GivenArguments) -> None:
 
 
 def prepare_submission(
-    backend: SparkBackend, spec_uri: str, *, given: GivenArguments, uris: Iterable[str], cache_dir: Path | None
+    backend: SparkBackend, spec_uri: str, *, given: GivenArguments, storage: JobStorage, cache_dir: Path | None
 ) -> SubmitArguments:
     """Return the arguments of spark-submit for FDS's job, the user's own merged in.
 
@@ -144,40 +142,48 @@ def prepare_submission(
         backend: Where the job runs.
         spec_uri: URI of the job spec.
         given: The user's arguments.
-        uris: URIs that Spark reads or writes.
+        storage: Where Spark reads and writes.
         cache_dir: For JARs and the driver's modules.
 
     Raises:
         ConfigurationError: JARs that cannot be had, a cache that cannot be written, and as :func:`check_backend`.
     """
-    packages = [*_packages(given.packages), *_packages(given.conf.get(_PACKAGES))]
-    if backend.uses_bundled_spark and needs_s3a(uris) and not any(_S3A_ARTIFACT in package for package in packages):
-        packages.append(HADOOP_AWS_PACKAGE)
+    packages = _joined(",", given.packages, given.conf.get(_PACKAGES))
     try:
         made = submit_arguments(
             spec_uri,
             master=backend.master,
             deploy_mode=backend.deploy_mode or "client",
-            conf={key: value for key, value in given.conf.items() if key != _PACKAGES},
+            conf={**given.conf, _PACKAGES: packages} if packages else given.conf,
             cache_dir=cache_dir,
             use_bundled_spark=backend.uses_bundled_spark,
+            storage=storage,
+            properties_file=given.properties_file,
         )
     except SparkSetupError as error:
         raise ConfigurationError(f"Spark cannot be started for connection {backend.conn_id!r}: {error}") from error
-    brings_delta = any(package.startswith(_DELTA_ARTIFACT) for package in packages)
-    if packages:
-        made.conf[_PACKAGES] = ",".join(packages)
     return replace(
         made,
-        jars=_joined(",", None if brings_delta else made.jars, given.jars),
-        driver_class_path=_joined(":", None if brings_delta else made.driver_class_path, given.driver_class_path),
+        jars=_joined(",", made.jars, given.jars),
+        driver_class_path=_joined(":", made.driver_class_path, given.driver_class_path),
         py_files=_joined(",", given.py_files, made.py_files) or "",
         env_vars={**made.env_vars, **given.env_vars},
     )
 
 
-def _packages(text: object) -> list[str]:
-    return [package.strip() for package in str(text or "").split(",") if package.strip()]
+@contextmanager
+def submitted(backend: SparkBackend, made: SubmitArguments, cache_dir: Path | None) -> Iterator[SubmitArguments]:
+    """Give the arguments with which spark-submit is called, as long as the body runs.
+
+    Raises:
+        ConfigurationError: The file of the secret settings cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            given = stack.enter_context(submission(made, cache_dir, use_bundled_spark=backend.uses_bundled_spark))
+        except SparkSetupError as error:
+            raise ConfigurationError(f"Spark cannot be started for connection {backend.conn_id!r}: {error}") from error
+        yield given
 
 
 def _joined(separator: str, *parts: str | None) -> str | None:

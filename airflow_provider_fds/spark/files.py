@@ -107,8 +107,17 @@ def names(folder: str, spark: Any = None) -> Set[str]:
     if not files.exists(path):
         return set()
     # one string of all paths: asking py4j for each of them is a round trip each
-    paths = spark._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files.listStatus(path))
+    paths = spark._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(_plain(spark, files.listStatus(path)))
     return {path.rsplit("/", 1)[-1] for path in spark._jvm.scala.runtime.ScalaRunTime.stringOf(paths)[:-1].split(", ")}
+
+
+def _plain(spark: Any, found: Any) -> Any:
+    """Return a Java array of ``FileStatus``: py4j does not take one of a subclass, as S3A returns it, for that."""
+    java = spark._jvm.java.lang
+    length = len(found)
+    plain = java.reflect.Array.newInstance(java.Class.forName("org.apache.hadoop.fs.FileStatus"), length)
+    java.System.arraycopy(found, 0, plain, 0, length)
+    return plain
 
 
 def first_data_file(manifest: str, spark: Any = None) -> Optional[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -16,6 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_LOG = logging.getLogger(__name__)
+
+#: Spark's S3 file system, of the Hadoop that the bundled Spark has.
+HADOOP_AWS_PACKAGE: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
 
 #: Spark 4 needs it (https://spark.apache.org/docs/4.2.0/).
 MINIMUM_JAVA: Final = 17
@@ -145,6 +151,38 @@ def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
     return kept
 
 
+def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
+    """Return the JARs of Spark's S3 file system, resolved through Ivy the first time, offline ever after.
+
+    The bundled Spark has none. Amazon's library in it is some 700 MB. JARs are complete or not there.
+
+    Args:
+        cache_dir: Where they are kept; default :func:`default_cache_dir`.
+
+    Raises:
+        SparkSetupError: no Java, no pyspark, or the JARs cannot be resolved.
+    """
+    cache = default_cache_dir() if cache_dir is None else cache_dir
+    kept = cache / "jars" / HADOOP_AWS_PACKAGE.split(":", 1)[1].replace(":", "-")
+    if not kept.is_dir():
+        if problem := java_problem():
+            raise SparkSetupError(problem)
+        _LOG.info("Fetching Spark's S3 file system (%s), some 700 MB, once per machine.", HADOOP_AWS_PACKAGE)
+        partial = cache / f"s3a.{os.getpid()}.tmp"
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(cache / "jars.lock"):
+                if not kept.is_dir():
+                    _resolve(HADOOP_AWS_PACKAGE, partial).replace(kept)
+        except OSError as e:
+            raise SparkSetupError(
+                f"cannot keep the JARs of {HADOOP_AWS_PACKAGE} in {kept} ({e}): set FDS_CACHE_DIR to a writable folder"
+            ) from e
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return tuple(sorted(kept.glob("*.jar")))
+
+
 def _resolve(package: str, ivy: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="fds-resolve-") as folder:
         # spark-submit resolves packages before it runs the application, which has nothing to do
@@ -161,8 +199,8 @@ def _resolve(package: str, ivy: Path) -> Path:
     if ran.returncode != 0:
         tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:])
         raise SparkSetupError(
-            f"Delta's JARs ({package}) could not be resolved into {ivy}: a Maven repository must be reachable the "
-            "first time, or the two JARs copied by hand into the folder 'jars' of the cache (FDS_CACHE_DIR); "
+            f"the JARs of {package} could not be resolved into {ivy}: a Maven repository must be reachable the "
+            "first time, or the JARs copied by hand into the folder 'jars' of the cache (FDS_CACHE_DIR); "
             f"spark-submit ended with {ran.returncode}:\n{tail}"
         )
     return ivy / "jars"

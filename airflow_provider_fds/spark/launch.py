@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.bundle import driver_zip, job_file
 from airflow_provider_fds.spark.install import (
+    HADOOP_AWS_PACKAGE,
     SparkSetupError,
     bundled_spark_home,
     default_cache_dir,
@@ -24,14 +25,14 @@ from airflow_provider_fds.spark.install import (
     java_problem,
     spark_problem,
 )
+from airflow_provider_fds.spark.object_store import JobStorage, job_storage
 from airflow_provider_fds.spark.settings import conf_problems
 from airflow_provider_fds.spark.submit import (
-    HADOOP_AWS_PACKAGE,
     SubmitArguments,
     is_local_master,
     lean_conf,
     merged_conf,
-    needs_s3a,
+    submission,
     submit_arguments,
 )
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HADOOP_AWS_PACKAGE",
+    "JobStorage",
     "SparkSetupError",
     "SubmitArguments",
     "bundled_spark_home",
@@ -52,11 +54,12 @@ __all__ = [
     "is_local_master",
     "java_problem",
     "job_file",
+    "job_storage",
     "lean_conf",
     "merged_conf",
-    "needs_s3a",
     "run_locally",
     "spark_problem",
+    "submission",
     "submit_arguments",
 ]
 
@@ -82,6 +85,7 @@ def run_locally(
     conf: Mapping[str, Any] | None = None,
     cache_dir: Path | None = None,
     on_line: Callable[[str], None] | None = None,
+    storage: JobStorage | None = None,
 ) -> int:
     """Run the job in client mode with the bundled Spark, wait for it, and return its exit code.
 
@@ -95,13 +99,19 @@ def run_locally(
         conf: The user's Spark settings.
         cache_dir: For JARs and zip; default :func:`~airflow_provider_fds.spark.install.default_cache_dir`.
         on_line: Gets each line, without its line end.
+        storage: Where the job reads and writes, for what Spark has to know of S3.
 
     Raises:
         SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced.
     """
     if problem := java_problem():
         raise SparkSetupError(problem)
-    arguments = submit_arguments(spec_uri, master=master, conf=conf, cache_dir=cache_dir)
+    arguments = submit_arguments(spec_uri, master=master, conf=conf, cache_dir=cache_dir, storage=storage)
+    with submission(arguments, cache_dir) as submitted:
+        return _run(submitted, on_line)
+
+
+def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> int:
     tell = on_line if on_line is not None else _log
     held_back: deque[str] = deque(maxlen=_TAIL_LINES)
     reach("submit.before")

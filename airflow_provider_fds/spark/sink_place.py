@@ -21,6 +21,8 @@ _SHORTEST_RETENTION_SECONDS = 86_400
 _RETENTION = "delta.setTransactionRetentionDuration"
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000}
 _SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
+#: FDS's own (``java/``), on S3 the default of every job that FDS submits.
+_OWN_STORE = "fds.storage.S3ConditionalLogStore"
 
 
 def check_place(spark: Any, sink: DeltaSink, path: str, batch: BatchSpec) -> None:
@@ -59,22 +61,51 @@ def check_log_store(spark: Any, sink: DeltaSink, path: str) -> None:
     Raises:
         RefusalError: commits of two drivers may overwrite each other there.
     """
+    if not sink.is_on_s3 or sink.allow_single_driver_s3:
+        return
     name = scheme(path)
-    if sink.is_on_s3 and not sink.allow_single_driver_s3 and not _has_multi_driver_store(spark, name):
+    keys = (f"spark.delta.logStore.{name}.impl", "spark.delta.logStore.class")
+    stores = [store for store in (spark.conf.get(key, None) for key in keys) if store]
+    otherwise = (
+        f"Or set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
+        "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
+        f"{type(sink).__name__}(…, allow_single_driver_s3=True)"
+    )
+    if not stores or any(_SINGLE_DRIVER_STORE in store for store in stores):
         raise RefusalError(
             "SingleDriverLogStore",
             f"the sink {path} is on S3 with Delta's default log store, which loses commits when two drivers "
-            f"write at once. Set spark.delta.logStore.{name}.impl=io.delta.storage.S3DynamoDBLogStore (artifact "
-            "io.delta:delta-storage-s3-dynamodb), or, if nothing else ever writes to this table, "
-            f"{type(sink).__name__}(…, allow_single_driver_s3=True)",
+            f"write at once. Set spark.delta.logStore.{name}.impl={_OWN_STORE} and put fds-s3-log-store.jar (of the "
+            f"installed airflow_provider_fds, folder spark/jars) beside Delta's JARs. {otherwise}",
+        )
+    problem = _own_store_problem(spark, path) if _OWN_STORE in stores else None
+    if problem is not None:
+        raise RefusalError(
+            "LogStoreUnavailable", f"the sink {path} cannot be committed to by {_OWN_STORE}: {problem}. {otherwise}"
         )
 
 
-def _has_multi_driver_store(spark: Any, name: str) -> bool:
-    conf = spark.conf
-    keys = (f"spark.delta.logStore.{name}.impl", "spark.delta.logStore.class")
-    stores = [store for store in (conf.get(key, None) for key in keys) if store]
-    return bool(stores) and not any(_SINGLE_DRIVER_STORE in store for store in stores)
+def _own_store_problem(spark: Any, path: str) -> Optional[str]:
+    """Return why FDS's log store cannot keep its word there, ``None`` if it can, or if there is no JVM to ask.
+
+    Raises whatever py4j brings if the store cannot be reached.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        # on Spark Connect the log store refuses by itself, at the first commit
+        return None
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    try:
+        jvm.fds.storage.S3ConditionalLogStore.check(jvm.org.apache.hadoop.fs.Path(path, "_delta_log"), conf)
+    except TypeError:
+        # py4j takes a class that it does not find for a package
+        return "the class is not on the class path, put fds-s3-log-store.jar beside Delta's JARs"
+    except Exception as error:
+        java = getattr(error, "java_exception", None)
+        if java is None or "UnsupportedOperationException" not in java.getClass().getName():
+            raise
+        return str(java.getMessage())
+    return None
 
 
 def check_retention(spark: Any, path: str) -> None:

@@ -7,21 +7,36 @@ the rest from JARs on the class path of the JVM and a compiler that stops early.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.spark.bundle import driver_zip, job_file
-from airflow_provider_fds.spark.install import SparkSetupError, bundled_spark_home, default_cache_dir, delta_jars
+from airflow_provider_fds.spark.install import (
+    HADOOP_AWS_PACKAGE,
+    SparkSetupError,
+    bundled_spark_home,
+    default_cache_dir,
+    delta_jars,
+    s3a_jars,
+)
+from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
+from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
 from airflow_provider_fds.spark.settings import conf_problems, forced_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
-HADOOP_AWS_PACKAGE: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
+#: Maven artifacts that stand for "the user brings this along".
+_DELTA_ARTIFACT: Final = "io.delta:delta-spark"
+_S3A_ARTIFACT: Final = ":hadoop-aws:"
 
+_PACKAGES: Final = "spark.jars.packages"
 _EXTENSIONS: Final = "spark.sql.extensions"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _DEFAULT_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
@@ -38,6 +53,8 @@ class SubmitArguments:
         conf: Spark settings, the user's merged in.
         jars: Delta's JARs where executors need them too, comma separated, else ``None``.
         driver_class_path: Delta's JARs on local masters, colon separated, else ``None``.
+        properties_file: A file of settings, else ``None``.
+        secret_conf: Settings that may not be seen; :func:`submission` puts them into such a file.
         py_files: The driver's modules.
         env_vars: Environment of the driver, for local and client mode with the bundled Spark; else empty.
         spark_binary: spark-submit of the bundled Spark, else plain ``spark-submit``.
@@ -53,10 +70,14 @@ class SubmitArguments:
     py_files: str
     env_vars: dict[str, str] = field(default_factory=dict)
     spark_binary: str = "spark-submit"
+    properties_file: str | None = None
+    secret_conf: dict[str, str] = field(default_factory=dict, repr=False)
 
     def command(self) -> list[str]:
         """Return the command line. The environment is :attr:`env_vars` on top of this process's."""
         command = [self.spark_binary, "--master", self.master, "--deploy-mode", self.deploy_mode]
+        if self.properties_file:
+            command += ["--properties-file", self.properties_file]
         for key, value in self.conf.items():
             command += ["--conf", f"{key}={value}"]
         if self.jars:
@@ -69,11 +90,6 @@ class SubmitArguments:
 def is_local_master(master: str) -> bool:
     """Whether driver and executors are one process (``local``, ``local[2]``; not ``local-cluster[…]``)."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
-
-
-def needs_s3a(uris: Iterable[str]) -> bool:
-    """Whether one of the URIs is on S3, so that Spark needs :data:`HADOOP_AWS_PACKAGE` in ``spark.jars.packages``."""
-    return any(re.match(r"s3[an]?://", uri, re.IGNORECASE) for uri in uris)
 
 
 def lean_conf(master: str, deploy_mode: str = "client") -> dict[str, str]:
@@ -130,11 +146,15 @@ def submit_arguments(
     conf: Mapping[str, Any] | None = None,
     cache_dir: Path | None = None,
     use_bundled_spark: bool = True,
+    storage: JobStorage | None = None,
+    properties_file: str | None = None,
 ) -> SubmitArguments:
     """Put together what spark-submit gets for the job at ``spec_uri``.
 
     Local masters get Delta's JARs on the class path of the JVM; others get them as ``--jars``, because executors need
     them too. A Spark that is not the bundled one must have the version of the installed pyspark: the JARs are for that.
+    Where the job touches S3, the bundled Spark gets the file system that it lacks, S3A gets the keys that Airflow's
+    side has, and a sink there is committed to through FDS's log store.
 
     Args:
         spec_uri: URI of the :class:`~airflow_provider_fds.batch.spec.JobSpec`.
@@ -143,14 +163,40 @@ def submit_arguments(
         conf: The user's Spark settings; they win where nothing is forced.
         cache_dir: For JARs and zip; default :func:`default_cache_dir`.
         use_bundled_spark: Start the Spark that pip installed, with this Python (local and client mode only).
+        storage: Where the job reads and writes.
+        properties_file: The user's own file of settings; what it says of S3 stands.
 
     Raises:
-        SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced.
+        SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced, or a place of ``storage``
+            cannot be reached.
     """
+    storage = JobStorage() if storage is None else storage
     settings = merged_conf(lean_conf(master, deploy_mode), conf)
     cache = default_cache_dir() if cache_dir is None else cache_dir
     is_local = is_local_master(master)
-    jars = [str(jar) for jar in delta_jars(cache)]
+    packages = [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]
+    brings_delta = any(package.startswith(_DELTA_ARTIFACT) for package in packages)
+    # a class and what it extends have to come from one class loader: packages are in that of --jars
+    on_class_path = is_local and not brings_delta
+    jars = [] if brings_delta else [str(jar) for jar in delta_jars(cache)]
+    if use_bundled_spark and storage.is_on_s3 and not any(_S3A_ARTIFACT in package for package in packages):
+        if on_class_path:
+            # as a package, Spark copies its 700 MB at every start
+            jars += [str(jar) for jar in s3a_jars(cache)]
+        else:
+            packages.append(HADOOP_AWS_PACKAGE)
+    if packages:
+        settings[_PACKAGES] = ",".join(packages)
+
+    own = dict(conf or {})
+    if storage.is_on_s3:
+        text = _properties_text(properties_file, use_bundled_spark=use_bundled_spark, env={})
+        own |= dict.fromkeys(property_names(text), "")
+    log_store = log_store_settings(storage, own)
+    shown, secret = s3a_settings(storage, own)
+    settings |= {**log_store, **shown}
+    if log_store:
+        jars.append(str(log_store_jar()))
     env: dict[str, str] = {}
     binary = "spark-submit"
     if use_bundled_spark and deploy_mode == "client":
@@ -167,12 +213,47 @@ def submit_arguments(
         application=str(job_file()),
         application_args=(spec_uri,),
         conf=settings,
-        jars=None if is_local else ",".join(jars),
-        driver_class_path=":".join(jars) if is_local else None,
+        jars=None if on_class_path else ",".join(jars) or None,
+        driver_class_path=":".join(jars) if on_class_path else None,
         py_files=str(driver_zip(cache)),
         env_vars=env,
         spark_binary=binary,
+        properties_file=properties_file,
+        secret_conf=secret,
     )
+
+
+@contextmanager
+def submission(
+    arguments: SubmitArguments, cache_dir: Path | None = None, *, use_bundled_spark: bool = True
+) -> Iterator[SubmitArguments]:
+    """Give the arguments with which spark-submit is called, as long as the body runs.
+
+    Secret settings are in a properties file, readable by this user alone, that is removed afterwards. It holds what
+    the file or the defaults say that it replaces.
+
+    Raises:
+        SparkSetupError: The file cannot be written, or the one it replaces cannot be read.
+    """
+    if not arguments.secret_conf:
+        yield arguments
+        return
+    cache = default_cache_dir() if cache_dir is None else cache_dir
+    rest = _properties_text(arguments.properties_file, use_bundled_spark=use_bundled_spark, env=arguments.env_vars)
+    with private_file(cache, arguments.secret_conf, rest) as path:
+        yield replace(arguments, properties_file=str(path), secret_conf={})
+
+
+def _properties_text(properties_file: str | None, *, use_bundled_spark: bool, env: Mapping[str, str]) -> str:
+    environ = {**os.environ, **env}
+    if use_bundled_spark:
+        home: Path | None = bundled_spark_home()
+    elif environ.get("SPARK_HOME"):
+        home = Path(environ["SPARK_HOME"])
+    else:
+        found = shutil.which("spark-submit")
+        home = Path(found).resolve().parents[1] if found else None
+    return properties_text(properties_file, home, environ)
 
 
 def _text(value: Any) -> str:

@@ -169,6 +169,16 @@ class ConnectedStream:
         options = self.around.sink_options
         return open_storage(uri, self.around.table_options if options is None else options)
 
+    def places(self, sink_uri: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return what a job of this stream touches: table, staging and sink, each with its storage's options."""
+        around = self.around
+        options = around.sink_options
+        return [
+            (self.stream.table, around.table_options),
+            (around.staging_uri, around.staging_options),
+            (sink_uri, around.table_options if options is None else options),
+        ]
+
 
 def _check_uri(uri: str) -> None:
     """Refuse a URI that holds a credential; as it was written, since encoding it would hide a query."""

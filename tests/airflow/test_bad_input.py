@@ -17,6 +17,7 @@ from airflow_provider_fds.operators.spark_backend import (
     find_backend,
     prepare_submission,
 )
+from airflow_provider_fds.spark.object_store import JobStorage, Place
 
 LOCAL = SparkBackend("spark_default", "local[1]", None, has_own_binary=False)
 
@@ -104,9 +105,9 @@ def test_the_users_own_arguments_are_kept(tmp_path):
         driver_class_path="/own/classes",
         env_vars={"LANG": "C"},
     )
-    made = prepare_submission(LOCAL, "file:///spec", given=given, uris=["s3a://lake/orders"], cache_dir=None)
+    made = prepare_submission(LOCAL, "file:///spec", given=given, storage=JobStorage(), cache_dir=None)
     assert made.conf["spark.sql.shuffle.partitions"] == "7"
-    assert made.conf["spark.jars.packages"] == "c:d:2,a:b:1,org.apache.hadoop:hadoop-aws:3.5.0"
+    assert made.conf["spark.jars.packages"] == "c:d:2,a:b:1"
     assert made.jars == "/own.jar"
     assert made.driver_class_path.endswith(":/own/classes")
     assert "delta-spark" in made.driver_class_path
@@ -117,13 +118,14 @@ def test_the_users_own_arguments_are_kept(tmp_path):
 
 def test_delta_brought_along_as_a_package_is_not_added_again():
     given = GivenArguments(packages="io.delta:delta-spark_4.2_2.13:4.4.0")
-    made = prepare_submission(LOCAL, "file:///spec", given=given, uris=["/lake/orders"], cache_dir=None)
+    made = prepare_submission(LOCAL, "file:///spec", given=given, storage=JobStorage(), cache_dir=None)
     assert (made.jars, made.driver_class_path) == (None, None)
 
 
 def test_on_yarn_and_kubernetes_no_environment_is_added_because_it_would_be_visible_there():
     backend = SparkBackend("spark_default", "yarn", "cluster", has_own_binary=True)
-    made = prepare_submission(backend, "s3a://spec", given=GivenArguments(), uris=["s3://lake/orders"], cache_dir=None)
+    storage = JobStorage((Place("s3://lake/orders"),))
+    made = prepare_submission(backend, "s3a://spec", given=GivenArguments(), storage=storage, cache_dir=None)
     assert made.env_vars == {}
     assert "spark.jars.packages" not in made.conf
 

@@ -15,9 +15,10 @@ from airflow_provider_fds.spark.launch import (
     job_file,
     lean_conf,
     merged_conf,
-    needs_s3a,
+    submission,
     submit_arguments,
 )
+from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
 
 EXTENSIONS = "spark.sql.extensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -31,6 +32,8 @@ def cache(tmp_path):
     (tmp_path / "jars").mkdir()
     for name in (f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"):
         (tmp_path / "jars" / name).write_bytes(b"jar")
+    (tmp_path / "jars" / "hadoop-aws-3.5.0").mkdir()
+    (tmp_path / "jars" / "hadoop-aws-3.5.0" / "hadoop-aws.jar").write_bytes(b"jar")
     return tmp_path
 
 
@@ -46,7 +49,7 @@ def test_a_local_command_puts_the_jars_on_the_class_path(cache):
     assert command[1:5] == ["--master", "local[2]", "--deploy-mode", "client"]
     assert "--jars" not in command
     class_path = command[command.index("--driver-class-path") + 1].split(":")
-    assert sorted(class_path) == sorted(str(jar) for jar in (cache / "jars").iterdir())
+    assert sorted(class_path) == sorted(str(jar) for jar in (cache / "jars").glob("*.jar"))
     assert command[-2:] == [str(job_file()), "file:///s/1.json"]
     assert Path(command[command.index("--py-files") + 1]).is_file()
     assert arguments.env_vars["PYSPARK_PYTHON"] == sys.executable
@@ -144,8 +147,87 @@ def test_a_forced_setting_may_be_repeated():
     merged_conf(lean_conf("local"), {"spark.sql.files.ignoreMissingFiles": False})
 
 
+SECRET = "word/+ of=nobody"
+KEYS = {"access_key_id": "key", "secret_access_key": SECRET, "endpoint": "http://127.0.0.1:9000"}
+
+
+def on_s3(*, commits=True):
+    return JobStorage((Place("/orders", {}), Place("s3://lake/bronze", KEYS)), needs_log_store=commits)
+
+
+def test_a_job_that_commits_on_s3_gets_the_log_store_in_the_class_loader_of_delta(cache):
+    local = submit_arguments("x", master="local[2]", cache_dir=cache, storage=on_s3())
+    names = [Path(jar).name for jar in local.driver_class_path.split(":")]
+    assert names[2:] == ["hadoop-aws.jar", "fds-s3-log-store.jar"]
+    assert "delta-spark" in names[0]
+    assert local.jars is None
+    assert local.conf["spark.delta.logStore.s3a.impl"] == S3_LOG_STORE
+
+    cluster = submit_arguments("x", master="spark://host:7077", cache_dir=cache, storage=on_s3())
+    assert [Path(jar).name for jar in cluster.jars.split(",")][2:] == ["fds-s3-log-store.jar"]
+    assert cluster.conf["spark.jars.packages"] == "org.apache.hadoop:hadoop-aws:3.5.0"
+
+    packages = {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0"}
+    own_delta = submit_arguments("x", master="local[2]", conf=packages, cache_dir=cache, storage=on_s3())
+    assert own_delta.driver_class_path is None
+    assert Path(own_delta.jars).name == "fds-s3-log-store.jar"
+    assert own_delta.conf["spark.jars.packages"].endswith(",org.apache.hadoop:hadoop-aws:3.5.0")
+
+
+def test_a_spark_of_ones_own_has_its_s3_file_system_already(cache):
+    made = submit_arguments("x", master="yarn", cache_dir=cache, storage=on_s3(), use_bundled_spark=False)
+    assert "spark.jars.packages" not in made.conf
+    assert made.jars.endswith("fds-s3-log-store.jar")
+
+
 @pytest.mark.parametrize(
-    ("uris", "expected"), [(["file:///a", "/b"], False), (["/a", "s3a://b"], True), (["S3://b"], True), ([], False)]
+    ("storage", "conf"),
+    [
+        (on_s3(commits=False), {}),
+        (on_s3(), {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}),
+        (on_s3(), {"spark.delta.logStore.class": "com.example.Mine"}),
+    ],
 )
-def test_s3_is_recognised(uris, expected):
-    assert needs_s3a(uris) is expected
+def test_the_log_store_is_left_alone_where_it_is_not_needed_or_the_user_has_one(cache, storage, conf):
+    made = submit_arguments("x", master="local[2]", conf=conf, cache_dir=cache, storage=storage)
+    assert {key: value for key, value in made.conf.items() if "logStore" in key} == conf
+    assert "fds-s3-log-store" not in made.driver_class_path
+
+
+def test_secrets_are_in_a_file_for_this_user_alone_and_never_among_the_arguments(cache, monkeypatch):
+    monkeypatch.setenv("SPARK_CONF_DIR", str(cache))
+    (cache / "spark-defaults.conf").write_text("spark.eventLog.enabled  false\n")
+    made = submit_arguments("x", master="local[2]", cache_dir=cache, storage=on_s3())
+    assert SECRET not in repr(made)
+    with submission(made, cache) as submitted:
+        command = submitted.command()
+        file = Path(command[command.index("--properties-file") + 1])
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        text = file.read_text()
+    assert not any(SECRET in word for word in command)
+    assert f"spark.hadoop.fs.s3a.bucket.lake.secret.key={SECRET}\n" in text
+    # the file stands in place of the defaults
+    assert text.endswith("spark.eventLog.enabled  false\n")
+    assert not file.exists()
+
+
+def test_without_secrets_the_users_own_properties_file_is_passed_on_as_it_is(cache):
+    made = submit_arguments("x", master="local[2]", cache_dir=cache, properties_file="/own.conf", storage=JobStorage())
+    with submission(made, cache) as submitted:
+        assert submitted.properties_file == "/own.conf"
+    assert "/own.conf" in submitted.command()
+
+
+def test_what_the_users_properties_file_says_of_s3_stands(cache, tmp_path):
+    own = tmp_path / "own.conf"
+    own.write_text("# mine\nspark.hadoop.fs.s3a.aws.credentials.provider = com.example.Mine\n")
+    made = submit_arguments("x", master="local[2]", cache_dir=cache, storage=on_s3(), properties_file=str(own))
+    assert made.secret_conf == {}
+    assert "spark.hadoop.fs.s3a.bucket.lake.aws.credentials.provider" not in made.conf
+    assert made.conf["spark.hadoop.fs.s3a.bucket.lake.endpoint"] == KEYS["endpoint"]
+
+
+def test_a_properties_file_that_is_not_there_is_named(cache):
+    with pytest.raises(SparkSetupError, match=r"/gone\.conf cannot be read: No such file"):
+        submit_arguments("x", master="local", cache_dir=cache, storage=on_s3(), properties_file="/gone.conf")

@@ -78,7 +78,8 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
      * folder, which stays there; later ones write nothing.
      *
      * @param logFolder a table's {@code _delta_log}; need not exist
-     * @throws IOException if not, saying what is missing; or if the store cannot be reached
+     * @throws UnsupportedOperationException if not, saying what is missing
+     * @throws IOException if the store cannot be reached
      */
     public static void check(Path logFolder, Configuration hadoopConf) throws IOException {
         prove(logFolder.getFileSystem(hadoopConf), logFolder);
@@ -91,7 +92,7 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
         Path probe = new Path(logFolder, PROBE);
         for (String capability : new String[] {CONDITIONAL, ABORTABLE}) {
             if (!fs.hasPathCapability(probe, capability)) {
-                throw new IOException(
+                throw new UnsupportedOperationException(
                         "the file system of " + logFolder + " (" + fs.getClass().getName() + ") does not offer "
                                 + capability + ", which commits that are atomic across drivers need: it takes S3A of "
                                 + "Hadoop 3.4.2 or newer with fs.s3a.create.conditional.enabled not set to false");
@@ -99,7 +100,7 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
         }
         // found there, or put there and then found there: either way somebody was refused
         if (isPutIfAbsent(fs, probe) && isPutIfAbsent(fs, probe)) {
-            throw new IOException(
+            throw new UnsupportedOperationException(
                     "the store of " + logFolder + " wrote " + PROBE + " twice although it was told to write it only if "
                             + "it is not there (If-None-Match: *): two drivers would overwrite each other's commits");
         }

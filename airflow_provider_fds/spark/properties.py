@@ -1,0 +1,111 @@
+"""Settings that nobody else may see, in a file of spark-submit: arguments are visible to everybody on the machine.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.spark.install import SparkSetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_DEFAULTS = "spark-defaults.conf"
+
+
+def properties_text(given: str | None, spark_home: Path | None, environ: Mapping[str, str]) -> str:
+    """Return what spark-submit would read without FDS: the user's properties file, else ``spark-defaults.conf``.
+
+    A properties file stands in place of the defaults, so a file of FDS's has to hold what they say. (Spark 4 has
+    ``--load-spark-defaults`` for it, Spark 3.5 has not.)
+
+    Args:
+        given: The user's ``properties_file``.
+        spark_home: The Spark that is started, if that is known.
+        environ: The environment it is started in.
+
+    Raises:
+        SparkSetupError: The user's file cannot be read.
+    """
+    if given:
+        try:
+            return Path(given).read_text(encoding="utf-8")
+        except OSError as e:
+            raise SparkSetupError(f"properties_file {given} cannot be read: {e.strerror}") from e
+    folder = environ.get("SPARK_CONF_DIR")
+    if folder is None and spark_home is not None:
+        folder = str(spark_home / "conf")
+    try:
+        return (Path(folder) / _DEFAULTS).read_text(encoding="utf-8") if folder else ""
+    except OSError:
+        return ""
+
+
+def property_names(text: str) -> set[str]:
+    """Return the keys of a properties file, as Java reads them."""
+    lines = re.sub(r"\\\r?\n[ \t]*", "", text).splitlines()
+    found = (re.match(r"\s*(?![#!])((?:\\.|[^\s=:\\])+)", line) for line in lines)
+    return {re.sub(r"\\(.)", r"\1", match[1]) for match in found if match}
+
+
+@contextmanager
+def private_file(folder: Path, secret: Mapping[str, str], rest: str) -> Iterator[Path]:
+    """Write a properties file that only this user can read, and remove it in the end.
+
+    Files that a killed process of this machine left behind are removed too.
+
+    Args:
+        folder: Where it is put, ``<folder>/private``.
+        secret: The settings. What ``rest`` says of them goes before.
+        rest: Text of the properties file that this one replaces.
+
+    Raises:
+        SparkSetupError: The folder cannot be written, or a value has a line break in it.
+    """
+    for key, value in secret.items():
+        if re.search(r"[\r\n]", value):
+            raise SparkSetupError(f"the value for {key} has a line break in it: correct the Airflow connection")
+    host = re.sub(r"\W", "_", socket.gethostname())
+    private = folder / "private"
+    lines = "".join(f"{key}={_escaped(value)}\n" for key, value in secret.items())
+    try:
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sweep(private, host)
+        # made with mode 0600
+        number, name = tempfile.mkstemp(prefix=f"{host}-{os.getpid()}-", suffix=".properties", dir=private)
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(f"{lines}{rest}")
+    except OSError as e:
+        raise SparkSetupError(
+            f"cannot write Spark's private settings into {private} ({e}): set FDS_CACHE_DIR to a writable folder"
+        ) from e
+    path = Path(name)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _sweep(private: Path, host: str) -> None:
+    for left in private.glob(f"{host}-*.properties"):
+        pid = left.name.removeprefix(f"{host}-").partition("-")[0]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            left.unlink(missing_ok=True)
+        except (OSError, ValueError):
+            continue
+
+
+def _escaped(value: str) -> str:
+    """Return a value as a properties file has it: backslashes doubled, a space in front escaped."""
+    doubled = value.replace("\\", "\\\\")
+    return f"\\{doubled}" if doubled.startswith((" ", "\t")) else doubled
