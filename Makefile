@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz chaos compat requirements clean
+.PHONY: help demo test check bench fuzz chaos compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -39,6 +39,10 @@ chaos:  ## Kill and stall runs at every fault point, and write the table of docs
 compat:  ## Run the driver's tests on older Sparks (SPARK=3.5 runs that one)
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/compat.py $(SPARK)
+
+s3:  ## Test Spark on S3 (fetches its S3 file system, some 700 MB, once)
+	@scripts/bootstrap.sh dev
+	FDS_S3=1 .venv/bin/python -m pytest tests/interop/s3
 
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
 	@scripts/bootstrap.sh dev

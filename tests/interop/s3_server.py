@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import urllib.request
@@ -58,9 +59,13 @@ class Server:
         self._moto._server.app = self._serve
         self._lock = threading.Lock()
         self._released = threading.Event()
+        self._writing = threading.Lock()
+        self._meeting = None
         self.requests = Counter()
         self.faults = []
         self.bucket = ""
+        self.is_conditional = True
+        self.keys_by_bucket = {}
 
     def _serve(self, environ, start_response):
         method = environ["REQUEST_METHOD"]
@@ -69,8 +74,11 @@ class Server:
         with self._lock:
             self.requests[method] += 1
             fault = self._fault_for(method, environ["PATH_INFO"])
+            self._remember_key(environ)
+        if not self.is_conditional:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         if fault is None:
-            return self._app(environ, start_response)
+            return self._perform(method, environ, start_response)
         if fault.kind == "status":
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response(fault.status, [("Content-Length", str(len(fault.body)))])
@@ -86,6 +94,22 @@ class Server:
         if fault.kind.startswith("silent"):
             self._released.wait(LONGEST_SECONDS)
         return self._hang_up(environ)
+
+    def _perform(self, method, environ, start_response):
+        if method not in ("PUT", "POST"):
+            return self._app(environ, start_response)
+        meeting = self._meeting
+        if meeting is not None and method == "PUT" and meeting[0] in environ["PATH_INFO"]:
+            meeting[1].wait(LONGEST_SECONDS)
+        # moto looks whether the key is there and then writes it; a store does both at once
+        with self._writing:
+            return self._app(environ, start_response)
+
+    def _remember_key(self, environ):
+        bucket = environ["PATH_INFO"].split("/")[1]
+        found = re.search(r"Credential=([^/]+)/", environ.get("HTTP_AUTHORIZATION", ""))
+        if found:
+            self.keys_by_bucket.setdefault(bucket, Counter())[found[1]] += 1
 
     def _fault_for(self, method, path):
         for fault in self.faults:
@@ -122,9 +146,21 @@ class Server:
         """From now on let requests fail, see :class:`Fault`."""
         self.faults.append(Fault(kind, method, **more))
 
+    def let_meet(self, path, parties):
+        """From now on let PUT requests whose path holds ``path`` wait for each other, so many at a time."""
+        self._meeting = (path, threading.Barrier(parties))
+
+    def forget_conditions(self):
+        """From now on be an imitation of S3 that takes ``If-None-Match`` and does not look at it."""
+        self.is_conditional = False
+
     def heal(self):
         """Let every request pass, and wake those that wait."""
         self.faults.clear()
+        self.is_conditional = True
+        if self._meeting is not None:
+            self._meeting[1].abort()
+            self._meeting = None
         self._released.set()
         self._released = threading.Event()
 
