@@ -61,6 +61,7 @@ class Server:
         self._released = threading.Event()
         self._writing = threading.Lock()
         self._meeting = None
+        self.meetings = 0
         self.requests = Counter()
         self.faults = []
         self.bucket = ""
@@ -99,8 +100,9 @@ class Server:
         if method not in ("PUT", "POST"):
             return self._app(environ, start_response)
         meeting = self._meeting
-        if meeting is not None and method == "PUT" and meeting[0] in environ["PATH_INFO"]:
-            meeting[1].wait(LONGEST_SECONDS)
+        is_met = meeting is not None and method == "PUT" and meeting[0] in environ["PATH_INFO"]
+        if is_met and meeting[1].wait(LONGEST_SECONDS) == 0:
+            self.meetings += 1
         # moto looks whether the key is there and then writes it; a store does both at once
         with self._writing:
             return self._app(environ, start_response)
@@ -149,6 +151,7 @@ class Server:
     def let_meet(self, path, parties):
         """From now on let PUT requests whose path holds ``path`` wait for each other, so many at a time."""
         self._meeting = (path, threading.Barrier(parties))
+        self.meetings = 0
 
     def forget_conditions(self):
         """From now on be an imitation of S3 that takes ``If-None-Match`` and does not look at it."""
@@ -171,6 +174,12 @@ class Server:
         urllib.request.urlopen(request, timeout=30).close()
         self.bucket = name
         self.requests.clear()
+
+    def keys(self, bucket):
+        """Return the keys of all objects in a bucket."""
+        request = f"{self.endpoint}/{bucket}?list-type=2&max-keys=1000"
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
 
     def options(self, **more):
         """Return the storage options of this server."""
