@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Optional
 
-from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.failures import RefusalError, explain
 from airflow_provider_fds.spark.files import first_data_file, scheme
 from airflow_provider_fds.spark.history import read_properties
 
@@ -101,10 +101,10 @@ def _own_store_problem(spark: Any, path: str) -> Optional[str]:
         # py4j takes a class that it does not find for a package
         return "the class is not on the class path, put fds-s3-log-store.jar beside Delta's JARs"
     except Exception as error:
-        java = getattr(error, "java_exception", None)
-        if java is None or "UnsupportedOperationException" not in java.getClass().getName():
+        failure = explain(error)
+        if failure.error_class != "UnsupportedOperationException":
             raise
-        return str(java.getMessage())
+        return failure.message
     return None
 
 

@@ -1,0 +1,43 @@
+"""Where a sink on S3 may be committed to, as far as no S3 is needed to tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.sink_place import check_log_store
+
+STORE = "spark.delta.logStore.s3a.impl"
+SINK = DeltaTableSink("s3://lake/bronze")
+
+
+@pytest.fixture
+def check(spark):
+    def with_store(name, sink=SINK):
+        if name is not None:
+            spark.conf.set(STORE, name)
+        check_log_store(spark, sink, "s3a://lake/bronze")
+
+    yield with_store
+    spark.conf.unset(STORE)
+
+
+def test_deltas_own_log_store_is_refused_whether_it_is_named_or_not(check):
+    for name in (None, "io.delta.storage.S3SingleDriverLogStore"):
+        with pytest.raises(RefusalError) as caught:
+            check(name)
+        assert caught.value.error_class == "SingleDriverLogStore"
+        for part in ("fds.storage.S3ConditionalLogStore", "fds-s3-log-store.jar", "allow_single_driver_s3=True"):
+            assert part in str(caught.value)
+
+
+def test_a_log_store_of_the_users_own_and_a_word_of_theirs_are_taken(check):
+    check("io.delta.storage.S3DynamoDBLogStore")
+    check(None, DeltaTableSink("s3://lake/bronze", allow_single_driver_s3=True))
+
+
+def test_fdss_own_log_store_without_its_jar_is_refused_by_name(check):
+    with pytest.raises(RefusalError, match="not on the class path, put fds-s3-log-store") as caught:
+        check("fds.storage.S3ConditionalLogStore")
+    assert caught.value.error_class == "LogStoreUnavailable"
