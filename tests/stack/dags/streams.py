@@ -9,7 +9,7 @@ from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSin
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 
-for name in ("grows", "spark_dies", "triggerer_dies", "scheduler_dies"):
+for name in ("grows",):
     stream = DeltaStream(name, table=f"{LAKE}/{name}")
     with DAG(name, schedule=None, default_args={"retries": 2, "retry_delay": timedelta(seconds=1)}):
         wait = DeltaTableVersionSensor(task_id="wait", stream=stream, deferrable=True, poll_interval=1)
