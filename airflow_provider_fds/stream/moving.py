@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.commands import Accept, Acknowledge, Hold, Request, Resume, Retire
-from airflow_provider_fds.ledger.entries import Committed, Planned
+from airflow_provider_fds.ledger.entries import Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.repeated import repeated_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,13 +107,16 @@ class Mover:
         words = (
             "the first commit at or after " + to_timestamp if version is None and to_timestamp else f"version {version}"
         )
-        return self._request("rewind", to, f"reads from {words} on", self._doubled(version))
+        return self._request("rewind", to, f"reads from {words} on", self._repeated(version))
 
     def reset(self) -> Move:
         """Begin anew, as the stream's start options say."""
         self._check_own_job(None, needs_word=False)
         return self._request(
-            "reset", {"start": "options"}, "begins as its start options say, like a new stream", self._doubled(None)
+            "reset",
+            {"start": "options"},
+            "begins as its start options say, like a new stream",
+            repeated_notes(self.ledger, None, is_reset=True),
         )
 
     def replan(self, *, landed: bool | None = None) -> Move:
@@ -279,33 +283,12 @@ class Mover:
             )
         to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
         after = f"reads from {position_words(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
-        return self._request("rewind", to, after, self._doubled(None if start.is_initial_snapshot else start.version))
+        return self._request("rewind", to, after, repeated_notes(self.ledger, start))
 
-    def _doubled(self, version: int | None) -> tuple[str, ...]:
-        """Say which rows in the sink would be there twice, and the statements that take them out first."""
-        again: list[Committed] = []
-        for entry in self.ledger.entries():
-            action = entry.action
-            if isinstance(action, Committed) and (version is None or _reaches(action.end, version)):
-                again.append(action)
-        if not again:
-            return ("No committed batch is read again.",)
-        rows = None if any(c.rows is None for c in again) else sum(c.rows or 0 for c in again)
-        counted = "rows" if rows is None else f"{rows:,} rows"
-        lead = f"{len(again)} committed batches ({counted}) are read again"
-        sink = self._state.sink
-        if sink is None or sink.is_own_job:
-            return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
-        notes = [f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:"]
-        first = again[0].sink_version
-        table = f"delta.`{sink.target}`"
-        if first is not None and first > 0:
-            notes.append(f"RESTORE TABLE {table} TO VERSION AS OF {first - 1}  -- if nothing else writes to it")
-        if version is not None:
-            notes.append(f"DELETE FROM {table} WHERE _source_version >= {version}  -- if it has provenance")
-        elif first is not None:
-            notes.append(f"DELETE FROM {table}  -- if nothing else writes to it")
-        return tuple(notes)
+    def _repeated(self, version: int | None) -> tuple[str, ...]:
+        if version is None:
+            return ("Rows of commits at or after that time that the sink has already are there twice then.",)
+        return repeated_notes(self.ledger, Offset(self._state.table_id or "", version))
 
     def _check_own_job(self, landed: bool | None, *, needs_word: bool) -> None:
         """A batch of a user's own job cannot be fenced: a person has to know what became of it."""
@@ -382,11 +365,6 @@ def position_words(position: str | None) -> str:
     if offset.next_index > 0:
         return f"version {offset.version}, {offset.next_index} files in"
     return f"the beginning of version {offset.version}"
-
-
-def _reaches(end: str, version: int) -> bool:
-    offset = Offset.from_json(end)
-    return offset.version > version or (offset.version == version and offset.next_index > 0)
 
 
 __all__ = ["Move", "Mover", "is_answered", "perform", "position_words", "readable"]

@@ -1,0 +1,159 @@
+"""The rows that a move of a stream loads again, and the statements that take them out of the sink first.
+
+A statement is offered only where it takes out exactly what is read again: one that takes out more would lose rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.ledger.entries import Committed, Planned
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.ledger.actions import PlannedBatch
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A batch that was committed.
+
+    Attributes:
+        planned: The batch as it was frozen.
+        committed: What became of it.
+        start: Where it begins (exclusive).
+        end: Where it ends (inclusive).
+    """
+
+    planned: PlannedBatch
+    committed: Committed
+    start: Offset
+    end: Offset
+
+    def is_in_sink_since(self, version: int) -> bool:
+        """Say whether it was written at a version of the sink or later."""
+        return self.committed.sink_version is None or self.committed.sink_version >= version
+
+    def reaches(self, start: Offset | None) -> bool:
+        """Say whether a row of it is read again from ``start`` (exclusive) on; ``None`` is the very beginning."""
+        return start is None or _place(self.end) > _place(start)
+
+    def lies_behind(self, start: Offset | None) -> bool:
+        """Say whether all rows of it are read again from ``start`` (exclusive) on."""
+        if start is None:
+            return True
+        if self.start.is_initial_snapshot and not start.is_initial_snapshot:
+            # its rows come from all versions before, too
+            return start.version == 0 and not start.next_index
+        return _place(self.start) >= _place(start)
+
+
+def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = False) -> tuple[str, ...]:
+    """Say which rows in the sink would be there twice, and the statements that take them out first.
+
+    Args:
+        ledger: The stream's ledger.
+        start: Where the stream will read on (exclusive); ``None``: from its very beginning.
+        is_reset: Whether the stream's start options, which nobody here knows, say where it begins.
+    """
+    state = ledger.state
+    loads = _loads(ledger, _sink_table_id(state))
+    again = [load for load in loads if load.reaches(start)]
+    if not again:
+        return ("No committed batch is read again.",)
+    in_part = [load for load in again if not load.lies_behind(start)]
+    lead = _lead(again, in_part)
+    if is_reset:
+        lead += ", if it begins where it began before"
+    sink = state.sink
+    if sink is None or sink.is_own_job:
+        return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
+    statements = _statements(f"delta.`{sink.target}`", loads, again, start)
+    if statements:
+        return (
+            f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:",
+            *statements,
+        )
+    return (f"{lead}, and no one statement takes exactly their rows out of the sink.", _way_out(state, again, in_part))
+
+
+def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start: Offset | None) -> list[str]:
+    alone = "if nothing else writes to it"
+    found = []
+    first = min((version for load in again if (version := load.committed.sink_version) is not None), default=None)
+    if first is not None and all(load.lies_behind(start) for load in loads if load.is_in_sink_since(first)):
+        # the sink as it was before the first of them: nothing that stays out was written since
+        found.append(
+            f"RESTORE TABLE {table} TO VERSION AS OF {first - 1}  -- {alone}"
+            if first
+            else f"DELETE FROM {table}  -- {alone}"
+        )
+    # rows of a snapshot carry its version, whenever they were committed; a version that is cut in two cannot be told
+    is_told_by_version = start is not None and not start.is_initial_snapshot and not start.next_index
+    if is_told_by_version and all(load.lies_behind(start) for load in again if load.start.is_initial_snapshot):
+        assert start is not None  # noqa: S101  # said in the line before
+        found.append(
+            f"DELETE FROM {table} WHERE _source_version >= {start.version}  -- if it has provenance, and no other "
+            "stream writes to it"
+        )
+    return found
+
+
+def _way_out(state: StreamState, again: Sequence[Load], in_part: Sequence[Load]) -> str:
+    if any(load.start.is_initial_snapshot for load in in_part):
+        return f"They are part of the initial snapshot: `fds reset {state.name} --why …` loads it anew."
+    newest = max(load.committed.epoch for load in again)
+    batch = next((load for load in again if load.committed.epoch == newest), None)
+    if batch is None or batch not in in_part:
+        return "Take them out by a statement of your own, or rewind further back."
+    return (
+        f"Rewind to where a batch began, and the sink can be restored to the version before it: `fds rewind "
+        f"{state.name} --to-batch {batch.committed.batch_id} --why …`."
+    )
+
+
+def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
+    known = [load.committed.rows for load in again]
+    rows = sum(n for n in known if n is not None)
+    counted = "rows" if None in known else f"{rows:,} rows"
+    if not in_part:
+        return f"{len(again)} committed batches ({counted}) are read again"
+    part = "the last part of one of them only" if len(in_part) == 1 else f"of {len(in_part)} of them the last part only"
+    return f"{len(again)} committed batches (up to {counted}) are read again, {part}"
+
+
+def _loads(ledger: Ledger, sink_table_id: str | None) -> list[Load]:
+    """Return the batches that were committed to the sink of now, in the order in which they were."""
+    planned: dict[tuple[int, int], PlannedBatch] = {}
+    loads = []
+    for entry in ledger.entries():
+        action = entry.action
+        if isinstance(action, Planned):
+            planned |= {(action.epoch, batch.batch_id): batch for batch in action.batches}
+        elif isinstance(action, Committed) and (batch := planned.get((action.epoch, action.batch_id))) is not None:
+            is_elsewhere = None not in (sink_table_id, action.sink_table_id) and action.sink_table_id != sink_table_id
+            if batch.num_files and not is_elsewhere:
+                loads.append(Load(batch, action, Offset.from_json(batch.start), Offset.from_json(batch.end)))
+    return loads
+
+
+def _sink_table_id(state: StreamState) -> str | None:
+    known = state.sink_table_id if state.closed is None else state.closed.sink_table_id
+    return known or (None if state.last_committed is None else state.last_committed.sink_table_id)
+
+
+def _place(offset: Offset) -> tuple[int, bool, int]:
+    """Return the place of an offset: the commit of a snapshot's version is part of the snapshot, so comes after it.
+
+    A position within the snapshot of a version lies behind that version's beginning as a commit, whose rows the
+    snapshot has too.
+    """
+    return (offset.version, offset.is_initial_snapshot, offset.next_index)
+
+
+__all__ = ["Load", "repeated_notes"]

@@ -1,0 +1,106 @@
+"""Which statements a move offers to take rows out of the sink: only such as take out what is read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.stream.moving import Mover
+from tests.unit.stream.test_epoch import load_all, move
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.stream.conftest import Bench
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+def load(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> None:
+    load_all(bench, sink, run, stream=bench.stream(**options))
+
+
+def mover(bench: Bench) -> Mover:
+    ledger = Ledger(open_storage(str(bench.staging)), "orders")
+    ledger.find()
+    return Mover(ledger, "a test")
+
+
+@pytest.fixture
+def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
+    """Versions 1 and 2 in batch 0, sink version 1; versions 3 and 4 in batch 1, sink version 2; 10 rows each."""
+    log_builder.create()
+    for _ in range(4):
+        log_builder.append(1)
+    load(bench, sink, "run-1", max_versions_per_batch=2)
+    return bench
+
+
+def test_a_rewind_into_a_batch_offers_no_restore_which_would_take_out_rows_that_are_not_read_again(two_batches):
+    said = mover(two_batches).rewind(to_version=4).words()
+
+    assert "1 committed batches (up to 20 rows) are read again, the last part of one of them only" in said
+    assert "RESTORE" not in said
+    assert "WHERE _source_version >= 4" in said
+
+
+def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
+    for said in (mover(two_batches).rewind(to_version=3).words(), mover(two_batches).rewind(to_batch=1).words()):
+        assert "1 committed batches (20 rows) are read again. Before" in said
+        assert "RESTORE TABLE" in said
+        assert "TO VERSION AS OF 1 " in said
+        assert "WHERE _source_version >= 3" in said
+
+
+def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    bench.sink_version = -1  # the first commit of the sink is its version 0
+    load(bench, sink, "run-1")
+
+    said = mover(bench).rewind(to_batch=0).words()
+
+    assert f"DELETE FROM delta.`{sink.uri}`  -- if nothing else writes to it" in said.replace("file://", "")
+    assert "RESTORE" not in said
+
+
+def test_a_restore_is_not_offered_where_it_would_take_out_older_rows_that_were_loaded_later(two_batches, sink):
+    move(two_batches, "rewind", to_version=2)
+    load(two_batches, sink, "run-2", max_versions_per_batch=1)
+
+    # versions 3 and 4 are in sink version 2 (epoch 1), version 2 in a later one
+    said = mover(two_batches).rewind(to_version=3).words()
+
+    assert "RESTORE" not in said
+    assert "WHERE _source_version >= 3" in said
+
+
+def test_rows_of_a_snapshot_are_not_told_by_their_version(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(2)
+    log_builder.append(2)
+    load(bench, sink, "run-1", starting_version=None, max_files_per_batch=3)
+
+    said = mover(bench).rewind(to_version=2).words()
+
+    assert "RESTORE" not in said
+    assert "DELETE" not in said
+    assert "`fds reset orders --why …` loads it anew" in said
+
+
+def test_a_batch_that_began_within_a_version_is_not_told_by_its_version(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(4)
+    load(bench, sink, "run-1", max_files_per_batch=2)
+
+    said = mover(bench).rewind(to_batch=1).words()
+
+    assert "TO VERSION AS OF 1 " in said
+    assert "DELETE" not in said
