@@ -7,6 +7,7 @@ Airflow operators obey it: an error that is not retryable fails the task for goo
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final
 
 EXIT_OK: Final = 0
@@ -15,6 +16,22 @@ EXIT_STOPPED: Final = 3
 EXIT_LOST_POSITION: Final = 4
 EXIT_STORAGE: Final = 5
 EXIT_BATCH_FAILED: Final = 6
+
+
+#: A command that a message tells a person to type, with its arguments.
+_COMMAND: Final = re.compile(r"`fds [a-z-]+ [^`]+`")
+
+
+def with_staging(message: str, staging: str) -> str:
+    """Add to a message that names commands of ``fds`` in which staging folder they work.
+
+    Args:
+        message: A message, or a reason, as a person reads it.
+        staging: URI of the folder.
+    """
+    if _COMMAND.search(message) is None or "--staging" in message:
+        return message
+    return f"{message}\n(`fds` commands: --staging {staging})"
 
 
 class FdsError(Exception):

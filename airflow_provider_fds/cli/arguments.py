@@ -41,9 +41,15 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
 
 
 def add_storage(parser: argparse.ArgumentParser, *, staging_required: bool) -> None:
-    """Add staging, deployment and storage options."""
+    """Add staging, deployment and storage options; staging that is required may also come from the environment."""
+    known = os.environ.get("AIRFLOW__FDS__STAGING") if staging_required else None
     parser.add_argument(
-        "--staging", metavar="URI", required=staging_required, help="folder of ledger and manifests, URI or path"
+        "--staging",
+        metavar="URI",
+        required=staging_required and not known,
+        default=known,
+        help="folder of ledger and manifests, URI or path"
+        + (" (default: AIRFLOW__FDS__STAGING of the environment)" if staging_required else ""),
     )
     parser.add_argument(
         "--deployment",

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds import __version__
-from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.errors import ConfigurationError, FdsError, with_staging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except (FdsError, ValueError) as error:
         known = error if isinstance(error, FdsError) else ConfigurationError(str(error))
-        print(f"fds: {known}", file=sys.stderr)
+        print(f"fds: {shown(known, arguments)}", file=sys.stderr)
         if getattr(arguments, "output", "text") == "json":
             print(json.dumps(end_of(known)))
         return known.exit_code
+
+
+def shown(error: FdsError, arguments: argparse.Namespace) -> str:
+    """Return the message of an error, with all that the commands in it need."""
+    staging = getattr(arguments, "staging", None)
+    return with_staging(str(error), staging) if staging else str(error)
 
 
 def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool = False) -> dict[str, object]:

@@ -58,7 +58,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Perform ``fds plan``."""
-    from airflow_provider_fds.cli.main import end_of
+    from airflow_provider_fds.cli.main import end_of, shown
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
@@ -71,14 +71,14 @@ def plan(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(
             "--from and version_as_of or timestamp_as_of exclude each other: leave one of them out"
         )
-    shown = 0
+    number = 0
     outcome: _Outcome = _Outcome(None)
     rows = _dry(arguments, stream) if arguments.dry_run else _written(arguments, stream)
     for row in rows:
         if isinstance(row, _Outcome):
             outcome = row
             break
-        shown += 1
+        number += 1
         print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
     error, is_more, finished = outcome
     if arguments.output == "json":
@@ -86,9 +86,9 @@ def plan(arguments: argparse.Namespace) -> int:
     elif finished:
         print(finished)
     elif error is None:
-        print("more versions are waiting" if is_more else "up to date" if shown else "nothing new")
+        print("more versions are waiting" if is_more else "up to date" if number else "nothing new")
     else:
-        print(f"stopped: {error}")
+        print(f"stopped: {shown(error, arguments)}")
     return EXIT_OK if error is None else error.exit_code
 
 

@@ -47,6 +47,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark")
     parser.add_argument("--provenance", action="store_true", help="write _source_version and _source_timestamp too")
+    parser.add_argument("--merge-schema", action="store_true", help="add columns that the source adds to the sink too")
     parser.add_argument("--partition-by", metavar="COLUMN", action="append", default=[], help="for a sink it creates")
     parser.add_argument(
         "--take-over",
@@ -69,7 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
     if (problem := java_problem()) is not None:
         raise ConfigurationError(problem)
     conf = common.pairs(arguments.conf, "--conf")
-    sink = DeltaTableSink(arguments.sink, partition_by=tuple(arguments.partition_by), provenance=arguments.provenance)
+    sink = DeltaTableSink(
+        arguments.sink,
+        partition_by=tuple(arguments.partition_by),
+        provenance=arguments.provenance,
+        merge_schema=arguments.merge_schema,
+    )
     owner = common.process_owner(arguments.deployment)
     session = StreamSession(common.stream_of(arguments), common.surroundings_of(arguments, owner=owner))
     left = arguments.max_batches or _NO_LIMIT
@@ -87,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         collected = _load(session, work, sink, arguments.master, conf, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
-    _show_end(session, error, is_more=is_more, output=arguments.output)
+    _show_end(session, error, arguments, is_more=is_more)
     return EXIT_OK if error is None else error.exit_code
 
 
@@ -134,19 +140,19 @@ def _show(report: TryReport, output: str) -> None:
         print(f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}", flush=True)
 
 
-def _show_end(session: StreamSession, error: FdsError | None, *, is_more: bool, output: str) -> None:
-    from airflow_provider_fds.cli.main import end_of
+def _show_end(session: StreamSession, error: FdsError | None, arguments: argparse.Namespace, *, is_more: bool) -> None:
+    from airflow_provider_fds.cli.main import end_of, shown
 
     finished = session.finished_reason() if error is None and not is_more else None
-    if output == "json":
+    if arguments.output == "json":
         print(json.dumps(end_of(error, is_more=is_more, is_finished=finished is not None)))
-        return
-    if error is not None:
-        print(f"fds: stopped: {error}", file=sys.stderr)
         return
     result = session.result()
     if result is not None:
         print(f"{result.rows} rows in {result.batches} batches", flush=True)
+    if error is not None:
+        print(f"fds: stopped: {shown(error, arguments)}", file=sys.stderr)
+        return
     if finished is not None or result is None:
         print(finished or "nothing new", flush=True)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta import tail as tails
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.names import LOG_FOLDER, commit_name, parse_commit_name
+from airflow_provider_fds.delta.names import LOG_FOLDER, commit_name, parse_checkpoint_name, parse_commit_name
 from airflow_provider_fds.delta.tail import LogTail
 from airflow_provider_fds.errors import StorageError, TableNotFoundError
 
@@ -62,7 +62,8 @@ def list_tail(storage: Storage, known: int | None) -> LogTail:
 def missing(storage: Storage, version: int) -> FdsError:
     """Return why the commit of ``version`` is not there, by a listing of the whole log."""
     before: int | None = None
-    for item in storage.list_after(LOG_FOLDER):
+    items = iter(storage.list_after(LOG_FOLDER))
+    for item in items:
         found = parse_commit_name(item.key.rpartition("/")[2])
         if found is None:
             continue
@@ -78,7 +79,8 @@ def missing(storage: Storage, version: int) -> FdsError:
         elif before is None:
             return tails.truncated(storage.uri, version, found)
         else:
-            return tails.gap(storage.uri, before, found)
+            rest = (parse_checkpoint_name(other.key.rpartition("/")[2]) for other in (item, *items))
+            return tails.gap(storage.uri, before, found, max((c.version for c in rest if c is not None), default=None))
     return not_found(storage) if before is None else tails.rewound(storage.uri, version, before)
 
 

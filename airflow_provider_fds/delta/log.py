@@ -216,7 +216,7 @@ class DeltaLog:
         if tail.empty is not None:
             raise tails.empty_commit(self.table_uri, tail.empty)
         if tail.hole is not None:
-            raise tails.gap(self.table_uri, *tail.hole)
+            raise tails.gap(self.table_uri, *tail.hole, tail.checkpoint)
         if tail.newest is None:
             raise tails.empty_commit(self.table_uri, tail.first)
         return tail.newest
@@ -236,7 +236,7 @@ class DeltaLog:
         if tail.empty is not None and tail.empty > checkpoint:
             raise tails.empty_commit(self.table_uri, tail.empty)
         if tail.last_hole is not None and tail.last_hole[1] - 1 > checkpoint:
-            raise tails.gap(self.table_uri, *tail.last_hole)
+            raise tails.gap(self.table_uri, *tail.last_hole, tail.checkpoint)
         if tail.newest is None and checkpoint < 0:
             raise tails.empty_commit(self.table_uri, tail.first or 0)
         return max(checkpoint, -1 if tail.newest is None else tail.newest)

@@ -68,7 +68,8 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     """Return the error for a version below the oldest commit that is left."""
     return LogTruncatedError(
         f"version {version} of {table} was removed by log cleanup: the oldest commit left is version {earliest}, so "
-        f"rows committed in between can no longer be read from the log. Load a snapshot (`fds reset STREAM`), or go on "
+        "rows committed in between can no longer be read from the log. Load the whole table anew (empty the sink, "
+        "`fds reset STREAM --why …`, and no start option on the stream), or go on "
         f"at version {earliest} without them (on_lost_position='earliest'); and raise delta.logRetentionDuration or "
         "read more often",
         table=table,
@@ -77,12 +78,25 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     )
 
 
-def gap(table: str, before: int, behind: int) -> LogGapError:
-    """Return the error for versions that are missing between two that are there."""
+def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> LogGapError:
+    """Return the error for versions that are missing between two that are there.
+
+    Args:
+        table: URI of the table.
+        before: Version before the gap.
+        behind: Version behind it.
+        checkpoint: Version of the newest checkpoint file, as far as it is known.
+    """
     missing = f"version {before + 1} is" if behind == before + 2 else f"versions {before + 1} to {behind - 1} are"
     return LogGapError(
         f"{missing} missing from the log of {table}, which has versions {before} and {behind}: expected one commit "
-        f"file per version. Restore {LOG_FOLDER}/{commit_name(before + 1)}, or start again behind the gap",
+        f"file per version. Restore {LOG_FOLDER}/{commit_name(before + 1)}"
+        + (
+            f"; without it what it held is lost, and a stream of another name, with starting_version={behind} and the "
+            "same sink, goes on behind the gap (keep this one out of it then: `fds retire STREAM --why …`)"
+            if checkpoint is not None and checkpoint >= behind - 1
+            else ", which nobody can read the table without: there is no checkpoint behind the gap"
+        ),
         table=table,
         version=before + 1,
         earliest_version=behind,

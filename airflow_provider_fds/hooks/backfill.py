@@ -31,7 +31,7 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
             "give it a stream of another name with read='data_interval', schedule="
             f"{TIMETABLE}, and a DeltaReplaceSink. To load a range once, make a second stream with another name, with "
             "starting_timestamp=… and ending_timestamp=…, and another sink; to move this stream, rewind it "
-            f"(`fds rewind {stream.name}`).",
+            f"(`fds rewind {stream.name} --to-version N --why …`).",
             table=stream.table,
         )
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.errors import FdsError, with_staging
+from airflow_provider_fds.hooks.settings import staging_uri
+from airflow_provider_fds.stream.value import DeltaStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 @contextmanager
-def task_failures() -> Iterator[None]:
+def task_failures(stream: DeltaStream | str | Mapping[str, Any] | None = None) -> Iterator[None]:
     """Let retryable errors of FDS through, and make all others fail the task for good.
 
     A retry of a missing connection, a bad commit or a lost position finds the same again, only later.
+
+    Args:
+        stream: The stream, as the task was given it: a message that names commands of ``fds`` then says in which
+            staging folder they work.
 
     Raises:
         AirflowFailException: With class and message of an error that is not retryable.
@@ -27,4 +33,20 @@ def task_failures() -> Iterator[None]:
             raise
         from airflow.providers.common.compat.sdk import AirflowFailException
 
-        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+        raise AirflowFailException(f"{type(error).__name__}: {_with_staging(str(error), stream)}") from error
+
+
+def words_of(reason: str, stream: DeltaStream) -> str:
+    """Return why a task was skipped, with the staging folder for the commands of ``fds`` in it."""
+    return _with_staging(reason, stream)
+
+
+def _with_staging(message: str, stream: DeltaStream | str | Mapping[str, Any] | None) -> str:
+    if stream is None:
+        return message
+    with suppress(FdsError):
+        if not isinstance(stream, str):
+            stream = DeltaStream.coerce(stream)
+        uri = staging_uri(None, stream) if isinstance(stream, str) else staging_uri(stream.staging, stream.name)
+        return with_staging(message, uri)
+    return message

@@ -111,7 +111,7 @@ def check_stretch(state: StreamState, start: str, end: str, what: str, *, after:
         if expected == state.position:
             raise refusals.moved(state, f"{what} starts at {start}, the position is {expected}")
         raise refusals.refusal(state, f"{what} starts at {start}, but what is before it ends at {expected}")
-    if not finish.may_follow(begin):
+    if finish <= begin:
         raise refusals.refusal(state, f"{what} ends at {end}, which is not after its start {start}")
 
 
@@ -129,7 +129,7 @@ def check_meaning(state: StreamState, meaning_digest: str) -> None:
         state,
         f"options that decide which files of a version count were changed, while the position lies inside version "
         f"{position.version} (after file {position.index}). Set them back until that version is done, or run "
-        f"`fds rewind {state.name} --to-version {position.version}` to read it again from its beginning",
+        f"`fds rewind {state.name} --to-version {position.version} --why …` to read it again from its beginning",
     )
 
 

@@ -86,7 +86,7 @@ def decide_commit(state: StreamState, command: Commit) -> Action | None:
         raise refusals.refusal(
             state,
             f"{what} is not possible: the stream is bound to {state.sink.words()}, the commit is of kind "
-            f"{command.outcome!r}. Use one way to load a stream, or `fds rebind {state.name}`",
+            f"{command.outcome!r}. Use one way to load a stream, or `fds rebind {state.name} --why …`",
         )
     check_sink_of_commit(state, command)
     return Committed(

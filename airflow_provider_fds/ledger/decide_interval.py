@@ -226,7 +226,7 @@ def _check_not_blocked(state: StreamState, record: IntervalRecord, what: str) ->
             f"{what} is not possible, it is blocked: {record.blocked.reason} (planned rows: "
             f"{record.blocked.rows_planned}, written: {record.blocked.rows_written}, sink version "
             f"{record.blocked.sink_version}). Compare sink and source; then `fds accept {state.name} --interval "
-            f"{record.interval}` takes it as it is in the sink",
+            f"{record.interval} --why …` takes it as it is in the sink",
         )
 
 

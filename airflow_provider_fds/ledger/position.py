@@ -57,7 +57,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             shown = text if isinstance(text, str) else text.decode(errors="replace")
             raise CheckpointError(
                 f"{home} holds no checkpoint of FDS ({error}): {shown[:_SHOWN]!r}. It is written by FDS alone; restore "
-                "it from the ledger with `fds recover STREAM`, and move a position with `fds rewind STREAM`"
+                "it from the ledger with `fds recover STREAM`, and move a position with `fds rewind STREAM "
+                "--to-version N --why …`"
             ) from error
         if found.format != CHECKPOINT_FORMAT:
             raise CheckpointError(

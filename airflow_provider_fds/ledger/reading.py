@@ -188,7 +188,7 @@ class LedgerReader:
             what = f"it is of the stream with uuid {checkpoint.uuid}, the ledger is of {ledger.uuid}"
         elif checkpoint.deployment != ledger.deployment:
             what = f"it is of the installation {checkpoint.deployment!r}, the ledger of {ledger.deployment!r}"
-            raise self._disagrees(checkpoint, what, f"fds transfer {name}")
+            raise self._disagrees(checkpoint, what, f"fds transfer {name} --deployment {ledger.deployment} --why …")
         elif checkpoint.digest != ledger.digest:
             what = f"entry {ledger.n} has digest {ledger.digest}, the checkpoint says {checkpoint.digest}"
         else:
@@ -196,7 +196,7 @@ class LedgerReader:
             what = "it was edited: " + "; ".join(
                 f"{f} is {getattr(checkpoint, f)!r}, by entry {ledger.n} it is {getattr(ledger, f)!r}" for f in fields
             )
-            what += f" (a position is moved with `fds rewind {name}`)"
+            what += f" (a position is moved with `fds rewind {name} --to-version N --why …`)"
             raise self._disagrees(checkpoint, what, f"fds recover {name}", can_be_discarded=True)
         raise self._disagrees(checkpoint, what, f"fds recover {name}")
 

@@ -67,7 +67,8 @@ def not_created(state: StreamState) -> LedgerError:
     return refusal(
         state,
         "there is no ledger of this name in staging. The first run of the stream makes one; if the stream had run "
-        f"before, its staging is another one or was lost: give the right staging, or run `fds recover {state.name}`",
+        "before, its staging is another one or was lost: give the right staging, or run `fds recover "
+        f"{state.name} --sink URI --table URI`",
     )
 
 
@@ -102,19 +103,20 @@ def held(state: StreamState, what: str) -> LedgerError:
     """Return the refusal of ``what`` on a paused stream."""
     why = state.held.why if state.held is not None else ""
     return refusal(
-        state, f"{what} is not possible, the stream is held ({why}). Let it go on with `fds resume {state.name}`"
+        state,
+        f"{what} is not possible, the stream is held ({why}). Let it go on with `fds resume {state.name} --why …`",
     )
 
 
 def quarantined(state: StreamState, what: str) -> LedgerError:
     """Return the refusal of ``what`` on a stream in quarantine."""
     why, version = "", ""
-    command = f"fds resume {state.name}"
+    command = f"fds resume {state.name} --why …"
     if state.quarantined is not None:
         why = state.quarantined.why
         if state.quarantined.version is not None:
             version = f" before version {state.quarantined.version}"
-            command = f"fds acknowledge {state.name} --version {state.quarantined.version}` or `{command}"
+            command = f"fds acknowledge {state.name} --version {state.quarantined.version} --why …` or `{command}"
     return refusal(
         state, f"{what} is not possible, the stream is in quarantine{version} ({why}). Look at it, then run `{command}`"
     )
@@ -126,8 +128,9 @@ def blocked(state: StreamState, what: str, found: Blocked) -> LedgerError:
         state,
         f"{what} is not possible, batch {found.batch_id} of epoch {found.epoch} is blocked: {found.reason} (planned "
         f"rows: {found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version}). Compare sink "
-        f"and source; then `fds accept {state.name} --batch {found.batch_id}` takes the batch as it is in the sink, "
-        f"`fds replan {state.name}` plans it anew in a new epoch",
+        f"and source; then `fds accept {state.name} --batch {found.batch_id} --why …` takes the batch as it is in the "
+        "sink, "
+        f"`fds replan {state.name} --why …` plans it anew in a new epoch",
     )
 
 
@@ -137,7 +140,7 @@ def busy(state: StreamState, what: str, owner: Owner) -> StreamBusyError:
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     error = StreamBusyError(
         f"{_subject(state)}: {what} is not possible, {batches} of epoch {state.epoch} belong to {owner.words()}. Wait "
-        f"for it; if it does not run any more, the next run takes over, or `fds adopt {state.name}` does",
+        f"for it; if it does not run any more, the next run takes over, or `fds adopt {state.name} --why …` does",
         owner=owner.words(),
     )
     error.table = state.table or None
@@ -149,7 +152,7 @@ def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> S
     return SinkError(
         f"{_subject(state)}: the stream is bound to {bound.words()}, and cannot write to {wanted.words()}: rows would "
         "be missing in one of them. Use the sink it is bound to, a stream with another name for a second sink, or "
-        f"`fds rebind {state.name}` to move the stream to the new sink",
+        f"`fds rebind {state.name} --why …` to move the stream to the new sink",
         table=state.table or None,
     )
 
@@ -159,7 +162,7 @@ def changed_sink(state: StreamState, text: str) -> SinkError:
     target = state.sink.words() if state.sink is not None else "the sink"
     return SinkError(
         f"{_subject(state)}: {target} is not as the ledger knows it: {text}. It was replaced, restored or written to "
-        f"under this stream's name; put it back, or start anew with `fds rebind {state.name}`",
+        f"under this stream's name; put it back, or start anew with `fds rebind {state.name} --why …`",
         table=state.table or None,
     )
 
@@ -170,7 +173,8 @@ def other_deployment(state: StreamState, deployment: str) -> LedgerError:
         state,
         f"the stream belongs to the Airflow installation {state.deployment!r}, this one is {deployment!r}. Two that "
         "work one stream would load rows twice. If this is a copy, use another staging or stream name; if the stream "
-        f"has moved here, run `fds transfer {state.name}` (the name is set by `[fds] deployment`)",
+        f"has moved here, run `fds transfer {state.name} --deployment {deployment} --why …` (the name is set by "
+        "`[fds] deployment`)",
     )
 
 

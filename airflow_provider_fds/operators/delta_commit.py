@@ -66,7 +66,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Commit the batch and return what this run has committed."""
-        with task_failures():
+        with task_failures(self.stream):
             stream = self._stream()
             verify = None if self.verify is None else coerce_sink(self.verify)
             self._check_loaded(context)

@@ -12,7 +12,7 @@ from airflow_provider_fds.errors import ConfigurationError, StoppedError, Stream
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.data_interval import run_interval
-from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.failures import task_failures, words_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import cache_dir, retention
 from airflow_provider_fds.operators import asset_event
@@ -145,7 +145,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
 
     def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
         """Load what is new. Returns what this run has committed."""
-        with task_failures():
+        with task_failures(self.stream):
             # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
             self.stream = stream = DeltaStream.coerce(self.stream)
             sink = coerce_sink(self.sink)
@@ -170,7 +170,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         if result is None:
             message = self._nothing or f"Nothing new in table {stream.table} for stream {stream.name!r}."
             if self.on_no_data == "skip":
-                raise AirflowSkipException(message)
+                raise AirflowSkipException(words_of(message, stream))
             self.log.info(message)
             asset_event.withhold(self)
             return None
@@ -268,11 +268,11 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             cache_dir=cache_dir(),
         )
         if work.batches:
-            self.log.info(
-                "Batches %d to %d, versions %d to %d, in one Spark application.",
-                *(work.batches[0].batch_id, work.batches[-1].batch_id),
-                *(work.batches[0].first_version, work.batches[-1].last_version),
-            )
+            first, last = work.batches[0], work.batches[-1]
+            # an interval in which nothing was committed ends before it begins
+            is_empty = last.last_version < first.first_version
+            versions = "no versions" if is_empty else f"versions {first.first_version} to {last.last_version}"
+            self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
         spark_error: AirflowException | None = None
         reach("submit.before")
         try:

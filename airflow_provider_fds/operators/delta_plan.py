@@ -8,7 +8,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, BaseOperat
 
 from airflow_provider_fds.errors import StreamBusyError
 from airflow_provider_fds.hooks.backfill import refuse_backfill, refuse_intervals
-from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.failures import task_failures, words_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.batch_message import batch_message
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
@@ -62,7 +62,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
         ti = context["ti"]
-        with task_failures():
+        with task_failures(self.stream):
             # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
             self.stream = stream = DeltaStream.coerce(self.stream)
             refuse_intervals(stream, "DeltaPlanOperator")
@@ -78,8 +78,9 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
             self.log.warning("The stream stops after this batch: %s", work.warning)
         if work.status == "done":
             raise AirflowSkipException("This run has committed its batch already; there is nothing to load.")
-        if work.status == "finished":
-            raise AirflowSkipException(work.reason)
+        if work.reason:
+            # finished, in quarantine or held
+            raise AirflowSkipException(words_of(work.reason, stream))
         if work.status != "work":
             raise AirflowSkipException(f"Nothing new in table {stream.table} for stream {stream.name!r}.")
         batch = session.batch_specs(work)[0]

@@ -190,7 +190,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return DeltaStream.coerce(self.stream)
 
     def _look(self, context: Any) -> Sighting | None:
-        with task_failures():
+        with task_failures(self._stream):
             stream = self._stream
             _check_arguments(stream, self.wait_for, self.grace)
             if stream.reads_by_interval:

@@ -140,6 +140,10 @@ class Stop:
 _EMIT: Final = Emit()
 
 
+#: Operations that never add rows; all others, WRITE and MERGE above all, may append.
+_ONLY_REMOVE: Final = frozenset({"DELETE", "TRUNCATE", "UPDATE"})
+
+
 def classify(content: CommitContent, options: SourceOptions, *, table: str) -> Emit | Skip | Stop:
     """Decide what happens with a commit.
 
@@ -203,7 +207,11 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
         f"skip_versions='{version}' passes over this commit only",
     ]
     if content.operation:
-        ways.append(f"skip_operations={content.operation!r} passes over every commit of this operation")
+        ways.append(
+            f"skip_operations={content.operation!r} passes over every commit of this operation"
+            + ("" if content.operation in _ONLY_REMOVE else ", those that only append too: their rows would be missing")
+        )
+    ways.append(f"`fds acknowledge STREAM --version {version} --why …` passes over this commit only, on record")
     what = "changes or replaces rows" if is_mixed else "deletes rows"
     text = "\n".join(f"  - {way}" for way in ways)
     return ViolationError(

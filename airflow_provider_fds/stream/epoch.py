@@ -81,7 +81,7 @@ def _refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence) ->
         raise LedgerError(
             f"stream {state.name!r}: its last commit in the sink is version {known}, and the sink {now}: it was "
             "removed, or put back from a copy, and lacks rows that were committed. Load them again: `fds rewind "
-            f"{state.name} --replace --to-batch N`, or `fds reset {state.name} --replace`",
+            f"{state.name} --replace --to-batch N --why …`, or `fds reset {state.name} --replace --why …`",
             table=state.table,
         )
 
@@ -98,7 +98,8 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStar
         if snapshot is None or snapshot.version != start.version:
             raise LedgerError(
                 f"stream {state.name!r}: {start.to_json()} lies in the snapshot of version {start.version}, which is "
-                f"not the one the last epoch began with. Begin with one of now: `fds reset {state.name} --replace`",
+                f"not the one the last epoch began with. Begin with one of now: `fds reset {state.name} "
+                "--replace --why …`",
                 table=state.table,
             )
     is_within = start.next_index > 0 and not start.is_initial_snapshot
@@ -121,7 +122,7 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
             raise LedgerError(
                 f"{where}version {batch.sink_version}, and the ledger does not know its manifest {batch.digest}. Was "
                 "the ledger restored from a copy? Restore the sink to the version before, or say where to go on: "
-                f"`fds rewind {connected.stream.name} --replace --to-version …`",
+                f"`fds rewind {connected.stream.name} --replace --to-version N --why …`",
                 table=connected.table.uri,
             )
         if closed.blocked is not None and closed.blocked.batch_id == batch.batch_id:

@@ -35,10 +35,9 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: TryRepor
         return SourceFilesGoneError(
             f"{found}. The batch stays planned and the offset where it is: put the files back, from a backup or an "
             f"earlier version of the objects, and the next run of stream {stream!r} loads it. Without them its rows "
-            f"are lost to the stream: `fds replan {stream}`, then `fds skip {stream} --version {_range(batch)}`, "
-            "and the "
-            "next run goes on behind it. So that it does not happen again, run the stream more often than VACUUM, "
-            "or keep removed files for longer "
+            f"are lost to the stream: `fds replan {stream} --why …`, then `fds skip {stream} --version "
+            f"{_range(batch)} --why …`, and the next run goes on behind it. So that it does not happen again, run "
+            "the stream more often than VACUUM, or keep removed files for longer "
             "(delta.deletedFileRetentionDuration)",
             error_class=report.error_class,
             table=table,

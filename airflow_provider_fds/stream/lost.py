@@ -64,6 +64,11 @@ def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
     )
 
 
+def oldest_commit(position: Offset) -> int:
+    """Return the oldest version whose commit is still to be read: a frozen snapshot needs that of its own no more."""
+    return position.version + 1 if position.is_initial_snapshot else position.version
+
+
 def newest_from_position(connected: ConnectedStream, state: StreamState, owner: Owner) -> tuple[StreamState, int]:
     """Return the state to plan from and the newest version, after moving over versions that log cleanup took.
 
@@ -88,7 +93,7 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     newest = log.verify_position(earliest)
     position.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
     reason = (
-        f"on_lost_position='earliest': versions {position.version} to {earliest - 1} were removed by log cleanup "
+        f"on_lost_position='earliest': {_versions(position.version, earliest - 1)} removed by log cleanup "
         "before the stream had read them; what they held is not in the sink"
     )
     logger.warning("stream %s: %s (%s)", state.name, reason, lost)
@@ -106,3 +111,7 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
         )
     )
     return state, newest
+
+
+def _versions(first: int, last: int) -> str:
+    return f"version {first} was" if first == last else f"versions {first} to {last} were"

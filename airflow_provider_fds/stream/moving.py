@@ -256,13 +256,14 @@ class Mover:
         if position is not None and version > position.version:
             raise ConfigurationError(
                 f"stream {self._name!r} stands at {position_words(position.to_json())}, and version {version} lies "
-                f"behind that: a rewind goes back only. To leave a version out: `fds skip {self._name} --version N`"
+                f"behind that: a rewind goes back only. To leave a version out: `fds skip {self._name} "
+                "--version N --why …`"
             )
         if self.log is not None and version < (earliest := self.log.earliest()):
             raise ConfigurationError(
                 f"stream {self._name!r}: version {version} of {self.log.table_uri} is gone, the oldest commit in "
                 "the log "
-                f"is {earliest}. Rewind to that, or `fds reset` to begin with a snapshot"
+                f"is {earliest}. Rewind to that, or `fds reset {self._name} --why …` to begin with a snapshot"
             )
 
     def _to_batch(self, batch_id: int) -> Move:

@@ -26,7 +26,7 @@ from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.ending import end_of, finished_reason
 from airflow_provider_fds.stream.epoch import EpochStart, epoch_start
-from airflow_provider_fds.stream.lost import nearly_lost
+from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
 from airflow_provider_fds.stream.verifying import check_position
 
@@ -161,7 +161,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         lag = max(0, last + 1 - position.version)
         if position.is_initial_snapshot:
             lag += 1
-        if (warning := nearly_lost(connected.log, position.version, newest)) is not None:
+        if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
             extra["warning"] = warning
     if state.quarantined is not None:
         extra["quarantined"] = state.quarantined.why

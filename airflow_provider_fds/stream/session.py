@@ -28,7 +28,7 @@ from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
 from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.house import keep_house_of
-from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position
+from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TableWatch
@@ -281,7 +281,7 @@ class StreamSession:
             return self._finished(state, end)
         state, newest = newest_from_position(self.connected, state, self.around.owner)
         position = Offset.from_json(_position(state))
-        if (warning := nearly_lost(self.connected.log, position.version, newest)) is not None:
+        if (warning := nearly_lost(self.connected.log, oldest_commit(position), newest)) is not None:
             logger.warning("stream %s: %s", state.name, warning)
         record = state.run_of(self.around.owner)
         target = newest if end is None else end.target(position, newest)

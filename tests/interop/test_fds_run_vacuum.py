@@ -69,7 +69,7 @@ def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_onc
         assert error["type"] == "SourceFilesGoneError"
         for words in ("batch 1 (versions 1 to 1", str(lake / "orders"), removed[0], "VACUUM", "put the files back"):
             assert words in error["message"]
-        assert "`fds replan orders`, then `fds skip orders --version 1`" in error["message"]
+        assert "`fds replan orders --why …`, then `fds skip orders --version 1 --why …`" in error["message"]
         assert committed(lake) == [0]
         assert ids(lake) == list(range(10))
 

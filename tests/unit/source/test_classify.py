@@ -123,7 +123,8 @@ def test_41_a_delete_stops_the_stream_and_the_error_says_what_would_let_it_pass(
     for word in [TABLE, "version 7", 'DELETE (predicate -> ["true"])', "adds 0 data files and removes 1 data file"]:
         assert word in text
     hints = [line.split("=")[0].strip(" -") for line in text.splitlines()[1:]]
-    assert hints == ["skip_change_commits", "ignore_deletes", "skip_versions", "skip_operations"]
+    command = "`fds acknowledge STREAM --version 7 --why …` passes over this commit only, on record"
+    assert hints == ["skip_change_commits", "ignore_deletes", "skip_versions", "skip_operations", command]
     assert "skip_versions='7'" in text
     assert "skip_operations='DELETE'" in text
 
@@ -135,7 +136,7 @@ def test_42_a_change_stops_the_stream_and_never_suggests_ignore_deletes(options:
     assert "WRITE (mode -> Overwrite, n -> 1)" in text
     assert "adds 1 data file and removes 2 data files" in text
     hints = [line.split("=")[0].strip(" -") for line in text.splitlines()[1:]]
-    assert hints == ["skip_change_commits", "ignore_changes", "skip_versions", "skip_operations"]
+    assert hints[:-1] == ["skip_change_commits", "ignore_changes", "skip_versions", "skip_operations"]
     assert "ignore_deletes" not in text
     assert "arrive again" in text
 
@@ -144,11 +145,19 @@ def test_42_a_change_stops_the_stream_and_never_suggests_ignore_deletes(options:
 def test_each_way_that_the_error_names_lets_the_commit_pass(actions: list[Action]) -> None:
     info = Action(commitInfo=CommitInfo(operation="STREAMING UPDATE"))
     text = message([*actions, info])
-    ways = dict(line.strip(" -").split(" passes")[0].split(" delivers")[0].split("=") for line in text.splitlines()[1:])
+    ways = dict(
+        line.strip(" -").split(" passes")[0].split(" delivers")[0].split("=") for line in text.splitlines()[1:-1]
+    )
     assert len(ways) == 4
     for name, value in ways.items():
         options = SourceOptions.parse({name: value.strip("'")})
         assert not isinstance(classify(content(*actions, info), options, table=TABLE), Stop)
+
+
+@pytest.mark.parametrize(("operation", "warns"), [("WRITE", True), ("MERGE", True), ("DELETE", False)])
+def test_skipping_an_operation_that_may_append_too_is_said_to_lose_rows(operation: str, warns: bool) -> None:
+    text = message([ADD, REMOVE, Action(commitInfo=CommitInfo(operation=operation))])
+    assert ("those that only append too: their rows would be missing" in text) is warns
 
 
 def test_an_error_about_a_commit_without_commit_info_suggests_no_operation() -> None:

@@ -42,7 +42,7 @@ def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_plann
         f"batch 0 (versions 0 to 2 of {bench.table})",
         "part-7.parquet",
         "put the files back",
-        "`fds replan orders`, then `fds skip orders --version 0-2`",
+        "`fds replan orders --why …`, then `fds skip orders --version 0-2 --why …`",
         "delta.deletedFileRetentionDuration",
     ):
         assert words in str(failure)

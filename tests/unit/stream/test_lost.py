@@ -157,6 +157,15 @@ def test_a_stream_that_has_read_all_is_not_warned(bench, behind, sink):
     assert bench.session("looker").status().extra == {}
 
 
+def test_a_stream_that_begins_with_a_snapshot_of_an_old_table_is_not_warned(bench, log_builder, sink, caplog):
+    log_builder.create()
+    log_builder.append()
+    age(log_builder, 1, 20)
+    caplog.set_level(logging.WARNING)
+    run(bench, sink, "run-1", starting_version=None)
+    assert "may be gone soon" not in caplog.text
+
+
 def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, sink):
     session = bench.session("looker")
     assert session.status().problem is None
@@ -166,4 +175,4 @@ def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, si
 
     assert problem is not None
     assert "version 2 of" in problem
-    assert "`fds reset STREAM`), or go on at version 4 without them (on_lost_position='earliest')" in problem
+    assert "go on at version 4 without them (on_lost_position='earliest')" in problem
