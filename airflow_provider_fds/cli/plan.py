@@ -141,7 +141,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
-    from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+    from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
 
     options = common.pairs(arguments.storage_option, "--storage-option")
     log = DeltaLog(open_storage(stream.table, options))
@@ -162,8 +162,9 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     if isinstance(start, SnapshotStart) or start.is_initial_snapshot:
         planned = _with_frozen(log, position, stream.options, target)
     else:
-        planner = BatchPlanner(log, start, None, stream.options, target)
-        planned = _numbered(planner)
+        # a new stream begins with the table as it is at its first version, --from with what is before it
+        state = None if arguments.offset else starting_state(log, start)
+        planned = _numbered(BatchPlanner(log, start, state, stream.options, target))
     for shown, row in enumerate(planned):
         if arguments.max_batches is not None and shown == arguments.max_batches and not isinstance(row, _Outcome):
             yield _Outcome(None, is_more=True)

@@ -34,11 +34,12 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: TryRepor
     if report.error_class == _FILES_GONE:
         return SourceFilesGoneError(
             f"{found}. The batch stays planned and the offset where it is: put the files back, from a backup or an "
-            f"earlier version of the objects, and the next run of stream {stream!r} loads it. Without them its rows "
-            f"are lost to the stream: `fds replan {stream} --why …`, then `fds skip {stream} --version "
-            f"{_range(batch)} --why …`, and the next run goes on behind it. So that it does not happen again, run "
-            "the stream more often than VACUUM, or keep removed files for longer "
-            "(delta.deletedFileRetentionDuration)",
+            f"earlier version of the objects, and the next run of stream {stream!r} loads it. Without them: "
+            f"`fds replan {stream} --why …`, then `fds skip {stream} --version {_range(batch)} --why …`, and the next "
+            "run goes on behind it, without its rows. Where OPTIMIZE or an update rewrote the files the rows are still "
+            f"in the table: empty the sink, and `fds reset {stream} --why …` without a start option on the stream "
+            "loads the table as it is. So that it does not happen again, run the stream more often than VACUUM, or "
+            "keep removed files for longer (delta.deletedFileRetentionDuration)",
             error_class=report.error_class,
             table=table,
         )

@@ -26,6 +26,7 @@ from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.lost import nearly_lost
+from airflow_provider_fds.stream.verifying import verify_version
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
@@ -123,7 +124,7 @@ class TableWatch:
             return finished
         assert self._next is not None  # noqa: S101  # a position has a version
         try:
-            newest = self._log.verify_position(self._next)
+            newest = verify_version(self._log, self._position, self._next)
         except LogTruncatedError as error:
             return self._lost(error)
         if (warning := nearly_lost(self._log, self._next, newest)) is not None:

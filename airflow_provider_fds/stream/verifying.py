@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.errors import LostPositionError, TableReplacedError
+from airflow_provider_fds.errors import LogRewoundError, LostPositionError, TableReplacedError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import range_digest
 
@@ -29,7 +29,7 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
     position = Offset.from_json(state.position)
     if position.is_initial_snapshot:
         return log.latest()
-    newest = log.verify_position(position.version)
+    newest = verify_version(log, position, position.version)
     last = position.version if position.next_index > 0 else position.version - 1
     if state.last_commit_sha256 and last >= 0 and log.probe(last):
         found = log.commit(last).sha256
@@ -43,6 +43,20 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
                 version=last,
             )
     return newest
+
+
+def verify_version(log: DeltaLog, position: Offset, version: int) -> int:
+    """Return the newest version after making sure that ``version`` is there, or is the next one.
+
+    Raises:
+        LostPositionError: As :meth:`DeltaLog.verify_position`; of a table that is shorter now because it was deleted
+            and made again, that it is another one than that of ``position``.
+    """
+    try:
+        return log.verify_position(version)
+    except LogRewoundError:
+        position.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+        raise
 
 
 def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:

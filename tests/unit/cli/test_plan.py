@@ -152,6 +152,20 @@ def test_a_feature_that_cannot_be_read_is_named(log_builder, capsys):
     assert "catalogManaged" in text
 
 
+def test_a_dry_run_begins_behind_a_feature_that_was_dropped_as_a_run_does(log_builder, capsys, tmp_path):
+    log_builder.create()
+    future = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["future"], "writerFeatures": ["future"]}
+    log_builder.commit({"protocol": future}, operation="ADD FEATURE")
+    log_builder.commit({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, operation="DROP FEATURE")
+    log_builder.append(1)
+
+    dry = fds(capsys, "plan", log_builder.root, "--dry-run", "--option", "starting_version=2")
+    real = fds(capsys, "plan", log_builder.root, "--staging", tmp_path / "s", "--option", "starting_version=2")
+
+    assert dry == real
+    assert dry[0] == 0
+
+
 def test_a_table_with_another_id_is_code_4(table, capsys, tmp_path):
     arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=latest")
     assert fds(capsys, *arguments)[0] == 0

@@ -134,6 +134,18 @@ def test_another_table_is_an_error_all_the_same(bench, behind, sink):
         run(bench, sink, "run-2", **EARLIEST)
 
 
+def test_a_table_that_was_made_anew_and_is_shorter_is_told_from_one_that_was_restored(bench, behind, sink):
+    run(bench, sink, "run-2")
+    shutil.rmtree(behind.root / "_delta_log")
+    behind.table_id = "another"
+    behind.version = -1
+    behind.create()
+    with pytest.raises(TableReplacedError, match="it was deleted and made again"):
+        run(bench, sink, "run-3")
+    with pytest.raises(TableReplacedError, match="it was deleted and made again"):
+        watch_of(bench).check()
+
+
 @pytest.mark.parametrize(("days", "is_warned"), [(1, False), (4, True)])
 def test_a_run_warns_while_there_is_still_time(bench, behind, sink, caplog, days, is_warned):
     age(behind, 2, days)
