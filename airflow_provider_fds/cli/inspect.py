@@ -48,9 +48,11 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(found))
         return EXIT_OK
-    for key, value in found.items():
+    for key, value in {**found, **found.pop("extra", {})}.items():
         if value not in (None, {}):
-            print(f"{key:16} {value if not isinstance(value, dict) else json.dumps(value)}")
+            text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+            # what a stream says of its quarantine has several lines
+            print(f"{key:16} {text.replace(chr(10), chr(10) + ' ' * 17)}")
     return EXIT_OK
 
 
@@ -98,8 +100,10 @@ def _line(entry: Entry) -> str:
         "why",
         "reason",
     )
-    facts = [f"{key}={action[key]}" for key in shown if action.get(key) is not None]
+    facts = [f"{key}={str(action[key]).partition(chr(10))[0]}" for key in shown if action.get(key) is not None]
     if action.get("batches"):
         ids = [batch["batch_id"] for batch in action["batches"]]
         facts.append(f"batches={ids[0]}..{ids[-1]}")
-    return f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.words()}]"
+    line = f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.words()}]"
+    passed = [*action.get("skipped", ()), *(s for batch in action.get("batches") or () for s in batch["skipped"])]
+    return "\n".join([line, *(f"{'':32} passes over version {s['version']}: {s['reason']}" for s in passed)])

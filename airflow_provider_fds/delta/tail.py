@@ -107,8 +107,9 @@ def rewound(table: str, version: int, newest: int) -> LogRewoundError:
     """Return the error for a version above the newest one, although it had been seen."""
     return LogRewoundError(
         f"{table} has no version {version} any more: its newest version is {newest}. The table was restored from a "
-        "copy, or the end of its log was removed; rows read before may not be in it. Check the table, then rewind or "
-        "reset the stream",
+        "copy, or the end of its log was removed; rows read before may not be in it. Check the table; if it stays as "
+        f"it is, `fds rewind STREAM --to-version {newest + 1} --why …` goes on behind version {newest}, and says how "
+        "to take the rows of the versions that are gone out of the sink",
         table=table,
         version=version,
         earliest_version=newest,

@@ -70,6 +70,9 @@ def epoch_start(
         return EpochStart(resolve_start(connected.log, options))
     if "offset" in to:
         return _kept(state, Offset.from_json(to["offset"]), to)
+    if to.get("starting_version") == connected.log.latest() + 1:
+        # a table that was restored to before the position: what comes next is read
+        to = {"starting_version": "latest"}
     return EpochStart(resolve_start(connected.log, replace(options, **{**_NO_START, **to})))
 
 

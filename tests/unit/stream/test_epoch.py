@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import (
     BatchFailedError,
     BatchRejectedError,
     LedgerError,
+    LogRewoundError,
     LogTruncatedError,
     SchemaChangedError,
 )
@@ -101,6 +102,24 @@ def test_a_rewound_stream_reads_again_from_the_version_in_a_new_epoch_behind_a_f
     session.collect(work)
     assert session.result().epoch == 2
     assert session.connected.state.sink_version == 3
+
+
+def test_a_stream_of_a_restored_table_is_rewound_to_the_version_that_comes_next(bench, log_builder, sink):
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append(1)
+    load_all(bench, sink, "run-1")
+    (log_builder.log / f"{3:020d}.json").unlink()
+    with pytest.raises(LogRewoundError, match="`fds rewind STREAM --to-version 3 --why …` goes on behind version 2"):
+        bench.session("run-2").begin(sink)
+
+    move(bench, "rewind", to_version=3)
+    load_all(bench, sink, "run-3")
+    log_builder.version = 2
+    log_builder.append(1)
+    session = load_all(bench, sink, "run-4")
+
+    assert session.result().rows == 10
 
 
 @pytest.mark.parametrize("name", ["rewind", "reset", "replan", "rebind"])
