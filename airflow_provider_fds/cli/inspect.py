@@ -48,7 +48,8 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(found))
         return EXIT_OK
-    for key, value in {**found, **found.pop("extra", {})}.items():
+    extra = found.pop("extra")
+    for key, value in {**found, **extra}.items():
         if value not in (None, {}):
             text = json.dumps(value) if isinstance(value, dict | list) else str(value)
             # what a stream says of its quarantine has several lines

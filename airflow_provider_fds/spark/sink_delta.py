@@ -278,7 +278,7 @@ class DeltaAppendSink:
         return RefusalError(
             "SinkSchema",
             f"columns of the batch do not fit into the sink {self._path}: {', '.join(differ)}. Give the sink's columns "
-            "the source's types, or load into another table",
+            "the source's types, or load into another table: another sink, and `fds rebind STREAM --why …`",
         )
 
     def _with_provenance(self, frame: Any) -> Any:

@@ -51,6 +51,26 @@ def test_history_prints_every_entry(planned, capsys):
     assert [json.loads(line)["n"] for line in entries.splitlines()] == [0, 1, 2]
 
 
+def test_history_and_status_say_what_was_passed_over_and_what_stands_in_the_way(log_builder, tmp_path, capsys):
+    log_builder.create()
+    path = log_builder.append(1)
+    log_builder.commit({"remove": {"path": "a", "dataChange": True, "deletionTimestamp": 0}}, operation="DELETE")
+    log_builder.append(1)
+    log_builder.commit({"remove": {"path": "b", "dataChange": True, "deletionTimestamp": 0}}, operation="DELETE")
+    arguments = ("--staging", tmp_path / "s", "--stream", "x", "--option", "starting_version=2")
+    quarantine = ("--option", "skip_versions=2", "--option", "on_violation=quarantine")
+    code, text = fds(capsys, "plan", log_builder.root, *arguments, *quarantine)
+    assert (code, path) == (3, 1), text
+
+    history = fds(capsys, "history", "x", "--staging", tmp_path / "s")[1]
+
+    assert "passes over version 2: skip_versions lists version 2" in history
+    fds(capsys, "hold", "x", "--staging", tmp_path / "s", "--why", "first line\nsecond line")
+    status = fds(capsys, "status", "x", "--staging", tmp_path / "s")[1]
+    assert "\nheld             first line\n                 second line\n" in status
+    assert "second line" not in fds(capsys, "history", "x", "--staging", tmp_path / "s")[1]
+
+
 def test_latest_prints_the_newest_version(log_builder, capsys):
     log_builder.create()
     log_builder.append(1)
