@@ -76,6 +76,42 @@ def epoch_start(
     return EpochStart(resolve_start(connected.log, replace(options, **{**_NO_START, **to})))
 
 
+def refuse_unseen(state: StreamState, landed: Sequence[LandedBatch], start: Offset | SnapshotStart) -> None:
+    """Refuse to begin where rows would be read again that came into the sink without being committed.
+
+    Whoever asked for the epoch was shown the batches that were committed by then; these came later, or their
+    verification failed. A second request (``--replace``) is made by somebody who has read this.
+
+    Raises:
+        LedgerError: Names the batches, and both ways on.
+    """
+    closed = state.closed
+    if closed is None or state.epoch - closed.epoch > 1:
+        return
+    again = [batch for batch in landed if isinstance(start, SnapshotStart) or _is_behind(batch, start)]
+    if not again:
+        return
+    which = ", ".join(f"batch {b.batch_id} of epoch {b.epoch} (version {b.sink_version})" for b in again)
+    table = "…" if state.fence_sink is None else f"delta.`{state.fence_sink.target}`"
+    version = again[0].sink_version
+    restore = f"RESTORE TABLE {table} TO VERSION AS OF {version - 1}" if version else f"DROP TABLE {table}"
+    reason = "rewind" if state.request is None else state.request.reason
+    target = " --to-version N" if reason == "rewind" else ""
+    raise LedgerError(
+        f"stream {state.name!r}: the sink has {which}, which {'was' if len(again) == 1 else 'were'} written while the "
+        f"{reason} was asked for, and not committed; read again, the rows would be there twice. Take them out: "
+        f"{restore}, if nothing else writes to it, and the next run goes on; or by a DELETE, and then `fds {reason} "
+        f"{state.name} --replace{target} --why …` as before. Or keep them: `fds replan {state.name} --replace --why …` "
+        "goes on behind them",
+        table=state.table,
+    )
+
+
+def _is_behind(batch: LandedBatch, start: Offset) -> bool:
+    end = Offset.from_json(batch.end)
+    return end.table_id == start.table_id and end > start
+
+
 def _refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence) -> None:
     is_same_sink = state.sink is not None
     known, found = closed.sink_version, fence.sink_version
@@ -191,4 +227,4 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
     )
 
 
-__all__ = ["EpochStart", "epoch_start", "fence_job", "fence_of", "fence_report"]
+__all__ = ["EpochStart", "epoch_start", "fence_job", "fence_of", "fence_report", "refuse_unseen"]

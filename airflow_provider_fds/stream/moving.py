@@ -227,6 +227,10 @@ class Mover:
         after: str,
         notes: tuple[str, ...],
     ) -> Move:
+        on_their_way = len(self._state.planned if self._state.closed is None else self._state.closed.planned)
+        if on_their_way and reason in ("rewind", "reset"):
+            given_up = f"{on_their_way} planned batches are given up; should one be in the sink by then, the next run "
+            notes = (*notes, f"{given_up}says so and reads nothing again before a person has looked.")
         command = Request(reason=reason, why=self.why, epoch=self._state.epoch, to=to, replaces=self.replaces)
         return Move(self._name, (command,), self._before(), f"epoch {self._state.epoch + 1}, {after}", notes)
 

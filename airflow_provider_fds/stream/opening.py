@@ -25,7 +25,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.ending import end_of, finished_reason
-from airflow_provider_fds.stream.epoch import EpochStart, epoch_start
+from airflow_provider_fds.stream.epoch import EpochStart, epoch_start, refuse_unseen
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
 from airflow_provider_fds.stream.verifying import check_position
@@ -225,6 +225,7 @@ def open_epoch(
     if asked.start is None:
         return state
     offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
+    refuse_unseen(state, landed, asked.start)
     if given is not None or asked.is_kept:
         offset.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
     if connected.stream.options.read_change_feed:

@@ -110,6 +110,21 @@ def test_what_a_restore_took_away_has_not_landed(spark, stream):
     assert rows(spark, stream) == 20
 
 
+def test_what_was_taken_away_after_the_fence_was_written_has_not_landed_either(spark, stream):
+    batches = stream.plan()
+    _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
+    assert fence(spark, stream, **stream.after(loaded))[1].landed
+    spark.sql(f"RESTORE TABLE delta.`{stream.sink_path}` TO VERSION AS OF 0")
+
+    _, closed = fence(spark, stream, **stream.after(loaded))
+
+    assert (closed.landed, closed.sink_version) == ((), 3)
+    again = replace(batches[1], epoch=2, batch_id=0, prev_txn_version=fence_version(2))
+    known = {"sink_table_id": closed.sink_table_id, "sink_version": closed.sink_version}
+    code, _ = stream.work(spark, stream.job(again, **known))
+    assert (code, rows(spark, stream)) == (0, 20)
+
+
 @pytest.mark.parametrize("happened", ["recreated", "put back from a copy", "cloned"])
 def test_a_sink_that_is_another_table_now_is_taken_as_it_is(spark, stream, happened):
     batches = stream.plan()

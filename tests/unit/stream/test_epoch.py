@@ -154,6 +154,49 @@ def test_a_replan_goes_on_behind_the_planned_batches_that_are_in_the_sink(bench,
     assert session.connected.state.epoch_start == first.end
 
 
+@pytest.mark.parametrize("name", ["rewind", "reset"])
+def test_what_lands_while_a_rewind_is_asked_for_is_not_read_again_unseen(bench, log_builder, sink, name):
+    target = {"to_version": 1} if name == "rewind" else {}
+    log_builder.create()
+    log_builder.append(1)
+    load_all(bench, sink, "run-1")
+    log_builder.append(1)
+    planned = bench.session("run-2").begin(sink).batches[0]
+    move(bench, name, **target)
+    session = bench.session("run-3")
+    landed = LandedBatch(epoch=1, batch_id=1, end=planned.end, digest=planned.digest, sink_version=2)
+    work = session.begin(sink)
+    leave_fence(bench, session, session.job(work, sink), landed=(landed,))
+
+    with pytest.raises(
+        LedgerError, match=r"batch 1 of epoch 1 \(version 2\).*would be there twice.*AS OF 1,"
+    ) as refused:
+        session.collect(work)
+    assert f"`fds {name} orders --replace" in str(refused.value)
+    assert ledger_of(bench).state.phase == "requested"
+
+    # taken out by a RESTORE: the next run goes on
+    leave_fence(bench, session, session.job(work, sink))
+    session.collect(work)
+    assert ledger_of(bench).state.phase == "open"
+
+
+def test_a_second_request_is_made_by_somebody_who_knows_what_landed(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    planned = bench.session("run-1").begin(sink).batches[0]
+    move(bench, "rewind", to_version=0)
+    move(bench, "rewind", to_version=0, replaces=True)
+    session = bench.session("run-2")
+    landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
+    work = session.begin(sink)
+    leave_fence(bench, session, session.job(work, sink), landed=(landed,))
+
+    session.collect(work)
+
+    assert ledger_of(bench).state.phase == "open"
+
+
 def test_a_landed_batch_that_the_ledger_does_not_know_opens_nothing(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
     move(bench, "replan")
