@@ -175,7 +175,8 @@ class LedgerReader:
             checkpoint,
             f"it names entry {checkpoint.n}, but the ledger {found}: {foreign}the ledger was lost or restored from an "
             "older copy, or the staging folder is another one",
-            f"fds recover {self.folder.name}",
+            f"fds recover {self.folder.name}"
+            + ("" if numbers else f" --sink URI --table URI --deployment {checkpoint.deployment}"),
             can_be_discarded=bool(foreign),
         )
 
@@ -206,7 +207,7 @@ class LedgerReader:
         return CheckpointError(
             f"the checkpoint of stream {self.folder.name!r} does not agree with its ledger "
             f"{self.uri}/{self.folder.entries}: {what}. Found: {checkpoint.to_json()}. Nothing was written; "
-            f"run `{command}` to set it right",
+            f"run `{command}` to set it right, with --checkpoint FILE if it is kept in a file",
             can_be_discarded=can_be_discarded,
         )
 
