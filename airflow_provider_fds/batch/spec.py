@@ -232,7 +232,7 @@ class FenceReport:
 
     Attributes:
         outcome: One of :data:`FENCE_OUTCOMES`.
-        sink_version: Version of the sink that holds the fence, or of a RESTORE or REPLACE after it.
+        sink_version: Version of the sink that holds the fence.
         sink_table_id: ``metaData.id`` of the sink.
         landed: Batches of older epochs in the sink since the stream's last known commit, oldest first; those that a
             later RESTORE or REPLACE took away are left out.

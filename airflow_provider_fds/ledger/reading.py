@@ -207,7 +207,7 @@ class LedgerReader:
         return CheckpointError(
             f"the checkpoint of stream {self.folder.name!r} does not agree with its ledger "
             f"{self.uri}/{self.folder.entries}: {what}. Found: {checkpoint.to_json()}. Nothing was written; "
-            f"run `{command}` to set it right, with --checkpoint FILE if it is kept in a file",
+            f"run `{command}` to set it right, with --airflow, or with --checkpoint FILE if it is kept in a file",
             can_be_discarded=can_be_discarded,
         )
 

@@ -132,15 +132,14 @@ class _Fence:
             epoch=self._fence.epoch,
             try_id=self._spec.try_id,
             outcome="fenced",
-            # a person who was told to restore the sink after the fence was written has taken it as it is then
-            sink_version=max(fence.version, self._broke(history)),
+            sink_version=fence.version,
             sink_table_id=seen or read_table_id(self._spark, self._path),
             landed=self._landed(history, fence),
         )
 
     def _landed(self, history: History, fence: SinkCommit) -> Tuple[LandedBatch, ...]:
         before = [c for c in history.commits if c.version < fence.version]
-        broke = self._broke(history)
+        broke = max((c.version for c in before if c.is_breaking and not self._is_own_creation(c)), default=-1)
         known = -1 if self._known is None else self._known
         found: List[LandedBatch] = []
         if self._is_older:
@@ -159,10 +158,6 @@ class _Fence:
                     )
                 )
         return tuple(found)
-
-    def _broke(self, history: History) -> int:
-        """Return the version that restored or replaced the sink last, also after the fence; -1 if none did."""
-        return max((c.version for c in history.commits if c.is_breaking and not self._is_own_creation(c)), default=-1)
 
     def _is_own_creation(self, commit: SinkCommit) -> bool:
         return commit.transaction_of(self._fence.txn_app_id) is not None

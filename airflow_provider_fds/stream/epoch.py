@@ -100,9 +100,8 @@ def refuse_unseen(state: StreamState, landed: Sequence[LandedBatch], start: Offs
     raise LedgerError(
         f"stream {state.name!r}: the sink has {which}, which {'was' if len(again) == 1 else 'were'} written while the "
         f"{reason} was asked for, and not committed; read again, the rows would be there twice. Take them out: "
-        f"{restore}, if nothing else writes to it, and the next run goes on; or by a DELETE, and then `fds {reason} "
-        f"{state.name} --replace{target} --why …` as before. Or keep them: `fds replan {state.name} --replace --why …` "
-        "goes on behind them",
+        f"{restore}, if nothing else writes to it, or a DELETE; then ask again, `fds {reason} {state.name} "
+        f"--replace{target} --why …`. Or keep them: `fds replan {state.name} --replace --why …` goes on behind them",
         table=state.table,
     )
 
@@ -168,7 +167,8 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
             raise LedgerError(
                 f"{where}version {batch.sink_version}, and its verification failed: {closed.blocked.reason}. Planned "
                 "anew it would be there twice. Take it out of the sink first (RESTORE TABLE … TO VERSION AS OF "
-                f"{batch.sink_version - 1}); the next run then loads it again",
+                f"{batch.sink_version - 1}), then ask again, `fds replan {connected.stream.name} --replace --why …`, "
+                "and the next run loads it again",
                 table=connected.table.uri,
             )
         end = found.end

@@ -110,16 +110,16 @@ def test_what_a_restore_took_away_has_not_landed(spark, stream):
     assert rows(spark, stream) == 20
 
 
-def test_what_was_taken_away_after_the_fence_was_written_has_not_landed_either(spark, stream):
+def test_what_was_taken_away_after_a_fence_has_not_landed_for_the_next_one(spark, stream):
     batches = stream.plan()
     _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
     assert fence(spark, stream, **stream.after(loaded))[1].landed
     spark.sql(f"RESTORE TABLE delta.`{stream.sink_path}` TO VERSION AS OF 0")
 
-    _, closed = fence(spark, stream, **stream.after(loaded))
+    _, closed = fence(spark, stream, epoch=3, **stream.after(loaded))
 
-    assert (closed.landed, closed.sink_version) == ((), 3)
-    again = replace(batches[1], epoch=2, batch_id=0, prev_txn_version=fence_version(2))
+    assert (closed.landed, closed.sink_version) == ((), 4)
+    again = replace(batches[1], epoch=3, batch_id=0, prev_txn_version=fence_version(3))
     known = {"sink_table_id": closed.sink_table_id, "sink_version": closed.sink_version}
     code, _ = stream.work(spark, stream.job(again, **known))
     assert (code, rows(spark, stream)) == (0, 20)

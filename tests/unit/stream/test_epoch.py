@@ -175,7 +175,9 @@ def test_what_lands_while_a_rewind_is_asked_for_is_not_read_again_unseen(bench, 
     assert f"`fds {name} orders --replace" in str(refused.value)
     assert ledger_of(bench).state.phase == "requested"
 
-    # taken out by a RESTORE: the next run goes on
+    # taken out, and asked again: the next run goes on
+    move(bench, name, replaces=True, **target)
+    work = session.begin(sink)
     leave_fence(bench, session, session.job(work, sink))
     session.collect(work)
     assert ledger_of(bench).state.phase == "open"
