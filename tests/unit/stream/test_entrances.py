@@ -129,7 +129,9 @@ def test_staging_that_lacks_the_ledger_is_an_error_that_names_the_way(bench, two
     else:
         bench.staging = tmp_path / "a disk of another worker"
 
-    with pytest.raises(CheckpointError, match=r"the ledger has no entry.*`fds recover orders`"):
+    with pytest.raises(
+        CheckpointError, match=r"the ledger has no entry.*`fds recover orders --sink URI --table URI --deployment test`"
+    ):
         bench.session("run-2", checkpoints=store).begin(sink)
 
 
