@@ -241,6 +241,26 @@ class SourceFilesGoneError(BatchRejectedError):
     """
 
 
+class SchemaMismatchError(BatchRejectedError):
+    """The rows of a batch do not fit the columns of the sink. Nothing of the batch is in the sink."""
+
+
+class UserFunctionError(BatchRejectedError):
+    """A function of the user's fails on the rows of a batch, and would do so again. The message has file and line."""
+
+
+class ConcurrentWriteError(BatchFailedError):
+    """Another writer committed to the sink at the same moment; a retry finds out which rows are there."""
+
+
+class SparkMemoryError(BatchFailedError):
+    """Spark ran out of memory on a batch."""
+
+
+class ServerLostError(BatchFailedError):
+    """A Spark Connect server does not answer, or went away in the middle of a batch."""
+
+
 class VerificationError(FdsError):
     """What Spark wrote does not match the plan. The batch is blocked until a person decides."""
 

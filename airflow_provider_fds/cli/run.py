@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.spark.connect import ConnectServer
     from airflow_provider_fds.stream.result import Collected, RunWork
     from airflow_provider_fds.stream.session import StreamSession
 
@@ -45,6 +47,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--sink", required=True, metavar="URI", help="Delta table to append to; created if missing")
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="file that holds the committed offset")
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
+    parser.add_argument(
+        "--spark-remote",
+        metavar="sc://HOST:PORT",
+        help="a Spark Connect server that runs already, instead of --master; a token comes from the environment "
+        "(SPARK_CONNECT_AUTHENTICATE_TOKEN)",
+    )
     parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark")
     parser.add_argument("--provenance", action="store_true", help="write _source_version and _source_timestamp too")
     parser.add_argument("--merge-schema", action="store_true", help="add columns that the source adds to the sink too")
@@ -67,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
-    if (problem := java_problem()) is not None:
+    remote = None if arguments.spark_remote is None else _remote(arguments.spark_remote)
+    if remote is None and (problem := java_problem()) is not None:
         raise ConfigurationError(problem)
     conf = common.pairs(arguments.conf, "--conf")
     sink = DeltaTableSink(
@@ -84,28 +93,44 @@ def run(arguments: argparse.Namespace) -> int:
     while left > 0 and error is None:
         work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
         if work.status == "fence":
-            _load(session, work, sink, arguments.master, conf)
+            _load(session, work, sink, remote or arguments.master, conf)
             continue
         if work.status != "work":
             is_more = False
             error = work.warning if work.status == "paused" else None
             break
-        collected = _load(session, work, sink, arguments.master, conf, arguments.output)
+        collected = _load(session, work, sink, remote or arguments.master, conf, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
     _show_end(session, error, arguments, is_more=is_more)
     return EXIT_OK if error is None else error.exit_code
 
 
-def _load(
-    session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any], output: str = "text"
-) -> Collected:
-    """Run one Spark application and commit what it has done."""
-    from airflow_provider_fds.spark.launch import job_storage, run_locally
+def _remote(url: str) -> ConnectServer:
+    from airflow_provider_fds.spark.connect import ConnectServer
+    from airflow_provider_fds.spark.install import spark_problem
 
-    storage = job_storage(session.connected.places(sink.uri), sink)
+    if not url.startswith("sc://"):
+        raise ConfigurationError(f"--spark-remote must be sc://host:port, got {url.partition('/;')[0]!r}")
+    if (problem := spark_problem()) is not None:
+        raise ConfigurationError(problem)
+    return ConnectServer(url, "--spark-remote")
+
+
+def _load(
+    session: StreamSession,
+    work: RunWork,
+    sink: DeltaTableSink,
+    where: ConnectServer | str,
+    conf: dict[str, Any],
+    output: str = "text",
+) -> Collected:
+    """Run one Spark application, and commit each batch as soon as it is done."""
     with _ending_spark_too():
-        run_locally(session.job(work, sink), master=master, conf=conf, on_line=_log_line, storage=storage)
+        if isinstance(where, str):
+            _submit(session, work, sink, where, conf)
+        else:
+            _work_on(session, work, sink, where, conf)
     collected = session.collect(work)
     for report in collected.reports:
         if report.is_done:
@@ -113,6 +138,41 @@ def _load(
     if collected.failure is not None:
         raise collected.failure
     return collected
+
+
+def _submit(session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any]) -> None:
+    from airflow_provider_fds.spark.launch import job_storage, run_locally
+
+    storage = job_storage(session.connected.places(sink.uri), sink)
+    run_locally(session.job(work, sink), master=master, conf=conf, on_line=_log_line, storage=storage)
+
+
+def _work_on(
+    session: StreamSession, work: RunWork, sink: DeltaTableSink, server: ConnectServer, conf: dict[str, Any]
+) -> None:
+    from airflow_provider_fds.errors import ServerLostError
+    from airflow_provider_fds.spark.connect import ConnectJob, ServerUnfitError, ServerUnreachableError
+    from airflow_provider_fds.stream.collecting import commit_reported
+    from airflow_provider_fds.stream.driver_files import driver_files
+
+    spec_uri = session.job(work, sink)
+    job = ConnectJob(server, spec_uri, files=driver_files(session.connected, sink), conf=conf, tell=_log_line)
+    try:
+        with redirect_stdout(_Log()):
+            job.work(lambda _: commit_reported(session, work))
+    except ServerUnreachableError as error:
+        raise ServerLostError(str(error), error_class="ServerUnreachable", table=session.stream.table) from None
+    except ServerUnfitError as error:
+        raise ConfigurationError(str(error), table=session.stream.table) from None
+
+
+class _Log(io.TextIOBase):
+    """What the job prints for people goes to the log, as it does from a process of its own."""
+
+    def write(self, text: str) -> int:
+        if text.strip():
+            _log_line(text.rstrip())
+        return len(text)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import cache_dir, retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.collecting import collecting
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_backend import (
     GivenArguments,
@@ -26,11 +27,13 @@ from airflow_provider_fds.operators.spark_backend import (
     prepare_submission,
     submitted,
 )
+from airflow_provider_fds.operators.spark_connect import ConnectBackend, work_off
+from airflow_provider_fds.operators.submit_hook import SubmitHook
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
 from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.result import RunResult
+from airflow_provider_fds.stream.result import RunResult, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.spark.connect import ConnectJob
     from airflow_provider_fds.spark.launch import SubmitArguments
     from airflow_provider_fds.stream.interval_session import IntervalSession
     from airflow_provider_fds.stream.result import IntervalResult, RunWork
@@ -50,7 +54,7 @@ _DEFAULT_NAME: Final = "arrow-spark"
 
 
 class _Spark(NamedTuple):
-    backend: SparkBackend
+    backend: SparkBackend | ConnectBackend
     given: GivenArguments
 
 
@@ -94,7 +98,9 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     Args:
         stream: The stream, or a dict of its arguments.
         sink: The sink, or a dict as of :meth:`DeltaSink.to_dict`; ``DeltaReplaceSink`` for data intervals only.
-        conn_id: Airflow connection of type ``spark``.
+        conn_id: Airflow connection: of type ``spark`` for spark-submit, of type ``spark_connect`` for a server that
+            runs already, on which batches are worked off from the process of the task (``conf`` is then set on the
+            session).
         on_no_data: ``"skip"`` or ``"succeed"``.
         on_busy: While another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a minute,
             without holding a worker) or ``"fail"`` (a retry may find them free).
@@ -140,6 +146,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.batches_per_run = batches_per_run
         self.run_time_limit = run_time_limit
         self._nothing = ""
+        self._connect_job: ConnectJob | None = None
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
 
@@ -156,7 +163,10 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 find_backend(self.conn_id, deploy_mode=self._deploy_mode, spark_binary=self._spark_binary),
                 self._given(),
             )
-            check_backend(spark.backend, spark.given)
+            if isinstance(spark.backend, ConnectBackend):
+                spark.backend.check(self)
+            else:
+                check_backend(spark.backend, spark.given)
             if self.name == _DEFAULT_NAME:
                 self.name = f"fds-{stream.name}"
             session: StreamSession | IntervalSession
@@ -193,8 +203,13 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
 
     def on_kill(self) -> None:
         """Kill the Spark job, if one was started."""
-        if self._hook is not None:
+        if self._connect_job is not None:
+            self._connect_job.kill()
+        elif self._hook is not None:
             super().on_kill()
+
+    def _get_hook(self) -> SubmitHook:
+        return SubmitHook.like(super()._get_hook())
 
     def _given(self) -> GivenArguments:
         """Return the user's own arguments of spark-submit, as rendered."""
@@ -260,33 +275,37 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         deadline_ms: int | None,
     ) -> bool:
         """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
-        made = prepare_submission(
-            spark.backend,
-            session.job(work, sink, stop_after_ms=deadline_ms),
-            given=spark.given,
-            storage=job_storage(session.connected.places(sink.uri), sink),
-            cache_dir=cache_dir(),
-        )
         if work.batches:
             first, last = work.batches[0], work.batches[-1]
             # an interval in which nothing was committed ends before it begins
             is_empty = last.last_version < first.first_version
             versions = "no versions" if is_empty else f"versions {first.first_version} to {last.last_version}"
             self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
+        spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
         spark_error: AirflowException | None = None
-        reach("submit.before")
-        try:
-            with submitted(spark.backend, made, cache_dir()) as arguments:
-                self._set_submission(arguments, spark.backend)
-                super().execute(context)
-        except AirflowException as error:
-            # what it has done before it failed is committed below
-            spark_error = error
-        finally:
-            # a file with secrets is gone by now
-            self.properties_file = spark.given.properties_file
-        reach("submit.after")
+        if isinstance(spark.backend, ConnectBackend):
+            self._connect_job = spark.backend.job(session, sink, spec_uri, spark.given.conf)
+            work_off(self._connect_job, session, work)
+        else:
+            storage = job_storage(session.connected.places(sink.uri), sink)
+            made = prepare_submission(
+                spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir()
+            )
+            reach("submit.before")
+            try:
+                with submitted(spark.backend, made, cache_dir()) as arguments, collecting(session, work):
+                    self._set_submission(arguments, spark.backend)
+                    super().execute(context)
+            except AirflowException as error:
+                # what it has done before it failed is committed below
+                spark_error = error
+            finally:
+                # a file with secrets is gone by now
+                self.properties_file = spark.given.properties_file
+            reach("submit.after")
         collected = session.collect(work)
+        if any(report.is_done for report in collected.reports):
+            self.log.info("This application: %s.", told(collected.reports))
         is_late = deadline_ms is not None and time.time() * 1000 >= deadline_ms
         if collected.failure is not None:
             was_started = len(collected.reports) > len(collected.committed)

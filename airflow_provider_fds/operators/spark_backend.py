@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import find_connection
+from airflow_provider_fds.operators.spark_connect import ConnectBackend, connect_backend
+from airflow_provider_fds.operators.submit_hook import is_secret
 from airflow_provider_fds.spark.launch import (
     JobStorage,
     SparkSetupError,
@@ -63,6 +65,11 @@ class SparkBackend:
         return is_local_master(self.master)
 
     @property
+    def shows_environment(self) -> bool:
+        """Whether environment variables become arguments of spark-submit (YARN, Kubernetes)."""
+        return "yarn" in self.master or "k8s" in self.master
+
+    @property
     def driver_is_here(self) -> bool:
         """Whether the driver runs on this machine."""
         return self.is_local or self.deploy_mode != "cluster"
@@ -75,24 +82,25 @@ class SparkBackend:
         return self.is_local or shutil.which("spark-submit") is None
 
 
-def find_backend(conn_id: str, *, deploy_mode: str | None = None, spark_binary: str | None = None) -> SparkBackend:
-    """Return the backend of a Spark connection.
+def find_backend(
+    conn_id: str, *, deploy_mode: str | None = None, spark_binary: str | None = None
+) -> SparkBackend | ConnectBackend:
+    """Return the backend of a Spark connection, by its type.
 
     Airflow's own hook turns a connection that it does not find into the master ``yarn``, in silence.
 
     Raises:
-        ConfigurationError: There is no such connection, or it is not of type ``spark``.
+        ConfigurationError: There is no such connection, or it is of another type than ``spark`` and
+            ``spark_connect``.
     """
     connection: Any = find_connection(conn_id, "Spark connection (conn_id) of this operator")
     if connection.conn_type == "spark_connect":
-        raise ConfigurationError(
-            f"Connection {conn_id!r} is of type 'spark_connect', which is not available yet for this operator. Name a "
-            "connection of type 'spark' as conn_id (its host is the master: local[*], spark://host:7077, yarn, k8s://…)."
-        )
+        return connect_backend(conn_id, connection)
     if connection.conn_type != "spark":
         raise ConfigurationError(
-            f"Connection {conn_id!r} is of type {connection.conn_type!r}, expected 'spark'. Name a connection of type "
-            "'spark' as conn_id (its host is the master: local[*], spark://host:7077, yarn, k8s://…)."
+            f"Connection {conn_id!r} is of type {connection.conn_type!r}, expected 'spark' or 'spark_connect'. Name "
+            "a connection of type 'spark' as conn_id (its host is the master: local[*], spark://host:7077, yarn, "
+            "k8s://…), or one of type 'spark_connect' (its host and port are those of a running server)."
         )
     if not connection.host:
         raise ConfigurationError(
@@ -121,12 +129,32 @@ def check_backend(backend: SparkBackend, given: GivenArguments) -> None:
             be; all problems at once.
     """
     problems = conf_problems(given.conf)
+    problems += _place_problems(backend, given)
     if backend.driver_is_here and (problem := java_problem()) is not None:
         problems.append(problem)
     if backend.uses_bundled_spark and (problem := spark_problem()) is not None:
         problems.append(problem)
     if problems:
         raise ConfigurationError(*problems, subject=f"Spark job of connection {backend.conn_id!r}")
+
+
+def _place_problems(backend: SparkBackend, given: GivenArguments) -> list[str]:
+    """Return what the master does not allow, one sentence each."""
+    problems = []
+    secret = sorted(name for name in given.env_vars if is_secret(name))
+    if secret and backend.shows_environment:
+        problems.append(
+            f"env_vars has {', '.join(secret)}: on {backend.master} spark-submit gets each variable as an argument, "
+            "which every user of this machine can read, and shows it in Spark's UI. Give the secret to the cluster by "
+            "its own means (a Kubernetes secret, a Hadoop credential provider), or as a setting in conf: FDS hands "
+            "those over in a file"
+        )
+    if backend.deploy_mode == "cluster" and backend.master.startswith("spark://"):
+        problems.append(
+            "deploy_mode is 'cluster': Spark does not start Python applications inside a standalone cluster. Leave it "
+            "out, or say 'client'"
+        )
+    return problems
 
 
 def prepare_submission(

@@ -23,6 +23,7 @@ _MODULES: Final = (
     "spark/fence.py",
     "spark/files.py",
     "spark/history.py",
+    "spark/identity.py",
     "spark/job.py",
     "spark/settings.py",
     "spark/sink_delta.py",

@@ -6,6 +6,8 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
 from dataclasses import dataclass
 from typing import Any, List, Optional
 
@@ -29,6 +31,18 @@ _LASTING = re.compile(
 )
 _DAMAGED_FILE = re.compile(r"is not a Parquet file|Expected magic number|CANNOT_READ_FILE_FOOTER", re.IGNORECASE)
 _REFUSED_ACCESS = re.compile(r"AccessDenied|AccessControlException|Permission denied|status code: 403", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY|"
+    r"exceeding (?:physical |virtual )?memory limits|OOMKilled|[Ee]xit (?:code|status)[: ]+(?:137|143|52)\b"
+)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+#: Errors of Python that the same rows bring about again; others (network, disk) may pass.
+_LASTING_IN_PYTHON = re.compile(
+    r"(?:Value|Type|Key|Index|Attribute|Name|Assertion|ZeroDivision|Import|ModuleNotFound|NotImplemented|Unicode\w*|"
+    r"Syntax|Arithmetic|Overflow|UnboundLocal)Error$"
+)
+_NOT_OF_THE_USER = ("/airflow_provider_fds/", "/pyspark/", "/pyspark.zip/", "/py4j", "<frozen", "<string>")
+_NOT_FROM_A_FUNCTION = ("pyspark.", "py4j.", "airflow_provider_fds.")
 _MISSING_FILE = re.compile(r"(?:File|path:?) ((?:[\w+.-]+:)?/.*?) does not exist|No such file or directory: (\S+)")
 
 _SECRETS = (
@@ -107,6 +121,12 @@ def explain(error: BaseException) -> Failure:
     everything = "\n".join(f"{c.name}: {c.text}" for c in chain)
     if name == "FAILED_READ_FILE.FILE_NOT_EXIST":
         return Failure(name, _files_are_gone(everything), retryable=False)
+    if (in_function := _user_function(error, everything)) is not None:
+        return in_function
+    if _OUT_OF_MEMORY.search(everything):
+        return Failure("OutOfMemory", _out_of_memory(everything), retryable=True)
+    if _is_server_lost(error, name):
+        return Failure("ServerLost", _server_lost(chain[0]), retryable=True)
     if is_conflict(error):
         return Failure(name, _another_writer(name), retryable=True)
     if name.startswith("FAILED_READ_FILE") and _DAMAGED_FILE.search(everything):
@@ -155,6 +175,68 @@ def _another_writer(name: str) -> str:
     )
 
 
+def _user_function(error: BaseException, everything: str) -> Optional[Failure]:
+    """Return the failure of a Python function of the user's, on the driver or in a worker, ``None`` if it is none."""
+    if "org.apache.spark.api.python.PythonException" in everything or "from the Python worker" in everything:
+        found = [frame for frame in _FRAME.findall(everything) if not _is_foreign(frame[0])]
+        said = re.findall(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)$", everything, re.MULTILINE)
+        said = [line for line in said if "org.apache.spark" not in line and "pyspark." not in line]
+        if not found or not said:
+            return None
+        file, line, function = found[-1]
+        return _function_failed(file, line, function, said[-1])
+    if _java_exception(error) is not None or type(error).__module__.startswith(_NOT_FROM_A_FUNCTION):
+        return None
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_foreign(frame.filename)]
+    if not frames:
+        return None
+    last = frames[-1]
+    text = f"{type(error).__name__}: {error}"
+    return _function_failed(last.filename, str(last.lineno), last.name, text)
+
+
+def _function_failed(file: str, line: str, function: str, said: str) -> Failure:
+    name = said.split(":", 1)[0].strip().rsplit(".", 1)[-1]
+    lasting = _LASTING_IN_PYTHON.search(name) is not None
+    text = f"the function {function} failed at line {line} of {file}: {said.strip()}"
+    if lasting:
+        text += ". The same rows would bring that about again: correct the function"
+    return Failure("UserFunctionFailed", shortened(text), retryable=not lasting)
+
+
+def _is_foreign(file: str) -> bool:
+    """Whether a file of Python is FDS's own, Spark's or of the standard library."""
+    path = file.replace("\\", "/")
+    libraries = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    is_library = any(path.startswith(f"{library}/") for library in libraries) and "/site-packages/" not in path
+    return is_library or any(part in path for part in _NOT_OF_THE_USER)
+
+
+def _out_of_memory(everything: str) -> str:
+    found = _OUT_OF_MEMORY.search(everything)
+    said = _first_line(everything[found.start() :]) if found else ""
+    return shortened(
+        f"Spark ran out of memory ({said}). Give it more (driver_memory, executor_memory; on Spark Connect: the "
+        "server), or plan smaller batches (max_bytes_per_batch, max_files_per_batch; they hold for batches that are "
+        "not planned yet). Nothing was committed by this try"
+    )
+
+
+def _is_server_lost(error: BaseException, name: str) -> bool:
+    """Whether a Spark Connect server went away: nothing answers, or it is a new one that knows nothing of before."""
+    status = getattr(getattr(error, "_grpc_status_code", None), "name", None)
+    return status == "UNAVAILABLE" or name.startswith("INVALID_HANDLE.")
+
+
+def _server_lost(cause: _Cause) -> str:
+    found = re.search(r'details = "([^"\n]*)', cause.text)
+    said = shortened(found.group(1) if found else _first_line(cause.text))
+    return (
+        f"the Spark Connect server was lost in the middle of the batch ({said}): it ended, was started again, or "
+        "cannot be reached any more. What it has begun may still land; a retry finds out, and works on the same rows"
+    )
+
+
 def _first_line(text: str) -> str:
     """Return the text up to its stack trace or details, on one line."""
     lines = []
@@ -175,11 +257,31 @@ def _chain(error: BaseException) -> List[_Cause]:
             chain.append(_Cause(str(java.getClass().getName()), str(java.getMessage() or "")))
             java = java.getCause()
         return chain
+    if type(error).__module__.startswith("pyspark.errors.exceptions.connect"):
+        return _connect_chain(error)
     python = error.__cause__ or error.__context__
     while python is not None and len(chain) < _CHAIN_DEPTH:
         chain.append(_Cause(type(python).__name__, str(python)))
         python = python.__cause__ or python.__context__
     return chain
+
+
+def _connect_chain(error: BaseException) -> List[_Cause]:
+    """Return the chain of an exception that a Spark Connect server has sent: causes are only in its stack trace."""
+    message = str(getattr(error, "_message", None) or error)
+    lines = str(getattr(error, "_stacktrace", None) or "").splitlines()
+    name = lines[0] if lines else type(error).__name__
+    texts: List[List[str]] = [[name, message]]
+    is_message = False
+    for line in lines[1:]:
+        if line.startswith("Caused by: ") and len(texts) < _CHAIN_DEPTH:
+            texts.append(list(line[len("Caused by: ") :].partition(": ")[::2]))
+            is_message = True
+        elif line.startswith("\tat "):
+            is_message = False
+        elif is_message:
+            texts[-1][1] += "\n" + line
+    return [_Cause(*text) for text in texts]
 
 
 def _java_exception(error: BaseException) -> Any:

@@ -2,6 +2,9 @@
 
 Paths here are Hadoop's: with or without a scheme, and never percent-encoded, because Hadoop's ``Path`` decodes
 nothing. FDS's own URIs are encoded; they come in through :func:`hadoop_path`.
+
+Local files are opened as such, others through Hadoop, by way of the JVM that the session has. A session on Spark
+Connect has none: there the caller, who is on Airflow's side, brings its own way to them (:func:`reached_by`).
 Standard library and py4j only, Python 3.9 syntax.
 """
 
@@ -10,14 +13,48 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Iterator, Optional, Set
+from typing import Any, Iterator, Optional, Protocol, Set
 from urllib.parse import unquote
 
 from airflow_provider_fds.schemes import SCHEMES
 
 _FIRST_COMMIT = "_delta_log/00000000000000000000.json"
 _LINES_BEFORE_ADDS = 20
+
+
+class OtherFiles(Protocol):
+    """Files that are neither local nor reached through Hadoop; paths are as everywhere here."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the whole file. Raises ``FileNotFoundError`` if there is none."""
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write or overwrite the file; a reader sees all of it or none."""
+
+    def exists(self, path: str) -> bool:
+        """Whether the file is there."""
+
+    def names(self, folder: str) -> Set[str]:
+        """Return the names of what lies directly in the folder; none if there is no folder."""
+
+    def first_bytes(self, path: str) -> bytes:
+        """Return the beginning of the file, some lines at least; nothing if there is none."""
+
+
+_OTHER: ContextVar[Optional[OtherFiles]] = ContextVar("files", default=None)
+
+
+@contextmanager
+def reached_by(files: OtherFiles) -> Iterator[None]:
+    """Within this, files that are not local are read and written by ``files`` instead of Hadoop."""
+    token = _OTHER.set(files)
+    try:
+        yield
+    finally:
+        _OTHER.reset(token)
 
 
 def scheme(path: str) -> str:
@@ -37,7 +74,7 @@ def hadoop_path(uri: str, spark: Any = None) -> str:
         is_uri = uri.lower().startswith("file:")
         return f"file:/{unquote(uri[len('file:') :]).strip('/')}" if is_uri else f"file:{Path.cwd() / uri}"
     rest = unquote(uri[len(name) :]).rstrip("/")
-    if name in ("s3", "s3n") and (spark is None or _hadoop_conf(spark).get(f"fs.{name}.impl") is None):
+    if name in ("s3", "s3n") and (spark is None or _file_system_class(spark, name) is None):
         name = "s3a"
     return name + rest
 
@@ -58,6 +95,9 @@ def read_bytes(path: str, spark: Any = None) -> bytes:
     local = local_path(path)
     if local is not None:
         return local.read_bytes()
+    other = _OTHER.get()
+    if other is not None:
+        return other.read_bytes(path)
     stream = _file_system(spark, path).open(_path(spark, path))
     try:
         return bytes(spark._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
@@ -74,6 +114,10 @@ def write_bytes(path: str, data: bytes, spark: Any = None) -> None:
         partial = local.with_name(f"{local.name}.{mine}")
         partial.write_bytes(data)
         partial.replace(local)
+        return
+    other = _OTHER.get()
+    if other is not None:
+        other.write_bytes(path, data)
         return
     files = _file_system(spark, path)
     known = SCHEMES.get(scheme(path))
@@ -95,7 +139,10 @@ def write_bytes(path: str, data: bytes, spark: Any = None) -> None:
 def exists(path: str, spark: Any = None) -> bool:
     """Whether the file is there."""
     local = local_path(path)
-    return local.exists() if local is not None else bool(_file_system(spark, path).exists(_path(spark, path)))
+    if local is not None:
+        return local.exists()
+    other = _OTHER.get()
+    return other.exists(path) if other is not None else bool(_file_system(spark, path).exists(_path(spark, path)))
 
 
 def names(folder: str, spark: Any = None) -> Set[str]:
@@ -103,6 +150,9 @@ def names(folder: str, spark: Any = None) -> Set[str]:
     local = local_path(folder)
     if local is not None:
         return {child.name for child in local.iterdir()} if local.is_dir() else set()
+    other = _OTHER.get()
+    if other is not None:
+        return other.names(folder)
     files, path = _file_system(spark, folder), _path(spark, folder)
     if not files.exists(path):
         return set()
@@ -137,6 +187,10 @@ def _head(path: str, spark: Any) -> Iterator[str]:
                 for _ in range(_LINES_BEFORE_ADDS):
                     yield file.readline()
         return
+    other = _OTHER.get()
+    if other is not None:
+        yield from other.first_bytes(path).decode(errors="replace").split("\n")[:_LINES_BEFORE_ADDS]
+        return
     stream = _file_system(spark, path).open(_path(spark, path))
     try:
         reader = spark._jvm.java.io.BufferedReader(spark._jvm.java.io.InputStreamReader(stream, "UTF-8"))
@@ -144,6 +198,15 @@ def _head(path: str, spark: Any) -> Iterator[str]:
             yield reader.readLine() or ""
     finally:
         stream.close()
+
+
+def _file_system_class(spark: Any, name: str) -> Optional[str]:
+    """Return the class that the session reads a scheme with, ``None`` if it has none of its own."""
+    if _OTHER.get() is not None:
+        # no way to Hadoop's own files of settings; what Spark was told of them is among its own
+        found: Optional[str] = spark.conf.get(f"spark.hadoop.fs.{name}.impl", None)
+        return found
+    return _hadoop_conf(spark).get(f"fs.{name}.impl")  # type: ignore[no-any-return]
 
 
 def _hadoop_conf(spark: Any) -> Any:

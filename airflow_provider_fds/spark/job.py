@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from airflow_provider_fds.batch.spec import (
     SPEC_FORMAT,
@@ -32,6 +32,7 @@ from airflow_provider_fds.sinks import DeltaReplaceSink, sink_from_dict
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
+from airflow_provider_fds.spark.identity import identity
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
 from airflow_provider_fds.spark.sink_replace import DeltaOverwriteSink
@@ -65,8 +66,11 @@ def main(argv: Sequence[str]) -> int:
     return _leave(spark, run(spark, spec))
 
 
-def run(spark: Any, spec: JobSpec) -> int:
-    """Work off the batches of ``spec``, or write its fence, in this session; report each; return the exit code."""
+def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], object]] = None) -> int:
+    """Work off the batches of ``spec``, or write its fence, in this session; report each; return the exit code.
+
+    ``on_report`` is called with each report once it is written.
+    """
     if spec.fence is not None:
         return _run_fence(spark, spec, spec.fence)
     sink: Optional[DeltaAppendSink] = None
@@ -89,6 +93,8 @@ def run(spark: Any, spec: JobSpec) -> int:
         reach("driver.report.before")
         work.report(report)
         reach("driver.report.after")
+        if on_report is not None:
+            on_report(report)
         if not report.is_done:
             if report.outcome == "mismatch":
                 return EXIT_MISMATCH
@@ -143,7 +149,7 @@ class _BatchWork:
             "format": SPEC_FORMAT,
             "try_id": self._spec.try_id,
             "started_ms": int(time.time() * 1000),
-            "application": self._spark.sparkContext.applicationId,
+            **identity(self._spark),
         }
         name = started_name(self._batch.epoch, self._batch.batch_id, self._spec.try_id)
         self._put(name, json.dumps(marker, sort_keys=True).encode())
@@ -206,7 +212,9 @@ class _BatchWork:
 
     def _load_manifest(self, manifest: str) -> Any:
         try:
-            return self._spark.read.format("delta").load(manifest)
+            frame = self._spark.read.format("delta").load(manifest)
+            # Spark Connect looks at nothing before it is asked
+            frame.columns  # noqa: B018
         except Exception as e:
             if has_condition(e, "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE"):
                 raise RefusalError(
@@ -215,6 +223,7 @@ class _BatchWork:
                     "reach the staging folder under this name, or it was cleaned up before the batch was committed",
                 ) from e
             raise
+        return frame
 
     def _verified(self, landed: Landed) -> TryReport:
         commit, batch = landed.commit, self._batch

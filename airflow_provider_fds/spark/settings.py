@@ -53,6 +53,11 @@ def conf_problems(conf: Mapping[str, Any], spark_version: Optional[str] = None) 
     return problems
 
 
+def setting_text(value: Any) -> str:
+    """Return a setting as Spark reads it: Python's ``True`` is Spark's ``true``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def force(spark: Any) -> Dict[str, str]:
     """Set what must be set on the session, and return it as it is in force.
 

@@ -150,7 +150,7 @@ class DeltaAppendSink:
 
     def _writer(self, writer: Any, created: bool) -> Any:
         """Set how the rows meet what is there."""
-        return writer.mode("errorifexists" if created else "append")
+        return writer.mode("error" if created else "append")
 
     def _look_again(self, batch: BatchSpec) -> Optional[Landed]:
         history = self._log.history(self._known_version)

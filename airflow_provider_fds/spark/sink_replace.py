@@ -67,7 +67,7 @@ class DeltaOverwriteSink(DeltaAppendSink):
             # a session that is set to dynamic must not change what the predicate means
             mode = "static"
             writer = writer.option("replaceWhere", self._replace.replace_where)
-        return writer.option("partitionOverwriteMode", mode).mode("errorifexists" if created else "overwrite")
+        return writer.option("partitionOverwriteMode", mode).mode("error" if created else "overwrite")
 
     def _partitions(self) -> List[str]:
         detail = self._spark.sql(f"DESCRIBE DETAIL {quoted(self._path)}").select("partitionColumns").collect()

@@ -27,7 +27,7 @@ from airflow_provider_fds.spark.install import (
 )
 from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
 from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
-from airflow_provider_fds.spark.settings import conf_problems, forced_settings
+from airflow_provider_fds.spark.settings import conf_problems, forced_settings, setting_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -123,7 +123,7 @@ def merged_conf(lean: Mapping[str, str], user: Mapping[str, Any] | None) -> dict
     Raises:
         SparkSetupError: a setting of the user contradicts one that a batch needs to be loaded right.
     """
-    own = {key: _text(value) for key, value in (user or {}).items()}
+    own = {key: setting_text(value) for key, value in (user or {}).items()}
     if problems := conf_problems(own):
         raise SparkSetupError("; ".join(problems))
     conf = {**lean, **own}
@@ -254,8 +254,3 @@ def _properties_text(properties_file: str | None, *, use_bundled_spark: bool, en
         found = shutil.which("spark-submit")
         home = Path(found).resolve().parents[1] if found else None
     return properties_text(properties_file, home, environ)
-
-
-def _text(value: Any) -> str:
-    """Return a setting as Spark reads it: Python's ``True`` is Spark's ``true``."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, SourceFilesGoneError
+from airflow_provider_fds.errors import (
+    BatchFailedError,
+    BatchRejectedError,
+    ConcurrentWriteError,
+    SchemaMismatchError,
+    ServerLostError,
+    SourceFilesGoneError,
+    SparkMemoryError,
+    UserFunctionError,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import TryReport
@@ -12,6 +21,20 @@ if TYPE_CHECKING:
 
 #: Error class of a try report: a file that the batch lists is not in storage.
 _FILES_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+
+#: Beginnings of error classes of a try report, by what they are for the task: what will not pass, and what may.
+_REJECTED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
+    (
+        ("SinkSchema", "DELTA_FAILED_TO_MERGE", "DELTA_MERGE_INCOMPATIBLE", "DELTA_METADATA_MISMATCH"),
+        SchemaMismatchError,
+    ),
+    (("UserFunctionFailed",), UserFunctionError),
+)
+_FAILED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
+    (("DELTA_CONCURRENT_", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED"), ConcurrentWriteError),
+    (("OutOfMemory",), SparkMemoryError),
+    (("ServerLost",), ServerLostError),
+)
 
 
 def batch_failure(stream: str, table: str, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
@@ -43,8 +66,15 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: TryRepor
             error_class=report.error_class,
             table=table,
         )
-    kind = BatchFailedError if report.retryable else BatchRejectedError
-    return kind(found, error_class=report.error_class, table=table)
+    return _kind(report)(found, error_class=report.error_class, table=table)
+
+
+def _kind(report: TryReport) -> type[BatchFailedError]:
+    """Return the class of the error, by what the driver called it."""
+    name = report.error_class or ""
+    if not report.retryable:
+        return next((kind for classes, kind in _REJECTED if name.startswith(classes)), BatchRejectedError)
+    return next((kind for classes, kind in _FAILED if name.startswith(classes)), BatchFailedError)
 
 
 def _range(batch: PlannedBatch) -> str:

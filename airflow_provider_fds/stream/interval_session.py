@@ -27,6 +27,7 @@ from airflow_provider_fds.ledger.commands_interval import (
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder
 from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.collecting import CollectedSoFar
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.failed import batch_failure
@@ -89,6 +90,7 @@ class IntervalSession:
         self.around = around
         self.interval = interval
         self.connected = ConnectedStream(stream, around)
+        self._so_far = CollectedSoFar()
 
     def begin(self, sink: DeltaSink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
         """Find out what this run has to do, and write it down.
@@ -144,17 +146,18 @@ class IntervalSession:
         self.connected.staging.put(key, spec.to_json())
         return self.connected.staging_location(key)
 
-    def collect(self, work: RunWork) -> Collected:
-        """Read what the try reported and commit what is in the sink and verified.
+    def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
+        """Read what the try reported and commit what is in the sink and verified; see ``StreamSession.collect``.
 
         Raises:
             VerificationError: The sink has other rows than planned, or the source's log changed under the plan.
         """
         try:
-            return self._collect(work)
+            return self._collect(work, is_running=is_running)
         finally:
-            # a hint that lets the next run start with few requests
-            self.connected.ledger.save_fold()
+            if not is_running:
+                # a hint that lets the next run start with few requests
+                self.connected.ledger.save_fold()
 
     def result(self) -> IntervalResult | None:
         """Return what is committed of the interval, ``None`` if nothing is or nothing was in it."""
@@ -280,21 +283,22 @@ class IntervalSession:
             is_more=len(batches) < len(record.planned),
         )
 
-    def _collect(self, work: RunWork) -> Collected:
-        committed: list[PlannedBatch] = []
-        reports: list[TryReport] = []
+    def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
+        self._so_far = so_far = self._so_far.of(work)
         sink = self.connected.state.sink
         replaces = sink is not None and sink.replaces
-        for write in _writes(work.batches, replaces=replaces):
+        for write in _writes(work.batches, replaces=replaces)[len(so_far.reports) :]:
             last = write.parts[-1]
             report = self._report(work, write)
-            if report is not None:
-                reports.append(report)
+            if is_running and (report is None or not report.is_done):
+                break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
-                return Collected(tuple(committed), tuple(reports), self._failure(last, report))
+                return so_far.result(report, self._failure(last, report))
             problems = ["the sink has other rows than the log counts"] if report.outcome == "mismatch" else []
             changed = (check_range_unchanged(self.connected.log, part) for part in write.parts)
             problems += dict.fromkeys(problem for problem in changed if problem is not None)
+            if problems and is_running:
+                break
             if problems:
                 self._block(work, write, report, "; ".join(problems), replaces=replaces)
             self.connected.execute(
@@ -311,8 +315,8 @@ class IntervalSession:
                     rows=report.rows_written,
                 )
             )
-            committed += write.parts
-        return Collected(tuple(committed), tuple(reports))
+            so_far.add(write.parts, report)
+        return so_far.result()
 
     def _failure(self, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
         failure = batch_failure(self.stream.name, self.stream.table, batch, report)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.entries import PlannedBatch
@@ -141,3 +143,28 @@ class StreamStatus:
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON values."""
         return asdict(self)
+
+
+def told(reports: Sequence[TryReport]) -> str:
+    """Return in words what tries have done, for a line in the log: rows in and out, files, bytes, seconds by phase.
+
+    Rows in are those that the source's log counts, ``unknown`` where a file has no statistics.
+    """
+    done = [report for report in reports if report.is_done]
+    seconds: dict[str, float] = {}
+    for report in done:
+        for phase, took in report.seconds.items():
+            seconds[phase] = seconds.get(phase, 0.0) + took
+    total = seconds.pop("total", 0.0)
+    phases = ", ".join(f"{phase} {took:.1f}" for phase, took in seconds.items())
+    return (
+        f"{_sum(report.rows_planned for report in done)} rows in, {_sum(report.rows_written for report in done)} rows "
+        f"out in {_sum(report.files_written for report in done)} files of "
+        f"{_sum(report.bytes_written for report in done)} bytes, {total:.1f} s in Spark ({phases})"
+    )
+
+
+def _sum(numbers: Iterable[int | None]) -> str:
+    values = list(numbers)
+    known = [value for value in values if value is not None]
+    return f"{sum(known):,}" if len(known) == len(values) else "unknown"

@@ -23,6 +23,7 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.collecting import CollectedSoFar
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
 from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
@@ -75,6 +76,7 @@ class StreamSession:
         self.stream = stream
         self.around = around
         self.connected = ConnectedStream(stream, around)
+        self._so_far = CollectedSoFar()
 
     def ensure_open(self, sink: DeltaSink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, if that has not been done.
@@ -180,18 +182,28 @@ class StreamSession:
         specs = self.connected.state.specs(hadoop_path(self.connected.staging_location(self.stream.name)))
         return tuple(spec for spec in specs if spec.batch_id in wanted)
 
-    def collect(self, work: RunWork) -> Collected:
+    def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
         """Read what the try reported and commit, in order, the batches that are in the sink and verified.
+
+        May be called again and again for one work: it goes on where it was, and returns all of it.
+
+        Args:
+            work: From :meth:`begin`.
+            is_running: Whether Spark is still at it: then a batch without a report is none that failed, and whatever
+                is wrong is left to the call after the end.
 
         Raises:
             VerificationError: A batch is in the sink with other rows than planned, or the source's log changed
                 under the plan. The batch is blocked; the ones before it are committed.
         """
         try:
-            return self._collect_fence(work) if work.status == "fence" else self._collect(work)
+            if work.status == "fence":
+                return Collected() if is_running else self._collect_fence(work)
+            return self._collect(work, is_running=is_running)
         finally:
-            # a hint that lets the next run start with few requests
-            self.connected.ledger.save_fold()
+            if not is_running:
+                # a hint that lets the next run start with few requests
+                self.connected.ledger.save_fold()
 
     def _fence(self, state: StreamState, sink: DeltaSink | None) -> RunWork:
         if sink is None:
@@ -212,18 +224,19 @@ class StreamSession:
             opening.open_epoch(self.connected, state, fence=fence_of(report, state), landed=report.landed)
         return Collected()
 
-    def _collect(self, work: RunWork) -> Collected:
-        committed: list[PlannedBatch] = []
-        reports: list[TryReport] = []
-        for batch in work.batches:
+    def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
+        self._so_far = so_far = self._so_far.of(work)
+        for batch in work.batches[len(so_far.reports) :]:
             report = self._report(work, batch)
-            if report is not None:
-                reports.append(report)
+            if is_running and (report is None or not report.is_done):
+                break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
                 failure = batch_failure(self.stream.name, self.stream.table, batch, report)
-                return Collected(tuple(committed), tuple(reports), failure)
+                return so_far.result(report, failure)
             differs = "the sink has other rows than the log counts" if report.outcome == "mismatch" else None
             changed = check_range_unchanged(self.connected.log, batch)
+            if is_running and changed is not None:
+                break
             if problems := [problem for problem in (differs, changed) if problem is not None]:
                 # in one word, so that a person accepts all that is wrong or nothing
                 self._block(work, batch, report, "; ".join(problems))
@@ -240,8 +253,8 @@ class StreamSession:
                     rows=report.rows_written,
                 )
             )
-            committed.append(batch)
-        return Collected(tuple(committed), tuple(reports))
+            so_far.add((batch,), report)
+        return so_far.result()
 
     def commit_own(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
         """Commit a batch that a user's own job has loaded; see :func:`~.own_job.commit_own_job`."""

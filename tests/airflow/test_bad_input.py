@@ -58,11 +58,6 @@ def test_a_missing_spark_connection_is_named(airflow_database):
         find_backend("spark_lost")
 
 
-def test_spark_connect_is_not_available_yet(spark_connection):
-    with pytest.raises(ConfigurationError, match=r"'spark_default' is of type 'spark_connect'.*not available yet"):
-        find_backend(spark_connection(conn_type="spark_connect", host="sc://host"))
-
-
 def test_a_connection_of_another_type_is_refused_with_what_to_write(spark_connection):
     with pytest.raises(ConfigurationError, match=r"'spark_default' is of type 'yarn', expected 'spark'.*yarn, k8s"):
         find_backend(spark_connection(conn_type="yarn", host="yarn"))

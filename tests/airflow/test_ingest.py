@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+from tests.stuck_file import stuck_file
 
 DAG_TEXT = """
 from datetime import datetime
@@ -61,6 +67,33 @@ def test_what_a_failed_run_has_done_stays_and_the_next_run_delivers_the_rest_up_
     assert stopped.state("ingest") == "failed"
     assert lake.ids("stopping") == [1, 2, 3]
     assert len(installation.events(f"{lake.uri}/stopping")) == 1
+
+
+def test_a_batch_is_committed_while_spark_is_still_at_the_next_one(dag_of, installation, lake, tmp_path):
+    lake.append("orders", 1)
+    lake.append("orders", 2)
+    dag = dag_of("draining", options="max_files_per_batch=1")
+    seen = []
+    with stuck_file(data_file(lake, version=1)) as stuck, ThreadPoolExecutor(1) as pool:
+
+        def look_meanwhile() -> None:
+            try:
+                stuck.wait_for_reader()
+                pause = threading.Event()
+                while not seen:
+                    last = Ledger(open_storage((tmp_path / "staging").as_uri()), "draining").find().last_committed
+                    seen.extend([] if last is None else [last.batch_id])
+                    pause.wait(0.2)
+            finally:
+                # the driver has stood at the second batch until now, and fails with it
+                stuck.release()
+
+        looking = pool.submit(look_meanwhile)
+        run = installation.run(dag)
+        looking.result()
+    assert seen == [0]
+    assert run.state("ingest") == "failed"
+    assert lake.ids("draining") == [1]
 
 
 def data_file(lake, version):

@@ -18,7 +18,9 @@ from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.spark.connect import ConnectServer
 from airflow_provider_fds.spark.install import delta_jars
+from tests.interop.connect_server import running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_fds.source.plan import SourceBatch
+    from tests.interop.connect_server import RunningServer
 
 HERE = Path(__file__).parent
 PROVENANCE = ("_commit_version", "_commit_timestamp")
@@ -201,3 +204,18 @@ class Lab:
 def lab(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A folder of tables of one test file. Its name is the worst that a file system takes."""
     return Lab(spark, tmp_path_factory.mktemp("lake é %20 #1 ", numbered=True))
+
+
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A Spark Connect server with Delta, one for all tests."""
+    with running_server(tmp_path_factory.mktemp("connect")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def connect_session(connect_server: RunningServer) -> Iterator[SparkSession]:
+    """A session on the server, beside the classic one of the process."""
+    session = ConnectServer(connect_server.url, "the tests' server").open(is_active=False)
+    yield session
+    session.stop()

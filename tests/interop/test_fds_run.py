@@ -131,3 +131,13 @@ def test_26_a_run_of_a_finished_stream_starts_no_spark_and_says_so(log_builder, 
     assert main([*arguments, "--output", "json"]) == 0
     assert '"status": "finished"' in capsys.readouterr().out
     assert not (tmp_path / "sink").exists()
+
+
+def test_a_run_on_a_spark_connect_server_needs_no_spark_of_its_own(lake, connect_server):
+    words = [*command(lake, "starting_version=0", "max_versions_per_batch=2"), "--spark-remote", connect_server.url]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    batches = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [(batch["batch_id"], batch["rows"]) for batch in batches[:-1]] == [(0, 20), (1, 10)]
+    assert batches[-1] == {"status": "up_to_date", "error": None}
+    assert deltalake.DeltaTable(lake / "bronze").to_pyarrow_table().num_rows == 30

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_fds.batch.spec import TryReport, report_name
 from airflow_provider_fds.spark import files
+from airflow_provider_fds.spark.failures import explain
 from airflow_provider_fds.spark.job import main
 
 
@@ -125,6 +126,21 @@ def test_a_report_of_the_same_try_is_replaced(spark, stream):
     stream.work(spark, spec)
     assert TryReport.from_json(path.read_bytes()).outcome == "written"
     assert sorted(p.name for p in path.parent.iterdir()) == [f"{spec.try_id}.json", f"{spec.try_id}.started.json"]
+
+
+def test_a_python_function_that_fails_in_a_worker_is_named_with_line_and_file(spark):
+    from pyspark.sql.types import LongType
+
+    def broken(number):
+        return {0: 1}[number]
+
+    spark.udf.register("broken", broken, LongType())
+    with pytest.raises(Exception, match="KeyError") as caught:
+        spark.sql("SELECT broken(id) FROM range(3)").collect()
+    failure = explain(caught.value)
+    assert (failure.error_class, failure.retryable) == ("UserFunctionFailed", False)
+    line = broken.__code__.co_firstlineno + 1
+    assert f"the function broken failed at line {line} of {__file__}: KeyError: 1" in failure.message
 
 
 @pytest.fixture

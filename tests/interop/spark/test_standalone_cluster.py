@@ -1,4 +1,4 @@
-"""The same job on a standalone cluster: a master, a worker, executors that get JARs from the driver."""
+"""The same job on a standalone cluster: a master, two workers, executors that get JARs from the driver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from airflow_provider_fds.spark.job import EXIT_FAILED
 from airflow_provider_fds.spark.launch import bundled_spark_home, run_locally
 
 pytestmark = pytest.mark.timeout(900)
@@ -66,11 +67,11 @@ def daemon(folder, seen, *words):
 
 @pytest.fixture
 def master(tmp_path):
-    """URL of a master that has one worker of one core."""
+    """URL of a master that has two workers of one core each."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     host = ("--host", "127.0.0.1")
-    up, registered = threading.Event(), threading.Event()
+    up, one, other = threading.Event(), threading.Event(), threading.Event()
     master_class = "org.apache.spark.deploy.master.Master"
     worker_class = "org.apache.spark.deploy.worker.Worker"
     with daemon(
@@ -78,13 +79,20 @@ def master(tmp_path):
     ):
         assert up.wait(300)
         worker = (worker_class, *host, "--webui-port", "0", "-c", "1", "-m", "1g", url)
-        with daemon(tmp_path, registered, "Successfully registered with master", *worker):
-            assert registered.wait(300)
+        sign = "Successfully registered with master"
+        with daemon(tmp_path, one, sign, *worker), daemon(tmp_path, other, sign, *worker):
+            assert one.wait(300)
+            assert other.wait(300)
             yield url
 
 
-def test_a_standalone_cluster_loads_the_same_batches(stream, master):
-    spec = stream.job(*stream.plan()[:2])
+def test_a_standalone_cluster_loads_the_same_batches_and_its_driver_says_how_it_ended(
+    stream_of_a_copy, master, tmp_path
+):
+    stream = stream_of_a_copy
+    batches = stream.plan()
+    max(stream.source.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns).unlink()
+    spec = stream.job(*batches)
     lines = []
     conf = {
         "spark.driver.host": "127.0.0.1",
@@ -92,6 +100,11 @@ def test_a_standalone_cluster_loads_the_same_batches(stream, master):
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     code = run_locally(stream.save(spec), master=master, conf=conf, on_line=lines.append)
-    assert code == 0, lines
-    assert [(r.outcome, r.rows_written) for r in stream.read_reports(spec)] == [("written", 10)] * 2
+    # the files of the last batch are gone: a retry does not help
+    assert code == EXIT_FAILED, lines
+    *done, failed = stream.read_reports(spec)
+    assert [(report.outcome, report.rows_written) for report in done] == [("written", 10)] * 2
+    assert failed.error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
     assert len(stream.sink_commits()) == 2
+    # both workers had an executor of the application
+    assert len(list(tmp_path.glob("work/app-*/*"))) == 2

@@ -123,3 +123,57 @@ def test_a_container_of_azure_is_not_a_credential():
 def test_a_long_message_is_cut():
     assert len(shortened("x" * 10_000)) == 1500
     assert shortened("x" * 10_000).endswith("…")
+
+
+def fails_on(row):
+    return {"a": 1}[row]
+
+
+def loses_the_network(row):
+    raise ConnectionError(f"no way to the service for {row}")
+
+
+@pytest.mark.parametrize(("function", "retryable"), [(fails_on, False), (loses_the_network, True)])
+def test_a_function_that_fails_on_the_driver_is_named_with_line_and_file(function, retryable):
+    with pytest.raises((KeyError, ConnectionError)) as caught:
+        function("b")
+    failure = explain(caught.value)
+    line = function.__code__.co_firstlineno + 1
+    assert (failure.error_class, failure.retryable) == ("UserFunctionFailed", retryable)
+    assert f"the function {function.__name__} failed at line {line} of {__file__}: " in failure.message
+
+
+WORKER = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/spark/python/lib/pyspark.zip/pyspark/worker.py", line 3412, in main
+    process()
+  File "/jobs/clean.py", line 12, in to_cents
+    return int(text)
+           ^^^^^^^^^
+ValueError: invalid literal for int() with base 10: 'x'
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)"""
+
+
+def test_a_function_that_fails_in_a_worker_is_named_with_line_and_file():
+    failure = explain(chained("[TASK_WRITE_FAILED] Task failed while writing rows to file:/sink.", WORKER))
+    assert failure.error_class == "UserFunctionFailed"
+    said = "the function to_cents failed at line 12 of /jobs/clean.py: ValueError: invalid literal for int()"
+    assert said in failure.message
+    assert failure.retryable is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.lang.OutOfMemoryError: Java heap space",
+        "[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes of memory, got 0. SQLSTATE: 53200",
+        "Container killed by YARN for exceeding physical memory limits. 5.5 GB of 5.5 GB used",
+        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Exit code 137",
+    ],
+)
+def test_want_of_memory_is_named_with_what_to_do(text):
+    failure = explain(chained("[TASK_WRITE_FAILED] Task failed while writing rows to file:/sink.", text))
+    assert (failure.error_class, failure.retryable) == ("OutOfMemory", True)
+    assert "executor_memory" in failure.message
+    assert "max_bytes_per_batch" in failure.message

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_fds import errors
 from airflow_provider_fds.errors import SourceFilesGoneError
 from airflow_provider_fds.sinks import DeltaTableSink
 
@@ -54,3 +55,30 @@ def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_plann
     assert left.batches == work.batches
     bench.report(again, left, again.job(left, sink))
     assert again.collect(left).committed == work.batches
+
+
+@pytest.mark.parametrize(
+    ("error_class", "retryable", "name"),
+    [
+        ("SinkSchema", False, "SchemaMismatchError"),
+        ("DELTA_FAILED_TO_MERGE_FIELDS", False, "SchemaMismatchError"),
+        ("UserFunctionFailed", False, "UserFunctionError"),
+        ("UserFunctionFailed", True, "BatchFailedError"),
+        ("DELTA_CONCURRENT_TRANSACTION", True, "ConcurrentWriteError"),
+        ("OutOfMemory", True, "SparkMemoryError"),
+        ("ServerLost", True, "ServerLostError"),
+        ("OutOfTurn", False, "BatchRejectedError"),
+        ("Py4JJavaError", True, "BatchFailedError"),
+    ],
+)
+def test_the_class_of_the_error_says_what_kind_of_failure_it_was(
+    bench: Bench, two_appends: Any, sink: DeltaTableSink, error_class: str, retryable: bool, name: str
+) -> None:
+    session = bench.session()
+    work = session.begin(sink)
+    failed = {"outcome": "failed", "retryable": retryable, "error_class": error_class, "error_message": "said so"}
+    bench.report(session, work, session.job(work, sink), **failed)
+    failure = session.collect(work).failure
+    assert type(failure) is getattr(errors, name)
+    assert failure.retryable is retryable
+    assert failure.error_class == error_class

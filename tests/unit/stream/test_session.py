@@ -161,6 +161,35 @@ def test_batches_before_a_failed_one_are_committed(bench, two_appends, sink):
     assert session.connected.state.last_batch_id == 0
 
 
+def test_batches_are_committed_one_by_one_while_spark_is_at_the_next_and_the_end_knows_of_all(bench, two_appends, sink):
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink)
+    first, second = (replace(work, batches=(batch,)) for batch in work.batches)
+    assert session.collect(work, is_running=True).committed == ()
+
+    bench.report(session, first, session.job(first, sink))
+    collected = session.collect(work, is_running=True)
+    assert [batch.batch_id for batch in collected.committed] == [0]
+    assert collected.failure is None
+    assert session.connected.state.last_batch_id == 0
+
+    bench.report(session, second, session.job(second, sink))
+    collected = session.collect(work)
+    assert [batch.batch_id for batch in collected.committed] == [0, 1]
+    assert len(collected.reports) == 2
+    assert collected.failure is None
+    assert session.result().batches == 2
+
+
+def test_what_is_wrong_with_a_batch_waits_for_the_end_of_spark(bench, two_appends, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink), outcome="mismatch")
+    assert session.collect(work, is_running=True).reports == ()
+    with pytest.raises(VerificationError):
+        session.collect(work)
+
+
 def test_a_failure_that_a_retry_would_meet_again_is_not_retryable(bench, two_appends, sink):
     session = bench.session()
     work = session.begin(sink)

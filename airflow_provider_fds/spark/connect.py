@@ -1,0 +1,316 @@
+"""A batch on a Spark Connect server: the job of ``job.py`` run from this process, in a session that may outlive it.
+
+What Spark does for a client goes on when the client dies. So each try leaves session, user and a tag in its marker
+before it touches the sink, and the next try stops what is left of it before it goes on. That a batch lands once does
+not rest on this: the transaction sees to it.
+Standard library and pyspark only; pyspark is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from airflow_provider_fds.batch.spec import JobSpec, report_name
+from airflow_provider_fds.spark.failures import explain, redacted, shortened
+from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
+from airflow_provider_fds.spark.job import EXIT_DONE, run
+from airflow_provider_fds.spark.settings import conf_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from airflow_provider_fds.batch.spec import TryReport
+
+_DEFAULT_PORT: Final = 15002
+_CONNECT_SECONDS: Final = 10
+#: How long a server may be away in the middle of a batch before the batch fails: 8 tries, 5 s apart at most.
+_RETRIES: Final = {"max_retries": 8, "initial_backoff": 100, "max_backoff": 5000}
+_INTERRUPT_SECONDS: Final = 20
+
+_EXTENSIONS: Final = "spark.sql.extensions"
+_DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+
+#: Of our own sessions. The server sends long stack traces with the message otherwise; what they say of causes comes
+#: without this, too.
+_SESSION_CONF: Final = {
+    "spark.sql.connect.serverStacktrace.enabled": "false",
+}
+
+_STARTED: Final = ".started.json"
+
+
+class ServerUnreachableError(Exception):
+    """The server does not answer; another try may find it."""
+
+
+class ServerUnfitError(Exception):
+    """The server answers, and cannot do what is asked of it as it is set up."""
+
+
+@dataclass(frozen=True)
+class ConnectServer:
+    """A Spark Connect server, and what is needed to speak to it.
+
+    Attributes:
+        url: ``sc://host:port/;key=value…`` as pyspark takes it; may hold a token.
+        name: What people call it, such as ``connection 'spark_connect_default'``.
+    """
+
+    url: str = field(repr=False)
+    name: str
+
+    @property
+    def endpoint(self) -> str:
+        """Host and port, without anything secret."""
+        parts = urlsplit("http" + self.url[2:])
+        return f"{parts.hostname}:{parts.port or _DEFAULT_PORT}"
+
+    def check_reachable(self) -> None:
+        """Open and close a connection.
+
+        Raises:
+            ServerUnreachableError: Nothing answers at the address.
+        """
+        host, _, port = self.endpoint.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+        except OSError as error:
+            raise ServerUnreachableError(
+                f"the Spark Connect server of {self.name} does not answer at {self.endpoint} ({error}). Nothing was "
+                "written; a retry works on the same rows. See that the server runs, and that this machine reaches it"
+            ) from None
+
+    @contextmanager
+    def session(self, tag: str, conf: Mapping[str, str] | None = None) -> Iterator[Any]:
+        """Open a session of its own, all of whose operations carry ``tag``; release it in the end.
+
+        Raises:
+            ServerUnreachableError: The server does not answer.
+            ServerUnfitError: It has no Delta, or refuses a setting or the session.
+        """
+        self.check_reachable()
+        with _connect_mode():
+            spark = self.open()
+            try:
+                self._check(spark, conf or {})
+                spark.addTag(tag)
+                yield spark
+            finally:
+                # a server that is gone cannot be told that its session is over
+                spark.client.set_retry_policies([])
+                spark.stop()
+
+    def interrupt(self, session_id: str, user_id: str | None, tags: tuple[str, ...]) -> list[str]:
+        """Join a session, stop what carries one of the tags in it, and end it. Returns the operations stopped.
+
+        A session that is gone had nothing left to stop.
+        """
+        with _connect_mode():
+            spark = self.open(is_active=False, session_id=session_id, user_id=user_id)
+            try:
+                return [operation for tag in tags for operation in spark.interruptTag(tag)]
+            finally:
+                spark.client.set_retry_policies([])
+                spark.stop()
+
+    def open(self, *, is_active: bool = True, **parameters: str | None) -> Any:
+        """Return a session, a new one unless ``session_id`` and ``user_id`` name one that is there.
+
+        Args:
+            is_active: Whether ``SparkSession.getActiveSession()`` finds it, in a function of the user's.
+            parameters: In place of those of the URL.
+        """
+        from pyspark.sql.connect.client.core import DefaultChannelBuilder
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession
+
+        builder = DefaultChannelBuilder(self.url)
+        for key, value in parameters.items():
+            if value is not None:
+                builder.set(key, value)
+        spark = SparkSession.builder.channelBuilder(builder).create() if is_active else SparkSession(builder)
+        spark.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+        return spark
+
+    def _check(self, spark: Any, conf: Mapping[str, str]) -> None:
+        try:
+            version = spark.version
+            extensions = spark.conf.get(_EXTENSIONS, None) or ""
+            for key, value in {**_SESSION_CONF, **conf}.items():
+                spark.conf.set(key, value)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            failure = explain(error)
+            kind = ServerUnreachableError if failure.retryable else ServerUnfitError
+            raise kind(
+                f"the Spark Connect server of {self.name} at {self.endpoint} refused the session "
+                f"({failure.error_class}): {failure.message}"
+            ) from None
+        if _DELTA_EXTENSION not in extensions:
+            raise ServerUnfitError(
+                f"the Spark Connect server of {self.name} at {self.endpoint} (Spark {version}) has no Delta: "
+                f"{_EXTENSIONS} is {extensions!r}. Start it with Delta's two JARs, --conf {_EXTENSIONS}="
+                f"{_DELTA_EXTENSION} and --conf spark.sql.catalog.spark_catalog="
+                "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+            )
+
+
+def version_difference(server_version: str) -> str | None:
+    """Return in words that server and installed pyspark are of different versions, ``None`` if they are not."""
+    mine = metadata.version("pyspark")
+    if _minor(server_version) == _minor(mine):
+        return None
+    return (
+        f"the server is Spark {server_version}, the installed pyspark is {mine}. Spark promises that a client works "
+        "with a server of its own or a newer version; what FDS was tried with is the same version on both sides"
+    )
+
+
+def _minor(version: str) -> list[str]:
+    return re.findall(r"\d+", version)[:2]
+
+
+@dataclass
+class ConnectJob:
+    """One job of planned batches, worked off on a server from this process.
+
+    Attributes:
+        server: Where.
+        spec_uri: URI of the job spec.
+        files: The way to staging and the sink's log from here, where they are not local.
+        conf: Settings for the session, the user's.
+        tell: Gets lines for people.
+    """
+
+    server: ConnectServer
+    spec_uri: str
+    files: OtherFiles
+    conf: Mapping[str, str]
+    tell: Callable[[str], None]
+    _running: tuple[str, str | None, tuple[str, ...]] | None = field(default=None, init=False)
+
+    def work(self, on_report: Callable[[TryReport], object] | None = None) -> int:
+        """Stop what earlier tries have left, then work the job off. Returns the exit code of :func:`~.job.run`.
+
+        Whatever ends this (a kill that Python hears of, a time limit), what Spark does for it is stopped.
+
+        Raises:
+            ServerUnreachableError: The server does not answer; nothing was written by this try.
+            ServerUnfitError: It cannot do it as it is set up.
+        """
+        with reached_by(self.files):
+            spec = JobSpec.from_json(read_bytes(hadoop_path(self.spec_uri)))
+            tag = tag_of(spec.try_id)
+            with self.server.session(tag, self.conf) as spark:
+                if (difference := version_difference(spark.version)) is not None:
+                    self.tell(f"{self.server.name}: {difference}")
+                self._stop_earlier(spec, spark)
+                self._running = (spark.session_id, spark.client._user_id, (tag,))
+                try:
+                    return run(spark, spec, on_report)
+                except BaseException:
+                    self.kill()
+                    raise
+                finally:
+                    self._running = None
+
+    def kill(self) -> None:
+        """Stop what Spark does for this job, and let it do no more; may be called in a signal handler."""
+        running, self._running = self._running, None
+        if running is not None:
+            self._stop(*running)
+
+    def _stop(self, session_id: str, user_id: str | None, tags: tuple[str, ...]) -> None:
+        # a connection and a thread of its own: the ones that wait for Spark may hold locks
+        done: list[Any] = []
+
+        def stop() -> None:
+            try:
+                done.append(self.server.interrupt(session_id, user_id, tags))
+            except Exception as error:  # noqa: BLE001 - the transaction keeps what is not stopped from harm
+                is_over = any(sign in str(error) for sign in ("SESSION_CLOSED", "SESSION_NOT_FOUND"))
+                done.append([] if is_over else shortened(redacted(str(error))))
+
+        thread = threading.Thread(target=stop, daemon=True)
+        thread.start()
+        thread.join(_INTERRUPT_SECONDS)
+        what = done[0] if done else f"no answer within {_INTERRUPT_SECONDS} s"
+        if isinstance(what, list):
+            self.tell(f"{self.server.name}: session {session_id} ended, {len(what)} operations stopped.")
+        else:
+            self.tell(f"{self.server.name}: session {session_id} could not be ended: {what}")
+
+    def _stop_earlier(self, spec: JobSpec, spark: Any) -> None:
+        for marker in left_behind(spec, spark):
+            trace = marker["connect"]
+            self.tell(f"Try {marker['try_id']} left no report; what it may still do on {self.server.name} is stopped.")
+            self._stop(trace["session_id"], trace.get("user_id"), tuple(trace.get("tags", ())))
+
+
+def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
+    """Return the markers of earlier tries of these batches that worked over Spark Connect and left no report."""
+    reports = hadoop_path(spec.reports, spark)
+    found = []
+    for batch in spec.batches:
+        folder = report_name(batch.epoch, batch.batch_id, "x").rpartition("/")[0]
+        there = names(f"{reports}/{folder}", spark)
+        tries = {name.removesuffix(_STARTED) for name in there if name.endswith(_STARTED)} - {spec.try_id}
+        if not tries:
+            # tries go from batch to batch: who was not here was not further on either
+            break
+        for name in sorted(tries):
+            if f"{name}.json" in there:
+                continue
+            try:
+                marker = json.loads(read_bytes(f"{reports}/{folder}/{name}{_STARTED}", spark))
+            except ValueError:
+                continue
+            if isinstance(marker, dict) and isinstance(marker.get("connect"), dict):
+                found.append(marker)
+    return found
+
+
+def tag_of(try_id: str) -> str:
+    """Return the tag of all operations of a try; Spark allows no comma in it."""
+    return "fds-" + re.sub(r"[^A-Za-z0-9._-]", "-", try_id)
+
+
+@contextmanager
+def _connect_mode() -> Iterator[None]:
+    """Let ``pyspark.sql.functions`` make columns of Spark Connect meanwhile, as pyspark's own builder does."""
+    before = os.environ.get("SPARK_CONNECT_MODE_ENABLED")
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    try:
+        with warnings.catch_warnings():
+            # said by pyspark itself at import, whenever pandas 3 is installed
+            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+            # followed by the error itself
+            warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+            yield
+    finally:
+        if before is None:
+            del os.environ["SPARK_CONNECT_MODE_ENABLED"]
+        else:
+            os.environ["SPARK_CONNECT_MODE_ENABLED"] = before
+
+
+__all__ = [
+    "EXIT_DONE",
+    "ConnectJob",
+    "ConnectServer",
+    "ServerUnfitError",
+    "ServerUnreachableError",
+    "conf_problems",
+    "left_behind",
+    "tag_of",
+    "version_difference",
+]

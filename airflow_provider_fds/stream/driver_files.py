@@ -1,0 +1,85 @@
+"""The files that the job of a batch reads and writes, for a job that runs on Airflow's side of the border."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from airflow_provider_fds.errors import StorageError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+
+class DriverFiles:
+    """Staging and sink by their storages, under the paths that the job uses: decoded, as Hadoop has them.
+
+    What ``spark/files.py`` asks of files that it cannot open itself. Staging has the credentials of the stream's
+    staging, the sink those of its table: the job needs no others here, and Spark's own are those of its server.
+
+    Args:
+        storages: Storage of staging, and of the sink.
+    """
+
+    def __init__(self, *storages: Storage) -> None:
+        self._storages = {_comparable(unquote(storage.uri)): storage for storage in storages}
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the whole file. Raises ``FileNotFoundError`` if there is none."""
+        storage, key = self._find(path)
+        return storage.get(key)[0]
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write or overwrite the file."""
+        storage, key = self._find(path)
+        storage.put(key, data)
+
+    def exists(self, path: str) -> bool:
+        """Whether the file is there."""
+        storage, key = self._find(path)
+        return storage.head(key) is not None
+
+    def names(self, folder: str) -> set[str]:
+        """Return the names of the files that lie directly in the folder; none if there is no folder."""
+        storage, key = self._find(folder)
+        return {meta.key.rsplit("/", 1)[-1] for meta in storage.list_after(key)}
+
+    def first_bytes(self, path: str) -> bytes:
+        """Return the beginning of the file; nothing if there is none."""
+        storage, key = self._find(path)
+        try:
+            return next(iter(storage.stream(key, chunk_bytes=64 << 10)), b"")
+        except FileNotFoundError:
+            return b""
+
+    def _find(self, path: str) -> tuple[Storage, str]:
+        place = _comparable(path)
+        for root, storage in self._storages.items():
+            if place.startswith(f"{root}/"):
+                return storage, place[len(root) + 1 :]
+        raise StorageError(
+            f"the job asked for {path}, which lies neither in staging nor in the sink: expected a path below "
+            f"{' or '.join(self._storages)}",
+            table=path,
+        )
+
+
+def driver_files(connected: ConnectedStream, sink: DeltaSink) -> DriverFiles:
+    """Return the files of a job of this stream: its staging and its sink, a fence's sink too."""
+    uris = [sink.uri]
+    fenced = connected.state.fence_sink
+    if fenced is not None:
+        uris.append(fenced.target)
+    return DriverFiles(connected.staging, *(connected.open_sink(uri) for uri in uris))
+
+
+def _comparable(path: str) -> str:
+    """Return a decoded path in one form per place: one S3 scheme, one slash after ``file:``, none at the end."""
+    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
+    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
+
+
+__all__ = ["DriverFiles", "driver_files"]

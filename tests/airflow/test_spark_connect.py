@@ -1,0 +1,107 @@
+"""``DeltaIngestOperator`` on a Spark Connect server: a real server, in a real run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.operators.spark_backend import find_backend
+from airflow_provider_fds.operators.spark_connect import ConnectBackend
+from tests.airflow.test_ingest import DAG_TEXT, data_file
+from tests.interop.connect_server import free_port, running_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with running_server(tmp_path_factory.mktemp("connect")) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(airflow_database, monkeypatch):
+    def make(**fields):
+        value = {"conn_type": "spark_connect", **fields}
+        monkeypatch.setenv("AIRFLOW_CONN_WARM", json.dumps(value))
+        return "warm"
+
+    return make
+
+
+def test_batches_are_loaded_on_a_server_and_those_before_a_failure_stay_committed(
+    connection, installation, lake, server
+):
+    connection(host="127.0.0.1", port=server.port, login="fds")
+    for ids in ((1, 2), (3,)):
+        lake.append("orders", *ids)
+    lost = data_file(lake, version=1)
+    arguments = 'conn_id="warm", conf={"spark.sql.shuffle.partitions": 1}'
+    dag = installation.add(
+        DAG_TEXT.format(name="warm", lake=lake.uri, options="max_files_per_batch=1", arguments=arguments)
+    )
+
+    lost.rename(lost.with_suffix(".away"))
+    failed = installation.run(dag)
+    assert failed.state("ingest") == "failed"
+    assert lake.ids("warm") == [1, 2]
+
+    lost.with_suffix(".away").rename(lost)
+    delivered = installation.run(dag)
+    assert delivered.state("ingest") == "success"
+    assert lake.ids("warm") == [1, 2, 3]
+    result = delivered.xcom("ingest")
+    assert (result["first_batch_id"], result["rows"], result["sink_version"]) == (1, 1, 1)
+    (event,) = installation.events(f"{lake.uri}/warm")
+    assert (event["first_batch_id"], event["batches"]) == (0, 2)
+
+    assert installation.run(dag).state("ingest") == "skipped"
+
+
+def test_a_server_that_is_not_there_fails_the_task_and_is_named_with_its_connection(
+    connection, installation, lake, capsys
+):
+    connection(host="127.0.0.1", port=free_port(), password="s3cr3t")
+    lake.append("orders", 1)
+    dag = installation.add(DAG_TEXT.format(name="gone", lake=lake.uri, options="", arguments='conn_id="warm"'))
+    assert installation.run(dag).state("ingest") == "failed"
+    said = capsys.readouterr()
+    assert "the Spark Connect server of connection 'warm' does not answer at 127.0.0.1" in said.out + said.err
+    assert "s3cr3t" not in said.out + said.err
+    assert not lake.exists("gone")
+
+
+def test_a_connection_of_type_spark_connect_names_a_server_and_shows_no_token(connection):
+    conn_id = connection(host="spark.example.com", login="me", password="s3cr3t")
+    backend = find_backend(conn_id)
+    assert isinstance(backend, ConnectBackend)
+    assert (backend.server.endpoint, backend.server.url) == (
+        "spark.example.com:15002",
+        "sc://spark.example.com/;user_id=me;token=s3cr3t",
+    )
+    assert "s3cr3t" not in repr(backend)
+
+
+@pytest.mark.parametrize("fields", [{}, {"host": "sc://host/path"}])
+def test_a_spark_connect_connection_without_a_server_is_refused(connection, fields):
+    with pytest.raises(ConfigurationError, match="Spark Connect connection 'warm' has"):
+        find_backend(connection(**fields))
+
+
+def test_what_only_a_driver_of_ones_own_can_have_is_refused_with_a_server_that_runs(connection, lake):
+    conn_id = connection(host="host")
+    operator = DeltaIngestOperator(
+        task_id="load",
+        stream=DeltaStream("orders", table=f"{lake.uri}/orders"),
+        sink=DeltaTableSink(f"{lake.uri}/sink"),
+        conn_id=conn_id,
+        jars="x.jar",
+        driver_memory="4g",
+        conf={"spark.sql.files.ignoreCorruptFiles": True},
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        find_backend(conn_id).check(operator)
+    first, second = caught.value.problems
+    assert "ignoreCorruptFiles" in first
+    assert second.startswith("jars, driver_memory cannot be given with connection 'warm'")

@@ -1,0 +1,175 @@
+"""The command that reaches a cluster: everything of the user's, nothing secret."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
+
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.operators.spark_backend import (
+    GivenArguments,
+    SparkBackend,
+    check_backend,
+    find_backend,
+    prepare_submission,
+)
+from airflow_provider_fds.operators.submit_hook import MOST_LINES, bounded, is_secret, properties_text
+from airflow_provider_fds.spark.object_store import JobStorage
+
+SECRETS = {"spark.hadoop.fs.s3a.secret.key": "s3cr3t\\n", "spark.hadoop.fs.s3a.access.key": "AKIA"}
+
+
+@pytest.fixture
+def submitting(airflow_database, monkeypatch):
+    """Return an operator whose hook is ready to submit to a cluster, with a spark-submit of the cluster's own."""
+
+    def make(host, extra, **arguments):
+        # needed by the hook to ask Kubernetes, not to put a command together
+        monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_CLUSTER",
+            json.dumps({"conn_type": "spark", "host": host, "extra": {"spark-binary": "spark3-submit", **extra}}),
+        )
+        operator = DeltaIngestOperator(
+            task_id="load",
+            stream=DeltaStream("orders", table="s3://lake/orders"),
+            sink=DeltaTableSink("s3://lake/bronze"),
+            conn_id="cluster",
+            name="fds-orders",
+            **arguments,
+        )
+        backend = find_backend("cluster", deploy_mode=operator._deploy_mode, spark_binary=operator._spark_binary)
+        given = operator._given()
+        check_backend(backend, given)
+        made = prepare_submission(
+            backend, "s3a://staging/x.job.json", given=given, storage=JobStorage(), cache_dir=None
+        )
+        operator._set_submission(made, backend)
+        return operator, operator._get_hook()
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("host", "extra", "conf", "expected"),
+    [
+        (
+            "yarn",
+            {"deploy-mode": "cluster", "queue": "etl"},
+            {"spark.yarn.maxAppAttempts": "1"},
+            ["--conf", "spark.yarn.maxAppAttempts=1"],
+        ),
+        (
+            "k8s://https://api:6443",
+            {"deploy-mode": "cluster", "namespace": "etl"},
+            {"spark.kubernetes.container.image": "spark:4.2.0"},
+            ["--conf", "spark.kubernetes.container.image=spark:4.2.0"],
+        ),
+    ],
+)
+def test_the_command_of_a_cluster_is_this(submitting, host, extra, conf, expected):
+    arguments = {"conf": {**conf, **SECRETS}, "executor_memory": "4g", "num_executors": 3}
+    operator, hook = submitting(host, extra, env_vars={"TZ": "UTC"}, **arguments)
+    with hook._secrets_in_a_file():
+        command = hook._build_spark_submit_command(operator.application)
+        file = Path(command[command.index("--properties-file") + 1])
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert file.read_text() == ("spark.hadoop.fs.s3a.secret.key s3cr3t\\\\n\nspark.hadoop.fs.s3a.access.key AKIA\n")
+    assert not file.exists()
+
+    assert command[:3] == ["spark3-submit", "--master", host]
+    text = " ".join(command)
+    assert "s3cr3t" not in text
+    assert "AKIA" not in text
+    for words in (
+        expected,
+        ["--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"],
+        ["--conf", "spark.sql.files.ignoreMissingFiles=false"],
+        ["--jars", operator.jars],
+        ["--py-files", operator.py_files],
+        ["--num-executors", "3"],
+        ["--executor-memory", "4g"],
+        ["--name", "fds-orders"],
+        ["--deploy-mode", "cluster"],
+        ["--load-spark-defaults", operator.application, "s3a://staging/x.job.json"],
+    ):
+        assert " ".join(words) in text
+    assert command[-2:] == [operator.application, "s3a://staging/x.job.json"]
+    assert "delta-spark" in operator.jars
+    environment = "spark.yarn.appMasterEnv.TZ=UTC" if host == "yarn" else "spark.kubernetes.driverEnv.TZ=UTC"
+    assert ["--conf", environment] == command[command.index(environment) - 1 :][:2]
+    own = {"yarn": "--queue etl", "k8s://https://api:6443": "--conf spark.kubernetes.namespace=etl"}
+    assert own[host] in text
+
+
+def test_without_secrets_the_command_is_the_providers_own(submitting):
+    _, hook = submitting("yarn", {})
+    with hook._secrets_in_a_file():
+        assert "--properties-file" not in hook._build_spark_submit_command("job.py")
+        assert "--load-spark-defaults" not in hook._build_spark_submit_command("job.py")
+
+
+def test_a_properties_file_of_the_users_is_kept_with_the_secrets_behind_it(submitting, tmp_path):
+    own = tmp_path / "own.conf"
+    own.write_text("spark.a 1")
+    _, hook = submitting("yarn", {}, conf=SECRETS, properties_file=str(own))
+    with hook._secrets_in_a_file():
+        command = hook._build_spark_submit_command("job.py")
+        text = Path(command[command.index("--properties-file") + 1]).read_text()
+    assert text.startswith("spark.a 1\nspark.hadoop.fs.s3a.secret.key ")
+    assert "--load-spark-defaults" not in command
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://api:6443"])
+def test_secrets_in_the_environment_are_refused_where_it_is_shown(master):
+    backend = SparkBackend("cluster", master, "cluster", has_own_binary=True)
+    given = GivenArguments(env_vars={"AWS_SECRET_ACCESS_KEY": "x", "TZ": "UTC"})
+    with pytest.raises(ConfigurationError, match=r"env_vars has AWS_SECRET_ACCESS_KEY: on .* as an argument"):
+        check_backend(backend, given)
+
+
+def test_a_driver_inside_a_standalone_cluster_is_refused():
+    backend = SparkBackend("cluster", "spark://host:7077", "cluster", has_own_binary=True)
+    with pytest.raises(ConfigurationError, match="does not start Python applications inside a standalone cluster"):
+        check_backend(backend, GivenArguments())
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key", True),
+        ("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", True),
+        ("spark.authenticate.secret", True),
+        ("AWS_SESSION_TOKEN", True),
+        ("DB_PASSWORD", True),
+        ("spark.sql.shuffle.partitions", False),
+        ("spark.hadoop.fs.s3a.endpoint", False),
+        ("TZ", False),
+    ],
+)
+def test_what_is_secret_is_known_by_its_name(name, secret):
+    assert is_secret(name) is secret
+
+
+def test_settings_in_a_file_are_read_as_they_were_written():
+    assert properties_text({"a": "x=y:z \\ \n!"}) == "a x=y:z \\\\ \\n!\n"
+
+
+def test_a_log_without_end_is_cut_but_for_what_matters_and_its_end():
+    said = [f"line {n}" for n in range(10 * MOST_LINES)]
+    said[3 * MOST_LINES] = "FDS batch 3 written: 10 rows"
+    kept = list(bounded(iter(said)))
+    assert kept[:MOST_LINES] == said[:MOST_LINES]
+    assert "FDS batch 3 written: 10 rows" in kept
+    assert kept[-1] == said[-1]
+    assert len(kept) < MOST_LINES + 300
+    assert any("lines of spark-submit left out" in line for line in kept)
+
+
+def test_a_short_log_is_left_as_it_is():
+    assert list(bounded(iter(["a", "b"]))) == ["a", "b"]

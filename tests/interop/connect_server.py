@@ -1,0 +1,100 @@
+"""A Spark Connect server as a process of its own, as docs/backends.md says how to start one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.spark.launch import bundled_spark_home, delta_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: What a server needs so that batches can be loaded on it.
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that answers."""
+
+    port: int
+    pid: int
+
+    @property
+    def url(self) -> str:
+        return f"sc://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        os.killpg(self.pid, signal.SIGKILL)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_server(folder: Path, **conf: str) -> Iterator[RunningServer]:
+    """Start a server in ``folder``, wait until it listens, and end it."""
+    home, port = bundled_spark_home(), free_port()
+    settings = {
+        **DELTA,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        # compiles quickly instead of well: tests run each plan once
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
+        **conf,
+    }
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "2g"]
+    command += ["--jars", ",".join(str(jar) for jar in delta_jars())]
+    command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    env = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    log = (folder / "server.log").open("w")
+    process = subprocess.Popen(
+        command, env=env, cwd=folder, stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        _wait_until_it_listens(process, port, folder / "server.log")
+        yield RunningServer(port, process.pid)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+        log.close()
+
+
+def _wait_until_it_listens(process: subprocess.Popen[str], port: int, log: Path) -> None:
+    pause = threading.Event()
+    for _ in range(1200):
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            pause.wait(0.1)
+        else:
+            return
+    raise RuntimeError(f"the server did not listen within 120 s:\n{log.read_text()[-3000:]}")

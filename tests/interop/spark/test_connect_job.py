@@ -1,0 +1,212 @@
+"""A job on a Spark Connect server whose client, server or way to it dies in the middle."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from airflow_provider_fds.spark import connect, files
+from airflow_provider_fds.spark.connect import (
+    ConnectJob,
+    ConnectServer,
+    ServerUnfitError,
+    ServerUnreachableError,
+    left_behind,
+    tag_of,
+)
+from airflow_provider_fds.stream.driver_files import DriverFiles
+from tests.stuck_file import stuck_file
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="session")
+def spark(connect_session):
+    """Instead of the classic session: one on the server."""
+    return connect_session
+
+
+def job_of(stream, spec, url, lines=None):
+    server = ConnectServer(url, "connection 'warm'")
+    tell = [].append if lines is None else lines.append
+    sink = type(stream.staging)(str(stream.sink_path))
+    stream.staging.put(f"orders/{spec.try_id}.job.json", spec.to_json())
+    uri = f"{stream.staging.uri}/orders/{spec.try_id}.job.json"
+    return ConnectJob(server, uri, DriverFiles(stream.staging, sink), {}, tell)
+
+
+def data_file(stream):
+    return min(stream.source.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
+
+CLIENT = """
+import sys
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer
+from airflow_provider_fds.stream.driver_files import DriverFiles
+url, spec, staging = sys.argv[1:]
+ConnectJob(ConnectServer(url, "connection 'warm'"), spec, DriverFiles(LocalStorage(staging)), {}, print).work()
+"""
+
+
+def test_a_write_that_outlived_its_client_is_stopped_by_the_next_try_and_the_batch_lands_once(
+    stream_of_a_copy, connect_server
+):
+    stream = stream_of_a_copy
+    batch = stream.plan()[0]
+    dead, retry = stream.job(batch), stream.job(batch)
+    with stuck_file(data_file(stream)) as stuck:
+        arguments = [
+            sys.executable,
+            "-c",
+            CLIENT,
+            connect_server.url,
+            stream.save(dead),
+            str(stream.folder / "staging"),
+        ]
+        client = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stuck.wait_for_reader()
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        assert stream.read_reports(dead) == []
+        (marker,) = left_behind(retry, None)
+        assert marker["connect"]["tags"] == [tag_of(dead.try_id)]
+
+        lines = []
+        code = job_of(stream, retry, connect_server.url, lines).work()
+    (report,) = stream.read_reports(retry)
+    assert (code, report.outcome, report.rows_written) == (0, "written", 10)
+    assert len(stream.sink_commits()) == 1
+    assert any("1 operations stopped" in line for line in lines), lines
+
+
+def test_a_job_that_is_killed_stops_its_write_and_reports_that(stream_of_a_copy, connect_server):
+    stream = stream_of_a_copy
+    batches = stream.plan()
+    spec = stream.job(*batches[:2])
+    job = job_of(stream, spec, connect_server.url)
+    with stuck_file(data_file(stream)) as stuck:
+
+        def kill() -> None:
+            stuck.wait_for_reader()
+            job.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        code = job.work()
+        killer.join()
+    (report,) = stream.read_reports(spec)
+    assert (code, report.outcome, report.error_class, report.retryable) == (10, "failed", "OPERATION_CANCELED", True)
+    assert stream.sink_commits() == []
+
+
+@contextmanager
+def way_to(port):
+    """A forwarder to a port that can be cut; yields its own port and the scissors."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sockets = [listener]
+
+    def forward(source, target):
+        try:
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        except OSError:
+            pass
+
+    def accept():
+        while True:
+            try:
+                here, _ = listener.accept()
+            except OSError:
+                return
+            there = socket.create_connection(("127.0.0.1", port))
+            sockets.extend((here, there))
+            for pair in ((here, there), (there, here)):
+                threads.append(threading.Thread(target=forward, args=pair))
+                threads[-1].start()
+
+    def cut():
+        for one in sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    threads = [threading.Thread(target=accept)]
+    threads[0].start()
+    try:
+        yield listener.getsockname()[1], cut
+    finally:
+        cut()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_server_that_is_lost_in_the_middle_is_named_and_a_retry_may_find_it(
+    stream_of_a_copy, connect_server, monkeypatch
+):
+    stream = stream_of_a_copy
+    spec = stream.job(stream.plan()[0])
+    monkeypatch.setattr(connect, "_RETRIES", {"max_retries": 1, "initial_backoff": 10})
+    with stuck_file(data_file(stream)) as stuck, way_to(connect_server.port) as (port, cut):
+
+        def lose() -> None:
+            stuck.wait_for_reader()
+            cut()
+
+        loser = threading.Thread(target=lose)
+        loser.start()
+        code = job_of(stream, spec, f"sc://127.0.0.1:{port}").work()
+        loser.join()
+    (report,) = stream.read_reports(spec)
+    assert (code, report.outcome, report.error_class, report.retryable) == (10, "failed", "ServerLost", True)
+    assert "Spark Connect server" in report.error_message
+
+    retry = stream.job(stream.plan()[0])
+    assert job_of(stream, retry, connect_server.url).work() == 0
+    assert len(stream.sink_commits()) == 1
+
+
+def test_a_server_that_does_not_answer_is_named_before_anything_is_written(stream):
+    spec = stream.job(stream.plan()[0])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(ServerUnreachableError, match=rf"connection 'warm' does not answer at 127\.0\.0\.1:{port}"):
+        job_of(stream, spec, f"sc://127.0.0.1:{port}/;token=secret").work()
+    assert not stream.reports.exists()
+
+
+def test_a_server_without_what_a_batch_needs_is_refused_with_how_to_start_it(connect_server, monkeypatch):
+    monkeypatch.setattr(connect, "_DELTA_EXTENSION", "not.there")
+    server = ConnectServer(connect_server.url, "connection 'warm'")
+    with (
+        pytest.raises(ServerUnfitError, match=r"connection 'warm' .* has no Delta: .* Start it with"),
+        server.session("t"),
+    ):
+        pass
+
+
+def test_a_setting_that_the_server_does_not_take_is_named(connect_server):
+    server = ConnectServer(connect_server.url, "connection 'warm'")
+    conf = {"spark.sql.warehouse.dir": "/elsewhere"}
+    with (
+        pytest.raises(ServerUnfitError, match=r"refused the session .*spark\.sql\.warehouse\.dir"),
+        server.session("t", conf),
+    ):
+        pass
+
+
+def test_each_batch_can_be_committed_while_the_job_goes_on(stream, connect_server, monkeypatch):
+    spec = stream.job(*stream.plan()[:2])
+    job = job_of(stream, spec, connect_server.url)
+    # what is not local goes through the storages of Airflow's side
+    monkeypatch.setattr(files, "local_path", lambda _: None)
+    seen = []
+    code = job.work(lambda report: seen.append((report.batch_id, len(stream.sink_commits()))))
+    assert (code, seen) == (0, [(0, 1), (1, 2)])
+    assert [report.outcome for report in stream.read_reports(spec)] == ["written"] * 2

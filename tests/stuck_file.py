@@ -1,0 +1,52 @@
+"""A data file that makes whoever reads it stand still."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class StuckFile:
+    """A pipe in the place of the file's checksums, which Hadoop reads before anything else of the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f".{path.name}.crc")
+        self._away, self._pipe = path.with_name(f"{path.name}.away"), path.with_name(f"{path.name}.pipe")
+        if self._path.exists():
+            self._path.rename(self._away)
+        os.mkfifo(self._path)
+        self._opened: list[int] = []
+
+    def wait_for_reader(self) -> None:
+        """Wait until somebody reads the file; from then on others find it as it was."""
+        pause = threading.Event()
+        while not self._opened:
+            try:
+                # refused as long as nobody is at the other end, who then waits for what is never written
+                self._opened.append(os.open(self._path, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                pause.wait(0.05)
+        self._path.rename(self._pipe)
+        if self._away.exists():
+            self._away.rename(self._path)
+
+    def release(self) -> None:
+        """Let the reader go on: it meets the end of the pipe, and fails."""
+        while self._opened:
+            os.close(self._opened.pop())
+
+
+@contextmanager
+def stuck_file(path: Path) -> Iterator[StuckFile]:
+    """Let whoever reads the file through Hadoop stand there until released, at the end of this at the latest."""
+    stuck = StuckFile(path)
+    try:
+        yield stuck
+    finally:
+        stuck.release()
