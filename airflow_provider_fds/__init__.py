@@ -14,6 +14,7 @@ _PUBLIC = {
     "DeltaCommitOperator": "airflow_provider_fds.operators.delta_commit",
     "DeltaIntervalTrigger": "airflow_provider_fds.triggers.delta_interval",
     "DeltaIngestOperator": "airflow_provider_fds.operators.delta_ingest",
+    "DeltaMergeSink": "airflow_provider_fds.sinks",
     "DeltaPlanOperator": "airflow_provider_fds.operators.delta_plan",
     "DeltaReplaceSink": "airflow_provider_fds.sinks",
     "DeltaStream": "airflow_provider_fds.stream",

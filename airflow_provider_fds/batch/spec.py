@@ -277,7 +277,7 @@ def started_name(epoch: int, batch_id: int, try_id: str) -> str:
     return f"{epoch}/{batch_id}/{try_id}.started.json"
 
 
-def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str]) -> str:
+def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str], sink_kind: str = "delta_append") -> str:
     """Return the ``userMetadata`` of the batch's commit in the sink, JSON on one line."""
     return json.dumps(
         {
@@ -293,6 +293,7 @@ def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str]) -> 
             "try": try_id,
             "settings": settings,
             **({} if batch.interval is None else {"interval": batch.interval}),
+            **({} if sink_kind == "delta_append" else {"sink": sink_kind}),
         },
         sort_keys=True,
         separators=(",", ":"),

@@ -13,24 +13,33 @@ from airflow_provider_fds.spark.install import SparkSetupError, default_cache_di
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
-#: The modules of the driver. Package files are left empty there: on the driver nothing is imported from a package.
+#: The modules of the driver. Package files that are not named are left empty there.
 _MODULES: Final = (
     "batch/spec.py",
     "fault_points.py",
     "schemes.py",
-    "sinks.py",
+    "sinks/__init__.py",
+    "sinks/delta.py",
+    "sinks/merge.py",
+    "sinks/options.py",
     "spark/failures.py",
     "spark/fence.py",
     "spark/files.py",
     "spark/history.py",
     "spark/identity.py",
     "spark/job.py",
+    "spark/merge_sql.py",
+    "spark/rows.py",
+    "spark/session_conf.py",
     "spark/settings.py",
     "spark/sink_delta.py",
+    "spark/sink_merge.py",
     "spark/sink_place.py",
     "spark/sink_replace.py",
+    "spark/sql.py",
+    "spark/user_code.py",
 )
-_PACKAGES: Final = ("", "batch/", "spark/")
+_PACKAGES: Final = ("", "batch/", "sinks/", "spark/")
 
 
 def job_file() -> Path:

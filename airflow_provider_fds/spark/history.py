@@ -68,15 +68,28 @@ class SinkCommit:
 
     @property
     def rows_written(self) -> Optional[int]:
-        """Rows that the operation brought, ``None`` if it does not say.
+        """Rows that the operation brought, ``None`` if it does not say; of a MERGE those that it changed.
 
         ``replaceWhere`` counts rows of files that it had to write again among its output, and says nothing of rows
         where it wrote no file.
         """
+        if self.operation == "MERGE":
+            changed = [self.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
+            return sum(count or 0 for count in changed)
         rows = self.metric("numOutputRows")
         if rows is None:
             return 0 if self.metric("numFiles") == 0 else None
         return rows - (self.metric("numCopiedRows") or 0)
+
+    @property
+    def files_written(self) -> Optional[int]:
+        """Data files that the operation wrote, ``None`` if it does not say."""
+        return self.metric("numTargetFilesAdded" if self.operation == "MERGE" else "numFiles")
+
+    @property
+    def bytes_written(self) -> Optional[int]:
+        """Bytes of these files, ``None`` if it does not say."""
+        return self.metric("numTargetBytesAdded" if self.operation == "MERGE" else "numOutputBytes")
 
     def metric(self, name: str) -> Optional[int]:
         """Return one of the operation's metrics (``numOutputRows``, ``numFiles``, ``numOutputBytes``) as a number."""

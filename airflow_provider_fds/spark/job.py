@@ -28,13 +28,14 @@ from airflow_provider_fds.batch.spec import (
     started_name,
 )
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.sinks import DeltaReplaceSink, sink_from_dict
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, sink_from_dict
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.identity import identity
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
+from airflow_provider_fds.spark.sink_merge import DeltaUpsertSink
 from airflow_provider_fds.spark.sink_replace import DeltaOverwriteSink
 
 EXIT_DONE = 0
@@ -117,6 +118,12 @@ def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
 
 def _sink(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> DeltaAppendSink:
     declared = sink_from_dict(spec.sink)
+    if isinstance(declared, DeltaMergeSink):
+        if any(batch.interval is not None for batch in spec.batches):
+            raise RefusalError(
+                "Sink", "a sink that merges takes the batches of an offset, in order, not data intervals"
+            )
+        return DeltaUpsertSink(spark, declared, spec, settings)
     if not isinstance(declared, DeltaReplaceSink):
         return DeltaAppendSink(spark, declared, spec, settings)
     if any(batch.interval is None for batch in spec.batches):
@@ -233,8 +240,8 @@ class _BatchWork:
             outcome="written" if landed.by_this_try else "verified",
             sink_version=commit.version,
             rows_written=wrote,
-            files_written=commit.metric("numFiles"),
-            bytes_written=commit.metric("numOutputBytes"),
+            files_written=commit.files_written,
+            bytes_written=commit.bytes_written,
         )
         problem = self._difference(wrote, (commit.metadata or {}).get("settings") or {})
         if problem is None:

@@ -11,14 +11,17 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
 from airflow_provider_fds.spark.files import hadoop_path
-from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
+from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quoted, read_table_id
+from airflow_provider_fds.spark.rows import prepared
+from airflow_provider_fds.spark.session_conf import file_size_conf, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_place import check_place, check_retention
+from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
@@ -31,6 +34,8 @@ _TYPES_DIFFER = (
     "DELTA_MERGE_INCOMPATIBLE_DECIMAL_TYPE",
 )
 
+#: CREATE TABLE lost against another writer.
+_EXISTS_ALREADY = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 
 #: Data intervals are written side by side; a write that lost against another one is repeated so many times.
 _ATTEMPTS = 6
@@ -111,27 +116,17 @@ class DeltaAppendSink:
         return self._append(frame, batch)
 
     def _append(self, frame: Any, batch: BatchSpec) -> Landed:
-        rows = frame.drop(*_PROVENANCE) if not self._sink.provenance else self._with_provenance(frame)
+        rows = self._rows(frame)
         self._check_columns(rows)
-        created = self._table_id is None
-        writer = self._writer(rows.write.format("delta"), created)
-        if created and self._sink.partition_by:
-            writer = writer.partitionBy(*self._sink.partition_by)
-        if self._sink.merge_schema:
-            writer = writer.option("mergeSchema", "true")
-        writer = (
-            writer.option("txnAppId", batch.txn_app_id)
-            .option("txnVersion", str(batch.txn_version))
-            .option("userMetadata", commit_metadata(batch, self._job.try_id, self._settings))
-        )
         reach("driver.commit.before")
         try:
-            writer.save(self._path)
+            with session_conf(self._spark, file_size_conf(self._sink)):
+                self._write(rows, batch)
             reach("driver.commit.after")
         except Exception as error:
             if has_condition(error, *_TYPES_DIFFER):
                 raise self._types_differ(rows) from error
-            if not is_conflict(error):
+            if not is_conflict(error) and not has_condition(error, *_EXISTS_ALREADY):
                 raise
             landed = self._look_again(batch)
             if landed is None:
@@ -147,6 +142,51 @@ class DeltaAppendSink:
                 "compare the sink with the stream's history before going on",
             )
         return landed
+
+    def _rows(self, frame: Any) -> Any:
+        """Return what is written of the batch."""
+        rows = prepared(frame, self._sink)
+        return self._with_provenance(rows) if self._sink.provenance else rows.drop(*_PROVENANCE)
+
+    def _write(self, rows: Any, batch: BatchSpec) -> None:
+        """Commit the rows under the batch's transaction, or have Delta skip them."""
+        created = self._table_id is None
+        if created and self._sink.cluster_by:
+            self._create_clustered(rows, batch)
+            return
+        writer = self._writer(rows.write.format("delta"), created)
+        if created:
+            if self._sink.partition_by:
+                writer = writer.partitionBy(*self._sink.partition_by)
+            for name, value in self._sink.properties.items():
+                writer = writer.option(name, value)
+        if self._sink.merge_schema:
+            writer = writer.option("mergeSchema", "true")
+        writer = (
+            writer.option("txnAppId", batch.txn_app_id)
+            .option("txnVersion", str(batch.txn_version))
+            .option("userMetadata", self._metadata(batch))
+        )
+        # not insertInto, which ignores the transaction
+        writer.save(self._path)
+
+    def _create_clustered(self, rows: Any, batch: BatchSpec) -> None:
+        """Create the table in SQL: the clusterBy of a DataFrame's writer is ignored for a path, in silence."""
+        columns = ", ".join(quoted_name(name) for name in self._sink.cluster_by)
+        properties = ", ".join(f"{literal(name)} = {literal(text)}" for name, text in self._sink.properties.items())
+        with temporary_view(self._spark, rows) as view, self._transaction(batch):
+            self._spark.sql(
+                f"CREATE TABLE {quoted(self._path)} USING delta CLUSTER BY ({columns}) "
+                f"{f'TBLPROPERTIES ({properties}) ' if properties else ''}AS SELECT * FROM {view}"
+            )
+
+    def _transaction(self, batch: BatchSpec) -> ContextManager[None]:
+        """Let SQL statements commit as the batch; for as long as one takes."""
+        conf = transaction_conf(batch.txn_app_id, batch.txn_version, self._metadata(batch))
+        return session_conf(self._spark, conf)
+
+    def _metadata(self, batch: BatchSpec) -> str:
+        return commit_metadata(batch, self._job.try_id, self._settings, self._sink.kind)
 
     def _writer(self, writer: Any, created: bool) -> Any:
         """Set how the rows meet what is there."""
@@ -245,14 +285,15 @@ class DeltaAppendSink:
             )
 
     def _check_columns(self, rows: Any) -> None:
-        missing = [c for c in self._sink.partition_by if c.lower() not in {f.lower() for f in rows.columns}]
         if self._table_id is None:
-            if missing:
-                raise RefusalError(
-                    "SinkSchema",
-                    f"the sink {self._path} is to be partitioned by {', '.join(missing)}, but a batch has only "
-                    f"{', '.join(rows.columns)}: correct partition_by",
-                )
+            for name, wanted in (("partition_by", self._sink.partition_by), ("cluster_by", self._sink.cluster_by)):
+                missing = [c for c in wanted if c.lower() not in {f.lower() for f in rows.columns}]
+                if missing:
+                    raise RefusalError(
+                        "SinkSchema",
+                        f"the sink {self._path} is to get {name} {', '.join(missing)}, but a batch has only "
+                        f"{', '.join(rows.columns)}: correct {name}",
+                    )
             return
         if self._sink.merge_schema:
             return
@@ -288,6 +329,13 @@ class DeltaAppendSink:
                 "SinkSchema",
                 f"the source has a column {', '.join(taken)} already, and the sink {self._path} is to get one with "
                 "provenance=True: read the source without it, or turn provenance off",
+            )
+        gone = [name for name in _PROVENANCE if name not in frame.columns]
+        if gone:
+            raise RefusalError(
+                "SinkSchema",
+                f"provenance=True needs the column {', '.join(gone)} of the batch, and transform "
+                f"{self._sink.transform} does not return it: keep it there, or turn provenance off",
             )
         for name, new_name in _PROVENANCE.items():
             frame = frame.withColumnRenamed(name, new_name)

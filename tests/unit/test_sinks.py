@@ -34,8 +34,8 @@ def test_templates_of_uri_and_predicate_are_rendered_and_change_no_identity():
 
 
 def test_a_kind_of_another_version_is_refused_by_name():
-    with pytest.raises(ValueError, match="'delta_merge' is not known"):
-        sink_from_dict({"kind": "delta_merge", "uri": "s3://lake/sink"})
+    with pytest.raises(ValueError, match="'delta_elsewhere' is not known"):
+        sink_from_dict({"kind": "delta_elsewhere", "uri": "s3://lake/sink"})
 
 
 def test_with_provenance_alone_a_run_replaces_the_rows_of_its_own_versions():

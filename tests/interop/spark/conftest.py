@@ -52,6 +52,7 @@ class Stream:
         self.staging = LocalStorage(str(folder / "staging"))
         self.sink_path = folder / "sink é %20"
         self.reports = folder / "staging" / "orders" / "tries"
+        self.options: dict[str, Any] = {"max_versions_per_batch": 1}
         self._tries = 0
 
     @property
@@ -63,7 +64,7 @@ class Stream:
         log = DeltaLog(LocalStorage(str(self.source)))
         state = log.state_at(0)
         start = Offset.after(-1, state.metadata.id)
-        options = SourceOptions.parse({"max_versions_per_batch": 1})
+        options = SourceOptions.parse(self.options)
         batches: list[BatchSpec] = []
         for planned in BatchPlanner(log, start, state, options, log.latest()):
             if not planned.files:

@@ -1,13 +1,15 @@
-"""Sinks as values: declared in a DAG file, performed on the Spark driver. Standard library only, Python 3.9 syntax."""
+"""Sinks that append to a Delta table, or replace a part of it. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_fds.sinks import options
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
@@ -18,7 +20,26 @@ _OWN_VERSIONS = "_source_version BETWEEN {first_version} AND {last_version}"
 
 @dataclass(frozen=True)
 class DeltaSink:
-    """What all sinks that are Delta tables have; use :class:`DeltaTableSink` or :class:`DeltaReplaceSink`."""
+    """What all sinks that are Delta tables have; use one of the classes below it.
+
+    Args:
+        uri: URI or path of the sink table.
+        partition_by: Partition columns for a table that the first batch creates; ignored by an existing one.
+        provenance: Also write ``_source_version`` (long) and ``_source_timestamp`` (timestamp) per row.
+        merge_schema: Let additive changes of the source's schema pass on to the sink.
+        allow_single_driver_s3: Accept Delta's default S3 log store, which loses commits when two drivers write
+            at once. Only say so when nothing else ever writes to this table.
+        storage_conn_id: Airflow connection for the sink's storage, if it is not the stream's.
+        where: Write only the rows that satisfy this predicate over the batch's columns, ``_commit_version`` and
+            ``_commit_timestamp`` among them.
+        transform: ``"pkg.module:function"``, a function on the driver that takes the batch's DataFrame, after
+            ``where``, and returns the one that is written.
+        columns: Columns to write, of what ``transform`` returns; default all.
+        target_file_size: Bytes, or a text like ``"128m"``: rows are shuffled so that a file gets at most about so
+            much. See docs/sinks.md for what is measured.
+        cluster_by: Columns of liquid clustering for a table that the first batch creates.
+        properties: Table properties (``delta.…``) for a table that the first batch creates.
+    """
 
     kind: ClassVar[str]
     replaces: ClassVar[bool]
@@ -29,6 +50,12 @@ class DeltaSink:
     merge_schema: bool = False
     allow_single_driver_s3: bool = False
     storage_conn_id: str | None = None
+    where: str | None = None
+    transform: str | None = None
+    columns: tuple[str, ...] = ()
+    target_file_size: int | str | None = None
+    cluster_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -39,16 +66,24 @@ class DeltaSink:
                 f"{name}: uri has a user and password before the host, or a query, and everybody who sees the "
                 "DAG would see it; put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
             )
-        if isinstance(self.partition_by, (str, bytes)):  # type: ignore[unreachable]
-            raise ValueError(  # noqa: TRY004  # one kind of error for what cannot work
-                f"{name}: partition_by must be a list of columns, got {self.partition_by!r}"
-            )
-        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        for listed in ("partition_by", "columns", "cluster_by"):
+            object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))
+        if self.partition_by and self.cluster_by:
+            raise ValueError(f"{name}: a table has partition_by or cluster_by, not both")
+        if self.where is not None:
+            options.predicate(self.where, f"{name}: where")
+        if self.transform is not None:
+            options.function(self.transform, f"{name}: transform")
+        if self.target_file_size is not None:
+            size = options.size_bytes(self.target_file_size, f"{name}: target_file_size")
+            object.__setattr__(self, "target_file_size", size)
+        properties = options.table_properties(self.properties, f"{name}: properties")
+        object.__setattr__(self, "properties", properties)
 
     @property
     def writes_rows_as_they_are(self) -> bool:
-        """Whether the rows written equal the rows of the batch, so that the log's own count can be checked."""
-        return True
+        """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
+        return self.where is None and self.transform is None
 
     def identity(self) -> dict[str, str]:
         """Return what binds the stream to this sink: another identity is another sink."""
@@ -60,7 +95,7 @@ class DeltaSink:
 
     def rendered(self, render: Callable[[str], str]) -> DeltaSink:
         """Return a copy whose texts that may be templates went through ``render`` (Airflow's templates)."""
-        return replace(self, uri=render(self.uri))
+        return replace(self, **_rendered(self, render))
 
     @property
     def is_on_s3(self) -> bool:
@@ -78,16 +113,7 @@ class DeltaTableSink(DeltaSink):
 
     The table is created by the first batch if it is not there. Source columns keep their names; the two
     columns of provenance that a batch carries are not written unless asked for. Rows of the change data feed are
-    appended as they are, with their ``_change_type``.
-
-    Args:
-        uri: URI or path of the sink table.
-        partition_by: Partition columns for a table that the first batch creates; ignored by an existing one.
-        provenance: Also write ``_source_version`` (long) and ``_source_timestamp`` (timestamp) per row.
-        merge_schema: Let additive changes of the source's schema pass on to the sink.
-        allow_single_driver_s3: Accept Delta's default S3 log store, which loses commits when two drivers write
-            at once. Only say so when nothing else ever writes to this table.
-        storage_conn_id: Airflow connection for the sink's storage, if it is not the stream's.
+    appended as they are, with their ``_change_type``. Its arguments are those of :class:`DeltaSink`.
     """
 
     kind: ClassVar[str] = "delta_append"
@@ -113,13 +139,9 @@ class DeltaReplaceSink(DeltaSink):
     Intervals that run in parallel write at once without waiting for each other where the predicate is one on
     partition columns of the sink; else Delta lets one win, and the others repeat their write.
 
+    Besides those of :class:`DeltaSink`:
+
     Args:
-        uri: URI or path of the sink table.
-        partition_by: Partition columns for a table that the first run creates; ignored by an existing one.
-        provenance: Also write ``_source_version`` (long) and ``_source_timestamp`` (timestamp) per row.
-        merge_schema: Let additive changes of the source's schema pass on to the sink.
-        allow_single_driver_s3: As for :class:`DeltaTableSink`.
-        storage_conn_id: Airflow connection for the sink's storage, if it is not the stream's.
         replace_where: Delta's ``replaceWhere``: a predicate over the sink's columns. May be a template, such as
             ``"day = '{{ data_interval_start | ds }}'"``; ``{first_version}`` and ``{last_version}`` (both inclusive)
             stand for the interval's versions of the source.
@@ -151,9 +173,9 @@ class DeltaReplaceSink(DeltaSink):
             )
 
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
-        """Return a copy whose ``uri`` and ``replace_where`` went through ``render`` (Airflow's templates)."""
+        """Return a copy whose ``uri``, ``where`` and ``replace_where`` went through ``render``."""
         where = None if self.replace_where is None else render(self.replace_where)
-        return replace(self, uri=render(self.uri), replace_where=where)
+        return replace(self, replace_where=where, **_rendered(self, render))
 
     def for_versions(self, first: int, last: int) -> DeltaReplaceSink:
         """Return a copy for an interval of these versions (both inclusive; the last is below the first for none)."""
@@ -163,14 +185,5 @@ class DeltaReplaceSink(DeltaSink):
         return replace(self, replace_where=where)
 
 
-_KINDS: dict[str, type[DeltaSink]] = {sink.kind: sink for sink in (DeltaTableSink, DeltaReplaceSink)}
-
-
-def sink_from_dict(value: dict[str, Any]) -> DeltaSink:
-    """Build a sink from :meth:`DeltaSink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
-    fields = dict(value)
-    kind = fields.pop("kind", None)
-    if kind not in _KINDS:
-        known = ", ".join(map(repr, _KINDS))
-        raise ValueError(f"sink kind {kind!r} is not known to this version of FDS, it knows {known}")
-    return _KINDS[kind](**fields)
+def _rendered(sink: DeltaSink, render: Callable[[str], str]) -> dict[str, Any]:
+    return {"uri": render(sink.uri), "where": None if sink.where is None else render(sink.where)}

@@ -1,0 +1,23 @@
+"""Sinks as values: declared in a DAG file, performed on the Spark driver. Standard library only, Python 3.9 syntax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_fds.sinks.delta import DeltaReplaceSink, DeltaSink, DeltaTableSink
+from airflow_provider_fds.sinks.merge import DeltaMergeSink
+
+_KINDS: dict[str, type[DeltaSink]] = {sink.kind: sink for sink in (DeltaTableSink, DeltaReplaceSink, DeltaMergeSink)}
+
+
+def sink_from_dict(value: dict[str, Any]) -> DeltaSink:
+    """Build a sink from :meth:`DeltaSink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
+    fields = dict(value)
+    kind = fields.pop("kind", None)
+    if kind not in _KINDS:
+        known = ", ".join(map(repr, _KINDS))
+        raise ValueError(f"sink kind {kind!r} is not known to this version of FDS, it knows {known}")
+    return _KINDS[kind](**fields)
+
+
+__all__ = ["DeltaMergeSink", "DeltaReplaceSink", "DeltaSink", "DeltaTableSink", "sink_from_dict"]

@@ -1,0 +1,76 @@
+"""What all sinks let a user say, checked when the DAG is read. Standard library only, Python 3.9 syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+#: Delta forgets transactions after this time, and batches with them; a sink of FDS leaves it as it is.
+_RETENTION = "delta.settransactionretentionduration"
+
+
+def names(value: Any, what: str) -> tuple[str, ...]:
+    """Return a list of column names as a tuple.
+
+    Raises:
+        ValueError: one text instead of a list, something else than texts in it, or a name twice.
+    """
+    listed = () if isinstance(value, (str, bytes, Mapping)) else tuple(value)
+    if isinstance(value, (str, bytes, Mapping)) or not all(isinstance(name, str) and name for name in listed):
+        raise ValueError(f"{what} must be a list of columns, got {value!r}")
+    if len({name.lower() for name in listed}) < len(listed):
+        raise ValueError(f"{what} has a column twice: {', '.join(listed)}")
+    return listed
+
+
+def function(value: str, what: str) -> str:
+    """Return the name of a function, ``pkg.module:function``. Raises ``ValueError`` if it is none."""
+    if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
+        raise ValueError(
+            f"{what} must name a function as 'pkg.module:function', got {value!r}: the driver imports it there, so a "
+            "function itself cannot be given"
+        )
+    return value
+
+
+def predicate(value: str, what: str) -> str:
+    """Return a SQL predicate. Raises ``ValueError`` if it is no text, or empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{what} must be a predicate in SQL, got {value!r}")
+    return value
+
+
+def size_bytes(value: Any, what: str) -> int:
+    """Return a size in bytes, given as a number or as ``"128m"``. Raises ``ValueError`` for anything below 1 MiB."""
+    found = _SIZE.fullmatch(str(value).strip())
+    size = int(found[1]) * _UNITS[found[2].lower()] if found and not isinstance(value, bool) else 0
+    if size < 1 << 20:
+        raise ValueError(f"{what} must be bytes, or a text like '128m', of 1 MiB at least, got {value!r}")
+    return size
+
+
+def table_properties(value: Any, what: str) -> dict[str, str]:
+    """Return properties of a Delta table, all texts.
+
+    Raises:
+        ValueError: no mapping; a name that does not begin with ``delta.``; one that FDS depends on.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(  # noqa: TRY004  # one kind of error for what cannot work
+            f"{what} must be a mapping of table properties, got {value!r}"
+        )
+    for name in value:
+        if not str(name).startswith("delta."):
+            raise ValueError(f"{what}: {name!r} is no property of Delta's (delta.…), and would be ignored")
+        if str(name).lower() == _RETENTION:
+            raise ValueError(
+                f"{what}: {name} says when Delta forgets which batches it has, and would write one twice; leave it"
+            )
+    return {
+        str(name): str(text).lower() if isinstance(text, bool) else str(text) for name, text in sorted(value.items())
+    }

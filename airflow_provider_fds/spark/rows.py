@@ -1,0 +1,73 @@
+"""The rows of a batch as a sink wants them: filtered, transformed, projected. Standard library and pyspark.
+
+Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List
+
+from airflow_provider_fds.spark.failures import RefusalError, explain
+from airflow_provider_fds.spark.sql import quoted_name
+from airflow_provider_fds.spark.user_code import call, load_function
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaSink
+
+#: Columns of a batch that are not the source's own.
+COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE = "_commit_version", "_commit_timestamp", "_change_type"
+
+
+def prepared(frame: Any, sink: DeltaSink) -> Any:
+    """Return the batch's rows after ``where``, ``transform`` and ``columns`` of the sink, in this order.
+
+    The columns that a batch has on top of the source's are kept beside the chosen ones.
+
+    Raises:
+        RefusalError: one of them does not fit the batch, or the user's function failed.
+    """
+    if sink.where is not None:
+        try:
+            frame = frame.where(sink.where)
+        except Exception as error:
+            raise _unfit(f"where={sink.where!r}", frame, error) from error
+    if sink.transform is not None:
+        # pyspark's own class is another one over Spark Connect
+        result = call(load_function(sink.transform, "transform"), sink.transform, "transform", frame)
+        if not all(hasattr(result, name) for name in ("schema", "write", "select")):
+            raise RefusalError(
+                "UserFunction",
+                f"transform {sink.transform} returned {type(result).__name__}, expected a DataFrame; nothing was "
+                "written",
+            )
+        frame = result
+    if sink.columns:
+        there = {name.lower() for name in frame.columns}
+        missing = [name for name in sink.columns if name.lower() not in there]
+        if missing:
+            raise RefusalError(
+                "SinkOptions",
+                f"columns of the sink has {', '.join(missing)}, the batch has only {', '.join(frame.columns)}: correct "
+                f"{type(sink).__name__}(columns=…)",
+            )
+        chosen = {name.lower() for name in sink.columns}
+        kept = [c for c in (COMMIT_VERSION, COMMIT_TIMESTAMP) if c in there and c not in chosen]
+        if _is_applied(sink) and CHANGE_TYPE in there and CHANGE_TYPE not in chosen:
+            kept.append(CHANGE_TYPE)
+        frame = frame.select(*[quoted_name(name) for name in (*sink.columns, *kept)])
+    return frame
+
+
+def _is_applied(sink: DeltaSink) -> bool:
+    return sink.kind == "delta_merge"
+
+
+def _unfit(what: str, frame: Any, error: Exception) -> RefusalError:
+    failure = explain(error)
+    return RefusalError(
+        "SinkOptions",
+        f"{what} of the sink does not fit the batch, whose columns are {', '.join(frame.columns)}: {failure.message}",
+    )
+
+
+__all__: List[str] = ["CHANGE_TYPE", "COMMIT_TIMESTAMP", "COMMIT_VERSION", "prepared"]

@@ -1,0 +1,115 @@
+"""The merging sink: one row, or one history, per key. Standard library and pyspark, Python 3.9 syntax.
+
+Everything but the statement is as for appends: the same transaction, looked for before and after. A first batch writes
+what the merge would leave, and so creates the table in one commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from airflow_provider_fds.sinks.merge import VALIDITY
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.history import quoted
+from airflow_provider_fds.spark.merge_sql import MergeSql
+from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
+from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
+from airflow_provider_fds.spark.sql import temporary_view
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.sinks import DeltaMergeSink
+
+_ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+
+class DeltaUpsertSink(DeltaAppendSink):
+    """Merges batches by key, in the order of the source's commits."""
+
+    def __init__(self, spark: Any, sink: DeltaMergeSink, job: JobSpec, settings: Dict[str, str]) -> None:
+        super().__init__(spark, sink, job, settings)
+        self._merge = sink
+
+    def _rows(self, frame: Any) -> Any:
+        """Return the changes: what is to be written, and the columns that say in which order it happened."""
+        rows = prepared(frame, self._sink)
+        if self._sink.provenance:
+            # the originals stay, for the order
+            named = self._with_provenance(rows)
+            rows = named.selectExpr("*", "_source_version AS _commit_version", "_source_timestamp AS _commit_timestamp")
+        needed = [*self._merge.keys, *([self._merge.sequence_by] if self._merge.sequence_by else []), *_ORDER]
+        there = {name.lower() for name in rows.columns}
+        missing = [name for name in needed if name.lower() not in there]
+        if missing:
+            by = "the batch lacks" if self._sink.transform is None else f"transform {self._sink.transform} must return"
+            raise RefusalError(
+                "SinkSchema",
+                f"the merge into {self._path} goes by {', '.join(needed)}; {by} {', '.join(missing)}. There are "
+                f"{', '.join(rows.columns)}",
+            )
+        return rows
+
+    def _check_columns(self, rows: Any) -> None:
+        taken = [name for name in rows.columns if self._merge.scd == 2 and name.lower() in VALIDITY]  # noqa: PLR2004
+        if taken:
+            raise RefusalError(
+                "SinkSchema",
+                f"the batch has a column {', '.join(taken)} already, and scd=2 adds one to {self._path}: leave it out "
+                "with columns=…, or rename it with transform=…",
+            )
+        super()._check_columns(rows.drop(*_ORDER, CHANGE_TYPE))
+
+    def _write(self, rows: Any, batch: BatchSpec) -> None:
+        data = [name for name in rows.columns if name.lower() not in (*_ORDER, CHANGE_TYPE)]
+        has_history = self._merge.scd == 2  # noqa: PLR2004
+        with temporary_view(self._spark, rows) as view:
+            sql = MergeSql(
+                view,
+                self._merge.keys,
+                tuple(data),
+                self._merge.sequence_by,
+                has_change_types=CHANGE_TYPE in rows.columns,
+            )
+            self._check_order(sql, batch)
+            if self._table_id is None:
+                first = sql.first_history() if has_history else sql.first_rows()
+                super()._write(self._spark.sql(first), batch)
+                return
+            table, evolves = quoted(self._path), self._sink.merge_schema
+            merge = sql.upsert_history(table, evolves) if has_history else sql.upsert(table, evolves)
+            with self._transaction(batch):
+                self._spark.sql(merge).collect()
+
+    def _check_order(self, sql: MergeSql, batch: BatchSpec) -> None:
+        """Refuse a batch whose rows have no key, or no order among the rows of their key."""
+        found = self._spark.sql(sql.problems()).collect()[0]
+        keys = ", ".join(self._merge.keys)
+        order = "the commit of the source" if sql.sequence_by is None else f"{sql.sequence_by} and commit of the source"
+        problems = []
+        if found["null_keys"]:
+            problems.append(f"{found['null_keys']:,} rows have NULL in a key ({keys}), such as {found['null_key']}")
+        if found["null_sequences"]:
+            problems.append(
+                f"{found['null_sequences']:,} rows have NULL in sequence_by ({sql.sequence_by}), such as "
+                f"{found['null_sequence']}"
+            )
+        if found["ties"]:
+            problems.append(
+                f"{found['ties']:,} times there are several rows of one key ({keys}) with the same {order}, such as "
+                f"{found['tie']}, and none of them is the last"
+            )
+        if found["odd_types"]:
+            problems.append(
+                f"{found['odd_types']:,} rows have a _change_type that no change data feed has, such as "
+                f"{found['odd_type']!r}"
+            )
+        if problems:
+            raise RefusalError(
+                "MergeOrder",
+                f"{self._words(batch)} cannot be merged into {self._path}: {'; '.join(problems)}. Nothing was written; "
+                "correct the source, leave such rows out (where='…'), decide in a function of your own "
+                "(transform='pkg.module:function'), or choose other keys or another sequence_by",
+            )
+
+
+__all__: List[str] = ["DeltaUpsertSink"]

@@ -1,0 +1,34 @@
+"""Pieces of SQL statements: quoted names and texts, and a frame under a name. Standard library and pyspark.
+
+Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Iterator, List
+from uuid import uuid4
+
+
+def quoted_name(name: str) -> str:
+    """Return a column's name as it is quoted in SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Return a text as a SQL literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@contextmanager
+def temporary_view(spark: Any, frame: Any) -> Iterator[str]:
+    """Give the frame a name in SQL, of this session alone."""
+    name = f"fds_batch_{uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+__all__: List[str] = ["literal", "quoted_name", "temporary_view"]

@@ -1,0 +1,86 @@
+"""A user's function on the driver: found by its name, called, and its errors told with file and line.
+
+Standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from typing import Any, Callable, List
+
+from airflow_provider_fds.spark.failures import RefusalError, explain
+
+#: What the same code and the same rows bring about again.
+_BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError)
+
+_NOT_THEIRS = ("/pyspark/", "/py4j/", "/airflow_provider_fds/", "<frozen")
+
+
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """Import ``pkg.module:function``.
+
+    Args:
+        name: The function.
+        what: What it is for, in words.
+
+    Raises:
+        RefusalError: there is no such module or function on the driver, or the module fails at import.
+    """
+    module_name, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise RefusalError(
+            "UserFunction",
+            f"{what} {name} cannot be imported on the driver ({error}): ship its module with py_files='…' of the task, "
+            "or install it where the driver runs",
+        ) from error
+    except Exception as error:
+        raise _failed(f"{what} {name}: its module fails at import", error) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            where = getattr(found, "__file__", None) or type(found).__name__
+            raise RefusalError("UserFunction", f"{what} {name}: there is no {part!r} in {where}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise RefusalError("UserFunction", f"{what} {name} is a {type(found).__name__}, expected a function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) -> Any:
+    """Call the user's function.
+
+    Raises:
+        RefusalError: it raised; the message names its file and line.
+    """
+    try:
+        return function(*arguments)
+    except RefusalError:
+        raise
+    except Exception as error:
+        raise _failed(f"{what} {name} failed", error) from error
+
+
+def _failed(what: str, error: Exception) -> RefusalError:
+    failure = explain(error)
+    is_retryable = failure.retryable and not isinstance(error, _BUGS)
+    return RefusalError(
+        "UserFunction", f"{what}{_place(error)}: {failure.error_class}: {failure.message}", retryable=is_retryable
+    )
+
+
+def _place(error: Exception) -> str:
+    """Return where in the user's code it happened: the innermost line that is not of Spark or of FDS."""
+    if isinstance(error, SyntaxError):
+        return f" at line {error.lineno} of {error.filename}"
+    theirs = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(part in frame.filename for part in _NOT_THEIRS)
+    ]
+    return f" at line {theirs[-1].lineno} of {theirs[-1].filename}, in {theirs[-1].name}" if theirs else ""
+
+
+__all__: List[str] = ["call", "load_function"]

@@ -1,0 +1,186 @@
+"""A merge leaves in the sink what the source has, key by key, whatever the batches are cut like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_fds.batch.spec import FenceSpec
+from airflow_provider_fds.sinks import DeltaMergeSink
+
+CHANGES = {"max_versions_per_batch": 1, "read_change_feed": True}
+
+
+def sink_of(stream, **options):
+    return DeltaMergeSink(str(stream.sink_path), **{"keys": ["id"], **options})
+
+
+def rows(spark, path, *columns):
+    frame = spark.read.format("delta").load(str(path))
+    return Counter(tuple(row) for row in frame.select(*(columns or frame.columns)).collect())
+
+
+def refused(stream, spark, sink, batch, error_class="MergeOrder"):
+    code, (report,) = stream.work(spark, stream.job(batch, sink=sink))
+    assert (code, report.outcome, report.error_class) == (11, "failed", error_class)
+    assert str(stream.sink_path) in report.error_message
+    return report.error_message
+
+
+@pytest.fixture(scope="module")
+def changes(spark, tmp_path_factory):
+    """Inserts, an update, a delete, an update of a key, an overwrite and a delete that is taken back; ids 0 to 9."""
+    path = tmp_path_factory.mktemp("changes") / "orders"
+    table = f"delta.`{path}`"
+    spark.sql(
+        f"CREATE TABLE {table} (id LONG, name STRING, p INT) USING delta PARTITIONED BY (p) "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
+    for statement in (
+        "INSERT INTO {} SELECT id, concat('first ', id), CAST(id % 2 AS INT) FROM range(10)",
+        "UPDATE {} SET name = 'updated' WHERE id < 4",
+        "DELETE FROM {} WHERE id IN (1, 5)",
+        "UPDATE {} SET id = id + 100 WHERE id = 2",
+        "INSERT OVERWRITE {} SELECT id, concat('again ', id), 1 FROM range(6, 12)",
+        "DELETE FROM {} WHERE id = 6",
+        "INSERT INTO {} VALUES (6, 'back', 0)",
+    ):
+        spark.sql(statement.replace("{}", table))
+    return path
+
+
+@pytest.mark.parametrize("versions_per_batch", [1, 100])
+def test_the_sink_of_a_change_feed_ends_as_its_source_is(spark, stream, changes, versions_per_batch):
+    stream.source = changes
+    stream.options = {**CHANGES, "max_versions_per_batch": versions_per_batch}
+    batches = stream.plan()
+    sink = sink_of(stream, partition_by=["p"])
+    code, reports = stream.work(spark, stream.job(*batches, sink=sink))
+
+    assert (code, {report.outcome for report in reports}) == (0, {"written"})
+    assert rows(spark, stream.sink_path) == rows(spark, changes)
+    assert len(stream.sink_commits()) == len(batches)
+    for batch, commit in zip(batches, stream.sink_commits(), strict=True):
+        assert (commit["txn"]["appId"], commit["txn"]["version"]) == (batch.txn_app_id, batch.txn_version)
+    if versions_per_batch == 1:
+        # 5 rows of the overwrite were there before, 3 are new; 2 went
+        assert [report.rows_written for report in reports][:3] == [10, 4, 2]
+        assert stream.sink_commits()[1]["commitInfo"]["operation"] == "MERGE"
+        _the_same_job_again_writes_nothing(spark, stream, sink, batches)
+
+
+def _the_same_job_again_writes_nothing(spark, stream, sink, batches):
+    commits = len(stream.sink_commits())
+    code, again = stream.work(spark, stream.job(*batches, sink=sink))
+    assert (code, {report.outcome for report in again}) == (0, {"verified"})
+    assert len(stream.sink_commits()) == commits
+    settings = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")
+    assert [spark.conf.get(f"spark.databricks.delta.{key}", None) for key in settings] == [None, None, None]
+    assert [table.name for table in spark.catalog.listTables() if table.name.startswith("fds_batch")] == []
+
+
+def test_history_has_every_change_of_a_key_and_when_it_held(spark, stream, changes, tmp_path):
+    stream.source = changes
+    histories = []
+    for versions_per_batch in (1, 100):
+        stream.options = {**CHANGES, "max_versions_per_batch": versions_per_batch}
+        stream.sink_path = tmp_path / f"history of {versions_per_batch}"
+        code, _ = stream.work(spark, stream.job(*stream.plan(), sink=sink_of(stream, scd=2)))
+        assert code == 0
+        histories.append(rows(spark, stream.sink_path))
+    assert histories[0] == histories[1]
+
+    history = spark.read.format("delta").load(str(stream.sink_path))
+    current = history.where("_is_current").select("id", "name", "p")
+    assert Counter(map(tuple, current.collect())) == rows(spark, changes)
+    assert history.where("_is_current <> (_valid_to IS NULL)").count() == 0
+    six = history.where("id = 6").orderBy("_valid_from").collect()
+    assert [row["name"] for row in six] == ["first 6", "again 6", "back"]
+    assert six[0]["_valid_to"] == six[1]["_valid_from"]
+    assert six[1]["_valid_to"] < six[2]["_valid_from"]
+    assert history.where("id = 1").selectExpr("max(_valid_to) IS NOT NULL").collect()[0][0]
+
+
+def plain_source(spark, stream, *commits):
+    stream.source = stream.folder / "plain"
+    for values in commits:
+        frame = spark.sql(f"SELECT * FROM VALUES {values} AS rows(id, at, name)")
+        frame.write.format("delta").mode("append").save(str(stream.source))
+
+
+def test_a_late_row_does_not_take_the_place_of_a_newer_one(spark, stream):
+    plain_source(
+        spark,
+        stream,
+        "(1, 5, 'five'), (1, 7, 'seven'), (2, 5, 'two')",
+        "(1, 6, 'late'), (2, 5, 'as new, from a later commit'), (3, 1, 'new')",
+    )
+    code, reports = stream.work(spark, stream.job(*stream.plan(), sink=sink_of(stream, sequence_by="at")))
+    assert (code, [report.rows_written for report in reports]) == (0, [2, 2])
+    assert sorted(rows(spark, stream.sink_path, "id", "name")) == [
+        (1, "seven"),
+        (2, "as new, from a later commit"),
+        (3, "new"),
+    ]
+
+
+def test_rows_without_a_key_or_an_order_are_refused_with_count_and_example(spark, stream):
+    plain_source(spark, stream, "(CAST(NULL AS INT), 5, 'a'), (1, 5, 'b'), (1, 5, 'c'), (2, CAST(NULL AS INT), 'd')")
+    (batch,) = stream.plan()
+    message = refused(stream, spark, sink_of(stream, sequence_by="at"), batch)
+    assert '1 rows have NULL in a key (id), such as {"id":null} in version 0' in message
+    assert '1 rows have NULL in sequence_by (at), such as {"id":2} in version 0' in message
+    assert "1 times there are several rows of one key (id) with the same at and commit" in message
+    assert 'such as {"id":1} in version 0' in message
+    assert not stream.sink_path.exists()
+    # a person decides: in the DAG, by a filter
+    sink = sink_of(stream, where="id IS NOT NULL AND name <> 'c'")
+    assert stream.work(spark, stream.job(batch, sink=sink))[0] == 0
+    assert sorted(rows(spark, stream.sink_path, "id", "name")) == [(1, "b"), (2, "d")]
+
+
+def test_a_key_that_the_batch_lacks_is_named(spark, stream):
+    message = refused(stream, spark, sink_of(stream, keys=["id", "shop"]), stream.plan()[0], "SinkSchema")
+    assert "lacks shop" in message
+
+
+def test_a_merge_that_delta_skips_in_silence_is_noticed(spark, stream):
+    batch = stream.plan()[0]
+    for version in (batch.txn_version + 5, batch.txn_version + 6):
+        later = spark.range(0).selectExpr("id", "'' AS name", "id AS p").write.format("delta").mode("append")
+        later.option("txnAppId", batch.txn_app_id).option("txnVersion", version).save(str(stream.sink_path))
+    later = spark.range(1).selectExpr("id", "'' AS name", "id AS p").write.format("delta").mode("append")
+    later.save(str(stream.sink_path))
+    code, (report,) = stream.work(spark, stream.job(batch, sink=sink_of(stream), sink_version=2))
+    assert (code, report.error_class) == (11, "OutOfTurn")
+    assert "skipped" in report.error_message
+    assert len(stream.sink_commits()) == 3
+
+
+def test_an_epoch_that_was_closed_merges_nothing_any_more(spark, stream):
+    first, second, _ = stream.plan()
+    sink = sink_of(stream, provenance=True)
+    _, (report,) = stream.work(spark, stream.job(first, sink=sink))
+    fence = FenceSpec(stream="orders", uuid=stream.uuid, epoch=2)
+    stream.work(spark, stream.job(sink=sink, fence=fence, **stream.after(report)))
+    assert stream.sink_commits()[-1]["txn"]["version"] == 2 << 32
+    refused(stream, spark, sink, second, "OutOfTurn")
+
+    (again, *_) = stream.plan(epoch=2, first_id=0)
+    job = stream.job(replace(again, prev_txn_version=2 << 32), sink=sink, sink_version=1)
+    code, (report,) = stream.work(spark, job)
+    assert (code, report.sink_version, report.rows_written) == (0, 2, 10)
+    assert rows(spark, stream.sink_path, "id", "_source_version") == Counter((id_, 0) for id_ in range(10))
+
+
+def test_a_new_column_passes_with_merge_schema_and_is_named_without(spark, stream):
+    spark.sql(f"CREATE TABLE delta.`{stream.sink_path}` (id LONG, p LONG, mine STRING) USING delta")
+    spark.sql(f"INSERT INTO delta.`{stream.sink_path}` VALUES (3, 77, 'stays')")
+    (batch, *_) = stream.plan()
+    assert "no column name," in refused(stream, spark, sink_of(stream), batch, "SinkSchema")
+    code, _ = stream.work(spark, stream.job(batch, sink=sink_of(stream, merge_schema=True)))
+    assert code == 0
+    three = spark.read.format("delta").load(str(stream.sink_path)).where("id = 3").collect()
+    assert [row.asDict() for row in three] == [{"id": 3, "p": 1, "mine": "stays", "name": "name 3"}]
