@@ -70,6 +70,11 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a write takes the place of an earlier one of the same data interval."""
         return self.kind == "delta_replace"
 
+    @property
+    def merges(self) -> bool:
+        """Whether a row that comes again takes the place of the one with its key."""
+        return self.kind == "delta_merge"
+
     def words(self) -> str:
         """Return the sink as people read it."""
         return "the user's own job" if self.is_own_job else f"{self.kind} {self.target}"

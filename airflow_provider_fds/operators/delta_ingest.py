@@ -30,7 +30,7 @@ from airflow_provider_fds.operators.spark_backend import (
 from airflow_provider_fds.operators.spark_connect import ConnectBackend, work_off
 from airflow_provider_fds.operators.submit_hook import SubmitHook
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
-from airflow_provider_fds.sinks import DeltaReplaceSink
+from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.result import RunResult, told
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.errors import FdsError
-    from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.connect import ConnectJob
     from airflow_provider_fds.spark.launch import SubmitArguments
     from airflow_provider_fds.stream.interval_session import IntervalSession
@@ -350,6 +349,11 @@ def _check_reading(stream: object, sink: object, run_time_limit: timedelta | Non
         problems.append(
             f"stream {stream.name!r} reads by offset: each of its batches would replace the one before. "
             "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink."
+        )
+    if _reads_by_interval(stream) and isinstance(sink, DeltaSink) and sink.needs_order:
+        problems.append(
+            f"read='data_interval' goes with sinks that take intervals in any order; {type(sink).__name__} goes by the "
+            "order of the source's commits. Read by offset (leave read=… out), or use DeltaReplaceSink."
         )
     if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")

@@ -16,8 +16,8 @@ def coerce_sink(value: object) -> DeltaSink:
         return value
     if not isinstance(value, dict):
         raise ConfigurationError(
-            f"sink must be a DeltaTableSink, a DeltaReplaceSink or a dict of its arguments, got "
-            f"{type(value).__name__}: {value!r}."
+            f"sink must be a DeltaTableSink, a DeltaMergeSink, a DeltaReplaceSink or a dict of its arguments, "
+            f"got {type(value).__name__}: {value!r}."
         )
     try:
         return sink_from_dict({"kind": "delta_append", **value})

@@ -43,6 +43,8 @@ class DeltaSink:
 
     kind: ClassVar[str]
     replaces: ClassVar[bool]
+    #: Whether batches must come in the order of the source's commits for the sink to end right.
+    needs_order: ClassVar[bool] = False
 
     uri: str
     partition_by: tuple[str, ...] = ()
@@ -165,6 +167,11 @@ class DeltaReplaceSink(DeltaSink):
             )
         if self.replace_where is None and self.provenance and not self.dynamic_partition_overwrite:
             object.__setattr__(self, "replace_where", _OWN_VERSIONS)
+        if self.cluster_by:
+            raise ValueError(
+                "DeltaReplaceSink: cluster_by would not be checked against replace_where by the run that creates the "
+                "table; create the table first (CREATE TABLE … CLUSTER BY)"
+            )
         if (self.replace_where is None) is not bool(self.dynamic_partition_overwrite):
             raise ValueError(
                 "DeltaReplaceSink: say what a run replaces, in one way: provenance=True (the rows of its own "

@@ -45,6 +45,7 @@ class DeltaMergeSink(DeltaSink):
 
     kind: ClassVar[str] = "delta_merge"
     replaces: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = True
 
     keys: tuple[str, ...] = ()
     sequence_by: str | None = None

@@ -32,6 +32,7 @@ _MODULES: Final = (
     "spark/rows.py",
     "spark/session_conf.py",
     "spark/settings.py",
+    "spark/sink_columns.py",
     "spark/sink_delta.py",
     "spark/sink_merge.py",
     "spark/sink_place.py",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
 from airflow_provider_fds.fault_points import reach
@@ -20,13 +20,12 @@ from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quoted, read_table_id
 from airflow_provider_fds.spark.rows import prepared
 from airflow_provider_fds.spark.session_conf import file_size_conf, session_conf, transaction_conf
+from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, types_differ, with_provenance
 from airflow_provider_fds.spark.sink_place import check_place, check_retention
 from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
-
-_PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_source_timestamp"}
 
 _TYPES_DIFFER = (
     "DELTA_FAILED_TO_MERGE_FIELDS",
@@ -125,7 +124,7 @@ class DeltaAppendSink:
             reach("driver.commit.after")
         except Exception as error:
             if has_condition(error, *_TYPES_DIFFER):
-                raise self._types_differ(rows) from error
+                raise types_differ(self._spark, self._path, rows) from error
             if not is_conflict(error) and not has_condition(error, *_EXISTS_ALREADY):
                 raise
             landed = self._look_again(batch)
@@ -146,7 +145,7 @@ class DeltaAppendSink:
     def _rows(self, frame: Any) -> Any:
         """Return what is written of the batch."""
         rows = prepared(frame, self._sink)
-        return self._with_provenance(rows) if self._sink.provenance else rows.drop(*_PROVENANCE)
+        return with_provenance(rows, self._sink, self._path) if self._sink.provenance else rows.drop(*PROVENANCE)
 
     def _write(self, rows: Any, batch: BatchSpec) -> None:
         """Commit the rows under the batch's transaction, or have Delta skip them."""
@@ -285,58 +284,4 @@ class DeltaAppendSink:
             )
 
     def _check_columns(self, rows: Any) -> None:
-        if self._table_id is None:
-            for name, wanted in (("partition_by", self._sink.partition_by), ("cluster_by", self._sink.cluster_by)):
-                missing = [c for c in wanted if c.lower() not in {f.lower() for f in rows.columns}]
-                if missing:
-                    raise RefusalError(
-                        "SinkSchema",
-                        f"the sink {self._path} is to get {name} {', '.join(missing)}, but a batch has only "
-                        f"{', '.join(rows.columns)}: correct {name}",
-                    )
-            return
-        if self._sink.merge_schema:
-            return
-        sink = self._spark.read.format("delta").load(self._path)
-        there = {column.lower() for column in sink.columns}
-        extra: List[str] = [column for column in rows.columns if column.lower() not in there]
-        if extra:
-            raise RefusalError(
-                "SinkSchema",
-                f"the sink {self._path} has no column {', '.join(extra)}, the batch has; its columns are "
-                f"{', '.join(sink.columns)}. Add them (ALTER TABLE … ADD COLUMNS), or let additive changes pass: "
-                f"{type(self._sink).__name__}(…, merge_schema=True)",
-            )
-
-    def _types_differ(self, rows: Any) -> RefusalError:
-        sink = self._spark.read.format("delta").load(self._path)
-        theirs = {field.name.lower(): field.dataType.simpleString() for field in sink.schema.fields}
-        differ = [
-            f"{field.name} ({field.dataType.simpleString()}, in the sink {theirs[field.name.lower()]})"
-            for field in rows.schema.fields
-            if theirs.get(field.name.lower(), field.dataType.simpleString()) != field.dataType.simpleString()
-        ]
-        return RefusalError(
-            "SinkSchema",
-            f"columns of the batch do not fit into the sink {self._path}: {', '.join(differ)}. Give the sink's columns "
-            "the source's types, or load into another table: another sink, and `fds rebind STREAM --why …`",
-        )
-
-    def _with_provenance(self, frame: Any) -> Any:
-        taken = [name for name in frame.columns if name.lower() in _PROVENANCE.values()]
-        if taken:
-            raise RefusalError(
-                "SinkSchema",
-                f"the source has a column {', '.join(taken)} already, and the sink {self._path} is to get one with "
-                "provenance=True: read the source without it, or turn provenance off",
-            )
-        gone = [name for name in _PROVENANCE if name not in frame.columns]
-        if gone:
-            raise RefusalError(
-                "SinkSchema",
-                f"provenance=True needs the column {', '.join(gone)} of the batch, and transform "
-                f"{self._sink.transform} does not return it: keep it there, or turn provenance off",
-            )
-        for name, new_name in _PROVENANCE.items():
-            frame = frame.withColumnRenamed(name, new_name)
-        return frame
+        check_columns(self._spark, self._sink, self._path, rows, is_there=self._table_id is not None)

@@ -13,6 +13,7 @@ from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import quoted
 from airflow_provider_fds.spark.merge_sql import MergeSql
 from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
+from airflow_provider_fds.spark.sink_columns import with_provenance
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
 from airflow_provider_fds.spark.sql import temporary_view
 
@@ -35,7 +36,7 @@ class DeltaUpsertSink(DeltaAppendSink):
         rows = prepared(frame, self._sink)
         if self._sink.provenance:
             # the originals stay, for the order
-            named = self._with_provenance(rows)
+            named = with_provenance(rows, self._sink, self._path)
             rows = named.selectExpr("*", "_source_version AS _commit_version", "_source_timestamp AS _commit_timestamp")
         needed = [*self._merge.keys, *([self._merge.sequence_by] if self._merge.sequence_by else []), *_ORDER]
         there = {name.lower() for name in rows.columns}

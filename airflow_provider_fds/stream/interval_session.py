@@ -108,6 +108,12 @@ class IntervalSession:
             VerificationError: The interval is blocked, and the sink appends.
         """
         del retry
+        if sink.needs_order:
+            raise ConfigurationError(
+                f"stream {self.stream.name!r} reads data intervals, which run in any order, and "
+                f"{type(sink).__name__} goes by the order of the source's commits: read by offset (leave read=… out), or use DeltaReplaceSink.",
+                table=self.stream.table,
+            )
         self._resolve(opening.ensure_created(self.connected, sink))
         state = opening.ensure_bound(self.connected, sink, own_job=False, by_interval=True)
         record = state.interval(self.interval.name)

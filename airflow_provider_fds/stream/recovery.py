@@ -35,6 +35,7 @@ class SinkAccount:
         end: Its end (inclusive), offset JSON.
         digest: Digest of its manifest.
         version: Version of the sink that holds it.
+        kind: Kind of the sink that wrote it.
         broke_at: Version of a later RESTORE, REPLACE or CLONE, ``None`` if there was none.
     """
 
@@ -46,6 +47,7 @@ class SinkAccount:
     end: str
     digest: str
     version: int
+    kind: str = "delta_append"
     broke_at: int | None = None
 
     def words(self) -> str:
@@ -109,6 +111,7 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
         end=found["end"],
         digest=found["digest"],
         version=version,
+        kind=found.get("sink", "delta_append"),
         broke_at=broke_at,
     )
 
@@ -144,7 +147,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     after = f"epoch {max(account.epoch, state.epoch) + 1}, goes on at {position_words(account.end)}"
     note = f"The sink {account.uri} has {account.words()}."
     if state.phase == "empty":
-        sink = SinkBinding(kind="delta_append", target=account.uri, app_ids=(txn_app_id(account.uuid),))
+        sink = SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),))
         command = Create(
             uuid=account.uuid,
             name=ledger.folder.name,

@@ -1,14 +1,27 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink, sink_from_dict
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, sink_from_dict
 
 
 @pytest.mark.parametrize(
     "sink",
     [
         DeltaTableSink("s3://lake/sink", partition_by=["day"], provenance=True),
+        DeltaTableSink(
+            "s3://lake/sink",
+            where="id > 1",
+            transform="jobs.orders:cleaned",
+            columns=["id", "name"],
+            target_file_size="128m",
+            cluster_by=["id"],
+            properties={"delta.enableChangeDataFeed": True},
+        ),
+        DeltaMergeSink("s3://lake/sink", keys=["id"], sequence_by="at"),
+        DeltaMergeSink("s3://lake/sink", keys=["id"], scd=2),
         DeltaReplaceSink("s3://lake/sink", replace_where="day = DATE '2026-01-01'"),
         DeltaReplaceSink("s3://lake/sink", provenance=True),
         DeltaReplaceSink("s3://lake/sink", partition_by=["day"], dynamic_partition_overwrite=True),
@@ -43,3 +56,64 @@ def test_with_provenance_alone_a_run_replaces_the_rows_of_its_own_versions():
     assert sink.for_versions(3, 7).replace_where == "_source_version BETWEEN 3 AND 7"
     dynamic = DeltaReplaceSink("s3://lake/sink", provenance=True, dynamic_partition_overwrite=True)
     assert dynamic.for_versions(3, 7).replace_where is None
+
+
+def test_a_sink_from_json_is_the_same_as_the_one_it_was_made_of():
+    sink = DeltaMergeSink("s3://lake/sink", keys=["id"], columns=["id"], properties={"delta.appendOnly": "false"})
+    assert sink_from_dict(json.loads(json.dumps(sink.to_dict()))) == sink
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": "id"}, "columns must be a list"),
+        ({"columns": ["id", "ID"]}, "twice"),
+        ({"where": " "}, "where must be a predicate"),
+        ({"transform": "function"}, "pkg.module:function"),
+        ({"transform": len}, "pkg.module:function"),
+        ({"transform": "import os; os:system"}, "pkg.module:function"),
+        ({"target_file_size": "0.5"}, "1 MiB"),
+        ({"target_file_size": 1000}, "1 MiB"),
+        ({"partition_by": ["a"], "cluster_by": ["b"]}, "not both"),
+        ({"properties": ["delta.a"]}, "mapping"),
+        ({"properties": {"comment": "mine"}}, "would be ignored"),
+        ({"properties": {"delta.setTransactionRetentionDuration": "interval 30 days"}}, "forgets"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused_when_the_dag_is_read(options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaTableSink("s3://lake/sink", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "keys="),
+        ({"keys": "id"}, "keys must be a list"),
+        ({"keys": ["id"], "sequence_by": ["at"]}, "one column"),
+        ({"keys": ["id"], "scd": 3}, "1 .* or 2"),
+        ({"keys": ["id"], "scd": True}, "1 .* or 2"),
+        ({"keys": ["id"], "scd": 2, "sequence_by": "at"}, "Leave sequence_by out"),
+        ({"keys": ["id"], "sequence_by": "at", "columns": ["ID", "name"]}, "lacks at"),
+    ],
+)
+def test_a_merge_that_cannot_work_is_refused_when_the_dag_is_read(options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaMergeSink("s3://lake/sink", **options)
+
+
+def test_the_rows_are_counted_unless_the_sink_chooses_or_merges_them():
+    assert DeltaTableSink("/sink", columns=["id"], target_file_size=1 << 27).writes_rows_as_they_are
+    assert not DeltaTableSink("/sink", where="id > 1").writes_rows_as_they_are
+    assert not DeltaTableSink("/sink", transform="a.b:c").writes_rows_as_they_are
+    assert not DeltaMergeSink("/sink", keys=["id"]).writes_rows_as_they_are
+
+
+def test_file_sizes_are_bytes_however_they_are_given():
+    sizes = [DeltaTableSink("/sink", target_file_size=size).target_file_size for size in ("128m", "1GB", 2097152)]
+    assert sizes == [134217728, 1073741824, 2097152]
+
+
+def test_a_clustered_table_is_not_created_by_a_run_that_replaces():
+    with pytest.raises(ValueError, match="create the table first"):
+        DeltaReplaceSink("/sink", provenance=True, cluster_by=["id"])
