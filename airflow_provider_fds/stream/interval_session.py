@@ -111,7 +111,8 @@ class IntervalSession:
         if sink.needs_order:
             raise ConfigurationError(
                 f"stream {self.stream.name!r} reads data intervals, which run in any order, and "
-                f"{type(sink).__name__} goes by the order of the source's commits: read by offset (leave read=… out), or use DeltaReplaceSink.",
+                f"{type(sink).__name__} goes by the order of the source's commits: read by offset (leave read=… out), "
+                "or use DeltaReplaceSink.",
                 table=self.stream.table,
             )
         self._resolve(opening.ensure_created(self.connected, sink))

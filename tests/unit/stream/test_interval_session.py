@@ -27,7 +27,7 @@ from airflow_provider_fds.ledger.commands_interval import AcceptInterval
 from airflow_provider_fds.ledger.entries import Actor
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession
 from airflow_provider_fds.stream.moving import Mover, perform
 
@@ -404,3 +404,9 @@ def test_there_is_no_position_that_a_person_could_move(bench, six_commits, appen
 
     with pytest.raises(LedgerError, match="reads data intervals"):
         perform(ledger, asked, Actor(deployment="test", user="ann", host="desk"))
+
+
+def test_a_merge_is_refused_because_intervals_run_in_any_order(bench, six_commits, tmp_path):
+    with pytest.raises(ConfigurationError, match="DeltaMergeSink goes by the order"):
+        session_of(bench, minutes(0, 1)).begin(DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
+    assert not bench.staging.exists()

@@ -11,7 +11,7 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.entries import Actor
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover, perform, readable
 
 if TYPE_CHECKING:
@@ -61,6 +61,16 @@ def test_a_rewind_says_where_the_stream_stands_and_what_would_be_in_the_sink_twi
     target = f"delta.`{sink.uri}`".replace("delta.`/", "delta.`file:///")
     assert f"RESTORE TABLE {target} TO VERSION AS OF 1  -- if nothing else writes to it" in said
     assert f"DELETE FROM {target} WHERE _source_version >= 2  -- if it has provenance" in said
+
+
+def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench, log_builder, tmp_path):
+    log_builder.create()
+    log_builder.append(1)
+    load(bench, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]), "run-1")
+    said = mover(bench).rewind(to_version=1).words()
+
+    assert "are read again, and merged again by their keys: with scd=1 the sink is as now once" in said
+    assert "DELETE FROM" not in said
 
 
 def test_a_rewind_to_where_the_stream_stands_reads_nothing_again(loaded):

@@ -12,22 +12,23 @@ from airflow_provider_fds.batch.spec import JobSpec, commit_metadata
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.recovery import ask_sink
 from tests.conftest import LogBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from airflow_provider_fds.sinks import DeltaSink
     from tests.unit.stream.conftest import Bench
 
 
 class Sink:
     """A sink whose log a driver would have written: one commit for each batch of a job."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, value: DeltaSink | None = None) -> None:
         self.builder = LogBuilder(folder)
-        self.value = DeltaTableSink(str(folder))
+        self.value = value or DeltaTableSink(str(folder))
         self.builder.create()
 
     def load(self, bench: Bench, run: str, *, commits: bool = True, batches: int = 100) -> Any:
@@ -40,7 +41,7 @@ class Sink:
             bench.sink_version = self.builder.version
             self.builder.commit(
                 self.builder.add(f"part-{self.builder.version}.parquet"),
-                userMetadata=commit_metadata(batch, job.try_id, {}),
+                userMetadata=commit_metadata(batch, job.try_id, {}, self.value.kind),
             )
         if commits:
             bench.sink_version = self.builder.version - len(job.batches)
@@ -92,6 +93,16 @@ def test_a_lost_ledger_is_made_again_behind_what_the_sink_has(bench, source, sin
     source.append(1)
     work = bench.session("run-2").begin(sink.value)
     assert (work.status, work.epoch) == ("fence", 2)
+
+
+def test_a_stream_that_merged_goes_on_merging(bench, source, tmp_path, capsys):
+    sink = Sink(tmp_path / "sink", DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
+    sink.load(bench, "run-1")
+    shutil.rmtree(bench.staging)
+    code, _ = recover(bench, sink, capsys)
+
+    assert code == 0
+    assert (state_of(bench).sink.kind, state_of(bench).sink.target) == ("delta_merge", sink.builder.root.as_uri())
 
 
 def test_a_ledger_that_is_older_than_the_sink_goes_on_behind_it(bench, source, sink, capsys, tmp_path):
