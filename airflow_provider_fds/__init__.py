@@ -24,6 +24,7 @@ _PUBLIC = {
     "DeltaTableVersionSensor": "airflow_provider_fds.sensors.delta_table_version",
     "DeltaTableVersionTrigger": "airflow_provider_fds.triggers.delta_table_version",
     "FdsError": "airflow_provider_fds.errors",
+    "ForeachBatchSink": "airflow_provider_fds.sinks",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604  # the names are strings, built from one table

@@ -32,9 +32,15 @@ OUTCOMES = ("written", "verified", "mismatch", "failed")
 _T = TypeVar("_T")
 
 
-def txn_app_id(uuid: str, interval: Optional[str] = None) -> str:
-    """Return the Delta transaction application id of a stream, or of one of its data intervals (``<start>/<end>``)."""
-    return "fds:" + uuid + ("" if interval is None else ":" + interval)
+def txn_app_id(uuid: str, interval: Optional[str] = None, write: Optional[str] = None) -> str:
+    """Return the Delta transaction application id of a stream.
+
+    Args:
+        uuid: The stream's.
+        interval: One of its data intervals (``<start>/<end>``), ``None``: the stream reads by offset.
+        write: Name of one of several writes of a batch, ``None``: the batch is one write.
+    """
+    return "fds:" + uuid + ("" if interval is None else ":" + interval) + ("" if write is None else "#" + write)
 
 
 def txn_version(epoch: int, batch_id: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.sinks import DeltaSink
+from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ValueTemplates:
         def render(text: Any) -> Any:
             return super(ValueTemplates, self).render_template(text, context, jinja_env, seen_oids)  # type: ignore[misc]
 
-        if not isinstance(content, (DeltaStream, DeltaSink)):
+        if not isinstance(content, (DeltaStream, Sink)):
             return render(content)
         if seen_oids is not None and id(content) in seen_oids:
             return content

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_provider_fds.checkpoint.store import CheckpointStore
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
 
 
@@ -25,7 +25,7 @@ def working_surroundings(
     actor: Actor,
     owner: Owner,
     owner_is_running: Callable[[Owner], bool],
-    sink: DeltaSink | None = None,
+    sink: Sink | None = None,
     run_since: datetime | None = None,
 ) -> Surroundings:
     """Return the surroundings of a task that works a stream. Looks connections up; touches no storage.
@@ -35,8 +35,8 @@ def working_surroundings(
     """
     staging = staging_uri(stream.staging, stream.name)
     sink_options = None
-    if sink is not None:
-        sink_options = storage_options(sink.storage_conn_id or stream.storage_conn_id, sink.uri)
+    if sink is not None and sink.table_uri is not None:
+        sink_options = storage_options(sink.connection_id or stream.storage_conn_id, sink.table_uri)
     return Surroundings(
         table_options=storage_options(stream.storage_conn_id, stream.table),
         staging_uri=staging,

@@ -51,8 +51,8 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     """The one sink of a stream.
 
     Attributes:
-        kind: Kind of the sink (``sinks.py``), ``own_job`` for a user's own job.
-        target: URI of the sink, empty for ``own_job``.
+        kind: Kind of the sink (``sinks/``), ``own_job`` for a user's own job.
+        target: URI of the sink; the function of ``foreach_batch``; empty for ``own_job``.
         app_ids: Transaction application ids of the declared writes.
     """
 
@@ -64,6 +64,11 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     def is_own_job(self) -> bool:
         """Whether a user's own job loads the batches: no fence, no digest, no check of the sink."""
         return self.kind == "own_job"
+
+    @property
+    def is_users_own(self) -> bool:
+        """Whether code of the user's writes, and FDS does not know where: no fence, no table, no check of it."""
+        return self.kind in ("own_job", "foreach_batch")
 
     @property
     def replaces(self) -> bool:

@@ -140,8 +140,8 @@ def check_table_id(state: StreamState, table_id: str | None) -> None:
 
 
 def check_sink_of_commit(state: StreamState, command: Commit) -> None:
-    """Refuse a commit to a sink that is not as the ledger knows it; a user's own job is not checked."""
-    if command.outcome == "own_job":
+    """Refuse a commit to a sink that is not as the ledger knows it; what the user's code writes is not checked."""
+    if state.sink is not None and state.sink.is_users_own:
         return
     if command.sink_version is None or command.sink_table_id is None:
         raise refusals.refusal(

@@ -177,7 +177,7 @@ def _planned(state: StreamState, planned: Planned) -> StreamState:
 def _committed(state: StreamState, committed: Committed) -> StreamState:
     batch, *rest = state.planned
     run = _with_batch(state.runs[-1], batch, committed)
-    own_job = state.sink is not None and state.sink.is_own_job
+    is_users_own = state.sink is not None and state.sink.is_users_own
     return replace(
         state,
         planned=tuple(rest),
@@ -186,7 +186,7 @@ def _committed(state: StreamState, committed: Committed) -> StreamState:
         last_committed=committed,
         last_commit_sha256=committed.last_commit_sha256,
         prev_txn_version=txn_version(committed.epoch, committed.batch_id),
-        sink_version=state.sink_version if own_job and committed.sink_version is None else committed.sink_version,
+        sink_version=state.sink_version if is_users_own and committed.sink_version is None else committed.sink_version,
         sink_table_id=state.sink_table_id if committed.sink_table_id is None else committed.sink_table_id,
         accepted=None,
         runs=(*state.runs[:-1], run),

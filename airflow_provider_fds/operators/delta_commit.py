@@ -15,6 +15,7 @@ from airflow_provider_fds.operators.batch_message import stream_of
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.surroundings import open_session
 from airflow_provider_fds.operators.wiring import check_wiring
+from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream import DeltaStream
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
         with task_failures(self.stream):
             stream = self._stream()
             verify = None if self.verify is None else coerce_sink(self.verify)
+            if verify is not None and not isinstance(verify, DeltaSink):
+                raise ConfigurationError(
+                    f"verify must be a Delta table, whose transactions can be looked up, got {verify!r}."
+                )
             self._check_loaded(context)
             session = open_session(
                 context,

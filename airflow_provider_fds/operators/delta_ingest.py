@@ -30,7 +30,7 @@ from airflow_provider_fds.operators.spark_backend import (
 from airflow_provider_fds.operators.spark_connect import ConnectBackend, work_off
 from airflow_provider_fds.operators.submit_hook import SubmitHook
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink
+from airflow_provider_fds.sinks import DeltaReplaceSink, Sink
 from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.result import RunResult, told
@@ -96,7 +96,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
 
     Args:
         stream: The stream, or a dict of its arguments.
-        sink: The sink, or a dict as of :meth:`DeltaSink.to_dict`; ``DeltaReplaceSink`` for data intervals only.
+        sink: The sink, or a dict as of :meth:`Sink.to_dict`; ``DeltaReplaceSink`` for data intervals only.
         conn_id: Airflow connection: of type ``spark`` for spark-submit, of type ``spark_connect`` for a server that
             runs already, on which batches are worked off from the process of the task (``conf`` is then set on the
             session).
@@ -121,7 +121,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self,
         *,
         stream: DeltaStream | Mapping[str, Any],
-        sink: DeltaSink | Mapping[str, Any],
+        sink: Sink | Mapping[str, Any],
         conn_id: str = "spark_default",
         on_no_data: Literal["skip", "succeed"] = "skip",
         on_busy: BusyPolicy = "skip",
@@ -184,15 +184,17 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             asset_event.withhold(self)
             return None
         if not isinstance(result, RunResult):
-            asset_event.emit(self, context, result.to_dict(), sink.uri)
+            asset_event.emit(self, context, result.to_dict(), sink.table_uri)
             self.log.info(
                 "Stream %s: interval %s to %s, versions %d to %d, %s rows, sink version %s.",
                 *(result.stream, result.interval_start, result.interval_end),
                 *(result.first_version, result.last_version, result.rows, result.sink_version),
             )
             return result.to_dict()
-        extra = asset_event.uncovered(self, result.to_dict(), sink.uri, epoch_start=session.connected.state.epoch_start)
-        asset_event.emit(self, context, extra, sink.uri)
+        extra = asset_event.uncovered(
+            self, result.to_dict(), sink.table_uri, epoch_start=session.connected.state.epoch_start
+        )
+        asset_event.emit(self, context, extra, sink.table_uri)
         self.log.info(
             "Stream %s: committed batches %d to %d of epoch %d, versions %d to %d, %s rows, sink version %s.",
             *(result.stream, result.first_batch_id, result.last_batch_id, result.epoch),
@@ -223,7 +225,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         )
 
     def _drain(
-        self, context: Any, session: StreamSession | IntervalSession, sink: DeltaSink, spark: _Spark
+        self, context: Any, session: StreamSession | IntervalSession, sink: Sink, spark: _Spark
     ) -> RunResult | IntervalResult | None:
         """Work application after application until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
@@ -268,7 +270,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self,
         context: Any,
         session: StreamSession | IntervalSession,
-        sink: DeltaSink,
+        sink: Sink,
         work: RunWork,
         spark: _Spark,
         deadline_ms: int | None,
@@ -286,7 +288,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             self._connect_job = spark.backend.job(session, sink, spec_uri, spark.given.conf)
             work_off(self._connect_job, session, work)
         else:
-            storage = job_storage(session.connected.places(sink.uri), sink)
+            storage = job_storage(session.connected.places(sink.table_uri), sink)
             made = prepare_submission(
                 spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir()
             )
@@ -350,7 +352,7 @@ def _check_reading(stream: object, sink: object, run_time_limit: timedelta | Non
             f"stream {stream.name!r} reads by offset: each of its batches would replace the one before. "
             "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink."
         )
-    if _reads_by_interval(stream) and isinstance(sink, DeltaSink) and sink.needs_order:
+    if _reads_by_interval(stream) and isinstance(sink, Sink) and sink.needs_order:
         problems.append(
             f"read='data_interval' goes with sinks that take intervals in any order; {type(sink).__name__} goes by the "
             "order of the source's commits. Read by offset (leave read=… out), or use DeltaReplaceSink."

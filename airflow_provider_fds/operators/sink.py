@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaSink, sink_from_dict
+from airflow_provider_fds.sinks import Sink, sink_from_dict
 
 
-def coerce_sink(value: object) -> DeltaSink:
+def coerce_sink(value: object) -> Sink:
     """Return ``value`` if it is a sink, build one of a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
 
     Raises:
         ConfigurationError: For anything else, and for a dict that describes no sink.
     """
-    if isinstance(value, DeltaSink):
+    if isinstance(value, Sink):
         return value
     if not isinstance(value, dict):
         raise ConfigurationError(
-            f"sink must be a DeltaTableSink, a DeltaMergeSink, a DeltaReplaceSink or a dict of its arguments, "
-            f"got {type(value).__name__}: {value!r}."
+            "sink must be a DeltaTableSink, DeltaMergeSink, DeltaReplaceSink or ForeachBatchSink, or a dict of its "
+            f"arguments, got {type(value).__name__}: {value!r}."
         )
     try:
         return sink_from_dict({"kind": "delta_append", **value})

@@ -11,7 +11,7 @@ from airflow_provider_fds.stream.interval_session import IntervalSession
 from airflow_provider_fds.stream.session import StreamSession
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.data_interval import DataInterval
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def open_session(
     context: Any,
     stream: DeltaStream,
-    sink: DeltaSink | None,
+    sink: Sink | None,
     *,
     plan_task_id: str | None = None,
     plan_map_index: int | None = None,
@@ -52,9 +52,7 @@ def open_session(
     return StreamSession(stream, around)
 
 
-def open_interval_session(
-    context: Any, stream: DeltaStream, sink: DeltaSink, interval: DataInterval
-) -> IntervalSession:
+def open_interval_session(context: Any, stream: DeltaStream, sink: Sink, interval: DataInterval) -> IntervalSession:
     """Open one data interval of the stream for the task instance of ``context``, as :func:`open_session` does.
 
     Raises:

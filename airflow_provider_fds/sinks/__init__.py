@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_fds.sinks.base import Sink
 from airflow_provider_fds.sinks.delta import DeltaReplaceSink, DeltaSink, DeltaTableSink
+from airflow_provider_fds.sinks.foreach import ForeachBatchSink
 from airflow_provider_fds.sinks.merge import DeltaMergeSink
 
-_KINDS: dict[str, type[DeltaSink]] = {sink.kind: sink for sink in (DeltaTableSink, DeltaReplaceSink, DeltaMergeSink)}
+_CLASSES: tuple[type[Sink], ...] = (DeltaTableSink, DeltaReplaceSink, DeltaMergeSink, ForeachBatchSink)
+_KINDS: dict[str, type[Sink]] = {sink.kind: sink for sink in _CLASSES}
 
 
-def sink_from_dict(value: dict[str, Any]) -> DeltaSink:
-    """Build a sink from :meth:`DeltaSink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
+def sink_from_dict(value: dict[str, Any]) -> Sink:
+    """Build a sink from :meth:`Sink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
     fields = dict(value)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
@@ -20,4 +23,12 @@ def sink_from_dict(value: dict[str, Any]) -> DeltaSink:
     return _KINDS[kind](**fields)
 
 
-__all__ = ["DeltaMergeSink", "DeltaReplaceSink", "DeltaSink", "DeltaTableSink", "sink_from_dict"]
+__all__ = [
+    "DeltaMergeSink",
+    "DeltaReplaceSink",
+    "DeltaSink",
+    "DeltaTableSink",
+    "ForeachBatchSink",
+    "Sink",
+    "sink_from_dict",
+]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_fds.sinks import options
+from airflow_provider_fds.sinks.base import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ _OWN_VERSIONS = "_source_version BETWEEN {first_version} AND {last_version}"
 
 
 @dataclass(frozen=True)
-class DeltaSink:
+class DeltaSink(Sink):
     """What all sinks that are Delta tables have; use one of the classes below it.
 
     Args:
@@ -40,11 +41,6 @@ class DeltaSink:
         cluster_by: Columns of liquid clustering for a table that the first batch creates.
         properties: Table properties (``delta.…``) for a table that the first batch creates.
     """
-
-    kind: ClassVar[str]
-    replaces: ClassVar[bool]
-    #: Whether batches must come in the order of the source's commits for the sink to end right.
-    needs_order: ClassVar[bool] = False
 
     uri: str
     partition_by: tuple[str, ...] = ()
@@ -83,6 +79,16 @@ class DeltaSink:
         object.__setattr__(self, "properties", properties)
 
     @property
+    def table_uri(self) -> str | None:
+        """URI or path of the table."""
+        return self.uri
+
+    @property
+    def connection_id(self) -> str | None:
+        """Airflow connection for the sink's storage, ``None``: the stream's."""
+        return self.storage_conn_id
+
+    @property
     def writes_rows_as_they_are(self) -> bool:
         """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
         return self.where is None and self.transform is None
@@ -90,10 +96,6 @@ class DeltaSink:
     def identity(self) -> dict[str, str]:
         """Return what binds the stream to this sink: another identity is another sink."""
         return {"kind": self.kind, "target": self.uri.rstrip("/")}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the sink as JSON-able values, without anything secret."""
-        return {"kind": self.kind, **asdict(self)}
 
     def rendered(self, render: Callable[[str], str]) -> DeltaSink:
         """Return a copy whose texts that may be templates went through ``render`` (Airflow's templates)."""
@@ -103,10 +105,6 @@ class DeltaSink:
     def is_on_s3(self) -> bool:
         """Whether the table lies on S3 or something that speaks its protocol."""
         return self.uri.split("://", 1)[0].lower() in _S3_SCHEMES
-
-    def serialize(self) -> dict[str, Any]:
-        """Return what Airflow shows of the sink in a serialised DAG."""
-        return self.to_dict()
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,6 @@ class DeltaTableSink(DeltaSink):
     """
 
     kind: ClassVar[str] = "delta_append"
-    replaces: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ class DeltaMergeSink(DeltaSink):
     """
 
     kind: ClassVar[str] = "delta_merge"
-    replaces: ClassVar[bool] = False
     needs_order: ClassVar[bool] = True
 
     keys: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from airflow_provider_fds.batch.spec import (
     SPEC_FORMAT,
@@ -28,15 +28,19 @@ from airflow_provider_fds.batch.spec import (
     started_name,
 )
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, sink_from_dict
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaSink, ForeachBatchSink, sink_from_dict
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.identity import identity
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
+from airflow_provider_fds.spark.sink_foreach import ForeachFunction
 from airflow_provider_fds.spark.sink_merge import DeltaUpsertSink
 from airflow_provider_fds.spark.sink_replace import DeltaOverwriteSink
+
+#: What performs a sink: looks for a batch, and writes it.
+Performer = Union[DeltaAppendSink, ForeachFunction]
 
 EXIT_DONE = 0
 EXIT_FAILED_RETRYABLE = 10
@@ -74,7 +78,7 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
     """
     if spec.fence is not None:
         return _run_fence(spark, spec, spec.fence)
-    sink: Optional[DeltaAppendSink] = None
+    sink: Optional[Performer] = None
     settings: Dict[str, str] = {}
     for position, batch in enumerate(spec.batches):
         if position and spec.stop_after_ms is not None and time.time() * 1000 >= spec.stop_after_ms:
@@ -105,7 +109,9 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
 
 def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     force(spark)
-    report = close_epochs(spark, spec, fence, sink_from_dict(spec.sink))
+    sink = sink_from_dict(spec.sink)
+    assert isinstance(sink, DeltaSink)  # noqa: S101  # only tables are fenced
+    report = close_epochs(spark, spec, fence, sink)
     reach("fence.report.before")
     name = fence_report_name(fence.epoch, spec.try_id)
     write_bytes(f"{hadoop_path(spec.reports, spark)}/{name}", report.to_json(), spark)
@@ -116,14 +122,15 @@ def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     return EXIT_FAILED_RETRYABLE if report.retryable else EXIT_FAILED
 
 
-def _sink(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> DeltaAppendSink:
+def _sink(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Performer:
     declared = sink_from_dict(spec.sink)
+    if declared.needs_order and any(batch.interval is not None for batch in spec.batches):
+        raise RefusalError("Sink", f"{declared.kind} takes the batches of an offset, in order, not data intervals")
+    if isinstance(declared, ForeachBatchSink):
+        return ForeachFunction(spark, declared, spec, settings)
     if isinstance(declared, DeltaMergeSink):
-        if any(batch.interval is not None for batch in spec.batches):
-            raise RefusalError(
-                "Sink", "a sink that merges takes the batches of an offset, in order, not data intervals"
-            )
         return DeltaUpsertSink(spark, declared, spec, settings)
+    assert isinstance(declared, DeltaSink)  # noqa: S101  # there are no others
     if not isinstance(declared, DeltaReplaceSink):
         return DeltaAppendSink(spark, declared, spec, settings)
     if any(batch.interval is None for batch in spec.batches):
@@ -161,7 +168,7 @@ class _BatchWork:
         name = started_name(self._batch.epoch, self._batch.batch_id, self._spec.try_id)
         self._put(name, json.dumps(marker, sort_keys=True).encode())
 
-    def perform(self, sink: DeltaAppendSink) -> TryReport:
+    def perform(self, sink: Performer) -> TryReport:
         """Bring the batch into the sink if it is not there, and say what is there now."""
         landed = sink.find(self._batch)
         self._step("look")
@@ -187,7 +194,8 @@ class _BatchWork:
             batch = self._batch
             message = (
                 f"stream {batch.stream!r}, batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) into {self._spec.sink.get('uri')}: {message}"
+                f"{batch.last_version}) into "
+                f"{self._spec.sink.get('uri') or self._spec.sink.get('function')}: {message}"
             )
         return replace(
             self._blank,
@@ -205,7 +213,8 @@ class _BatchWork:
         rows = "unknown" if report.rows_written is None else f"{report.rows_written:,}"
         line = f"FDS batch {report.batch_id} {report.outcome}: "
         if report.outcome != "failed":
-            line += f"{rows} rows, sink version {report.sink_version}, {took:.1f} s"
+            where = "" if report.sink_version is None else f"sink version {report.sink_version}, "
+            line += f"{rows} rows, {where}{took:.1f} s"
         if report.error_message:
             line += ("" if report.outcome == "failed" else "; ") + f"{report.error_class}: {report.error_message}"
         print(line, flush=True)
@@ -234,6 +243,10 @@ class _BatchWork:
 
     def _verified(self, landed: Landed) -> TryReport:
         commit, batch = landed.commit, self._batch
+        if commit is None:
+            # a function of the user's has returned; what it wrote, it alone knows
+            outcome = "written" if landed.by_this_try else "verified"
+            return replace(self._blank, outcome=outcome, rows_written=landed.rows)
         wrote = commit.rows_written
         report = replace(
             self._blank,

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
+#: What must not stay set.
+TRANSACTION_SETTINGS = (_APP_ID, _VERSION)
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -49,4 +51,4 @@ def file_size_conf(sink: DeltaSink) -> Dict[str, str]:
     }
 
 
-__all__: List[str] = ["file_size_conf", "session_conf", "transaction_conf"]
+__all__: List[str] = ["TRANSACTION_SETTINGS", "file_size_conf", "session_conf", "transaction_conf"]

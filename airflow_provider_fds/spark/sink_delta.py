@@ -42,10 +42,17 @@ _ATTEMPTS = 6
 
 @dataclass(frozen=True)
 class Landed:
-    """The sink's commit of a batch, and whether this try made it."""
+    """What the sink has of a batch.
 
-    commit: SinkCommit
+    Attributes:
+        commit: The sink's commit, ``None`` where the user's function wrote.
+        by_this_try: Whether this try made it.
+        rows: Rows that the user's function says it wrote.
+    """
+
+    commit: Optional[SinkCommit]
     by_this_try: bool
+    rows: Optional[int] = None
 
 
 class DeltaAppendSink:

@@ -25,7 +25,7 @@ from airflow_provider_fds.ledger.commands_interval import (
     ResolveBoundary,
 )
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder
-from airflow_provider_fds.sinks import DeltaReplaceSink
+from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.collecting import CollectedSoFar
 from airflow_provider_fds.stream.connect import ConnectedStream
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.intervals import IntervalRecord
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import Surroundings
     from airflow_provider_fds.stream.data_interval import DataInterval
     from airflow_provider_fds.stream.value import DeltaStream
@@ -92,7 +92,7 @@ class IntervalSession:
         self.connected = ConnectedStream(stream, around)
         self._so_far = CollectedSoFar()
 
-    def begin(self, sink: DeltaSink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
+    def begin(self, sink: Sink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
         """Find out what this run has to do, and write it down.
 
         Args:
@@ -129,9 +129,10 @@ class IntervalSession:
             raise self._blocked(record.blocked.reason, record.blocked.batch_id, replaces=False)
         return self._work(self._take_over(record), max_batches, replaces=False)
 
-    def job(self, work: RunWork, sink: DeltaSink, *, stop_after_ms: int | None = None) -> str:
+    def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
         """Write the job of ``work`` into staging and return its URI, as Spark reads it."""
         state, record = self.connected.state, self._record()
+        assert isinstance(sink, DeltaSink)  # noqa: S101  # begin refuses all others
         if isinstance(sink, DeltaReplaceSink):
             sink = sink.for_versions(record.first_version, record.last_version)
         described = sink.to_dict()

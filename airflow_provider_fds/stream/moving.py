@@ -298,8 +298,8 @@ class Mover:
     def _check_own_job(self, landed: bool | None, *, needs_word: bool) -> None:
         """A batch of a user's own job cannot be fenced: a person has to know what became of it."""
         state = self._state
-        is_own_job = state.sink is not None and state.sink.is_own_job
-        if not is_own_job or not state.planned:
+        is_users_own = state.sink is not None and state.sink.is_users_own
+        if not is_users_own or not state.planned:
             if landed is not None:
                 raise ConfigurationError(
                     f"stream {self._name!r}: whether a batch landed is asked for a batch of a user's own job that is "

@@ -20,6 +20,7 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.commands import Bind, Create, Open
 from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
@@ -36,14 +37,14 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import LandedBatch
     from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 #: Commits of an existing sink that are searched for a stream of the same name before a stream is created.
 _SINK_COMMITS_SEARCHED = 100
 
 
-def ensure_open(connected: ConnectedStream, sink: DeltaSink | None, *, start: Offset | None = None) -> StreamState:
+def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
     """Create the stream and open its epoch at the resolved start, as far as that has not been done.
 
     Args:
@@ -66,14 +67,14 @@ def ensure_open(connected: ConnectedStream, sink: DeltaSink | None, *, start: Of
     return state
 
 
-def ensure_created(connected: ConnectedStream, sink: DeltaSink | None) -> StreamState:
+def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState:
     """Create the stream, if that has not been done."""
     state = connected.load_to_work()
     if state.phase != "empty":
         return state
     connected.log.latest()  # no stream for a table that is not there
-    if sink is not None:
-        _refuse_lost_ledger(connected, sink)
+    if sink is not None and sink.table_uri is not None:
+        _refuse_lost_ledger(connected, sink.table_uri)
     return connected.execute(
         Create(
             uuid=str(uuid4()),
@@ -85,7 +86,7 @@ def ensure_created(connected: ConnectedStream, sink: DeltaSink | None) -> Stream
 
 
 def ensure_bound(
-    connected: ConnectedStream, sink: DeltaSink | None, *, own_job: bool, by_interval: bool = False
+    connected: ConnectedStream, sink: Sink | None, *, own_job: bool, by_interval: bool = False
 ) -> StreamState:
     """Bind the stream to its sink, or make sure that it is the one it is bound to.
 
@@ -98,19 +99,24 @@ def ensure_bound(
     elif sink is None:
         return state
     else:
-        _refuse_own_folders(connected, sink)
-        binding = SinkBinding(
-            kind=sink.kind, target=connected.open_sink(sink.uri).uri, app_ids=(txn_app_id(state.uuid),)
-        )
+        binding = _binding(connected, sink, state.uuid)
     if state.sink == binding:
         return state
     table_id = _table_id(connected, binding)
     return connected.execute(Bind(epoch=state.epoch, sink=binding, table_id=table_id, by_interval=by_interval))
 
 
+def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
+    if isinstance(sink, ForeachBatchSink):
+        app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.writes)
+        return SinkBinding(kind=sink.kind, target=sink.function, app_ids=app_ids)
+    target = _refuse_own_folders(connected, str(sink.table_uri))
+    return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
+
+
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
     """Return ``metaData.id`` of a sink that is there already, ``None`` if the first batch has to create it."""
-    if sink.is_own_job:
+    if sink.is_users_own:
         return None
     log = DeltaLog(connected.open_sink(sink.target))
     try:
@@ -301,20 +307,22 @@ def _digest_before(log: DeltaLog, start: Offset) -> str | None:
         return None
 
 
-def _refuse_own_folders(connected: ConnectedStream, sink: DeltaSink) -> None:
-    target = connected.open_sink(sink.uri).uri
-    for what, uri in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
-        if lie_inside_each_other(target, uri):
+def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
+    """Return the URI of the sink. Raises ``SinkError`` if it is the source or lies in staging, or they in it."""
+    target = connected.open_sink(uri).uri
+    for what, own in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
+        if lie_inside_each_other(target, own):
             raise SinkError(
-                f"stream {connected.stream.name!r}: the sink {target} and {what} {uri} lie inside each other. Write "
+                f"stream {connected.stream.name!r}: the sink {target} and {what} {own} lie inside each other. Write "
                 "into a folder of its own",
                 table=target,
             )
+    return target
 
 
-def _refuse_lost_ledger(connected: ConnectedStream, sink: DeltaSink) -> None:
+def _refuse_lost_ledger(connected: ConnectedStream, uri: str) -> None:
     """Refuse to create a stream whose earlier self has written to the sink: the ledger was lost, not never there."""
-    log = DeltaLog(connected.open_sink(sink.uri))
+    log = DeltaLog(connected.open_sink(uri))
     try:
         newest = log.latest()
     except TableNotFoundError:

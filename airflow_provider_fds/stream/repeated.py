@@ -71,7 +71,7 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
     if is_reset:
         lead += ", if it begins where it began before"
     sink = state.sink
-    if sink is None or sink.is_own_job:
+    if sink is None or sink.is_users_own:
         return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
     if sink.merges:
         return (

@@ -21,6 +21,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
+from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.collecting import CollectedSoFar
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -78,7 +79,7 @@ class StreamSession:
         self.connected = ConnectedStream(stream, around)
         self._so_far = CollectedSoFar()
 
-    def ensure_open(self, sink: DeltaSink | None = None, *, start: Offset | None = None) -> StreamState:
+    def ensure_open(self, sink: Sink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, if that has not been done.
 
         Args:
@@ -96,7 +97,7 @@ class StreamSession:
 
     def begin(
         self,
-        sink: DeltaSink | None,
+        sink: Sink | None,
         *,
         max_batches: int = 200,
         own_job: bool = False,
@@ -139,7 +140,7 @@ class StreamSession:
             return self._work(self._take_over(state) if take_over else state, warning=None)
         return paused_work(state) or self._plan(state, max_batches)
 
-    def job(self, work: RunWork, sink: DeltaSink, *, stop_after_ms: int | None = None) -> str:
+    def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
         """Write the job of ``work`` into staging and return its URI, as Spark reads it.
 
         Args:
@@ -154,7 +155,7 @@ class StreamSession:
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
             spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
             return self._put_job(folder, spec)
-        described = self._located(sink, sink.uri).to_dict()
+        described = sink.to_dict() if sink.table_uri is None else self._located(sink, sink.table_uri).to_dict()
         spec = JobSpec(
             batches=self.batch_specs(work),
             sink=described,
@@ -166,8 +167,10 @@ class StreamSession:
         )
         return self._put_job(folder, spec)
 
-    def _located(self, sink: DeltaSink, uri: str) -> DeltaSink:
-        """Return the sink at ``uri``, as Spark reaches it."""
+    def _located(self, sink: Sink, uri: str) -> DeltaSink:
+        """Return the sink at ``uri``, as Spark reaches it; a table where the run's own sink is none."""
+        if not isinstance(sink, DeltaSink):
+            sink = DeltaTableSink(uri)
         return replace(sink, uri=spark_uri(self.connected.open_sink(uri).uri))
 
     def _put_job(self, folder: str, spec: JobSpec) -> str:
@@ -205,7 +208,7 @@ class StreamSession:
                 # a hint that lets the next run start with few requests
                 self.connected.ledger.save_fold()
 
-    def _fence(self, state: StreamState, sink: DeltaSink | None) -> RunWork:
+    def _fence(self, state: StreamState, sink: Sink | None) -> RunWork:
         if sink is None:
             why = "" if state.request is None else f" by a {state.request.reason} ({state.request.why})"
             raise LedgerError(

@@ -75,7 +75,7 @@ def test_a_stream_may_be_given_as_a_dict_and_anything_else_is_refused():
 def test_a_sink_may_be_given_as_a_dict_and_anything_else_is_refused():
     assert coerce_sink({"uri": "/sink", "provenance": True}) == DeltaTableSink("/sink", provenance=True)
     assert coerce_sink(DeltaTableSink("/sink").to_dict()) == DeltaTableSink("/sink")
-    with pytest.raises(ConfigurationError, match="sink must be a DeltaTableSink, a DeltaReplaceSink or a dict"):
+    with pytest.raises(ConfigurationError, match="sink must be a DeltaTableSink, DeltaMergeSink"):
         coerce_sink("/sink")
     with pytest.raises(ConfigurationError, match=r"sink .* is not one"):
         coerce_sink({"target": "/sink"})

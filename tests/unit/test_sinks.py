@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, sink_from_dict
+from airflow_provider_fds.sinks import (
+    DeltaMergeSink,
+    DeltaReplaceSink,
+    DeltaTableSink,
+    ForeachBatchSink,
+    sink_from_dict,
+)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +123,25 @@ def test_file_sizes_are_bytes_however_they_are_given():
 def test_a_clustered_table_is_not_created_by_a_run_that_replaces():
     with pytest.raises(ValueError, match="create the table first"):
         DeltaReplaceSink("/sink", provenance=True, cluster_by=["id"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"function": "load"}, "pkg.module:function"),
+        ({"function": "jobs:load", "writes": "bronze"}, "writes must be a list"),
+        ({"function": "jobs:load", "writes": ["bronze", "bronze"]}, "twice"),
+        ({"function": "jobs:load", "writes": ["bronze orders"]}, "letters, digits"),
+    ],
+)
+def test_a_function_that_cannot_work_is_refused_when_the_dag_is_read(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ForeachBatchSink(**arguments)
+
+
+def test_a_function_is_no_table_and_no_template():
+    sink = ForeachBatchSink("jobs:load", writes=["bronze"])
+    assert (sink.table_uri, sink.connection_id, sink.writes_rows_as_they_are) == (None, None, False)
+    assert sink.rendered(str.upper) is sink
+    assert sink_from_dict(sink.serialize()) == sink
+    assert sink.identity() == {"kind": "foreach_batch", "target": "jobs:load"}

@@ -1,0 +1,51 @@
+"""What every sink is, wherever its rows go. Standard library only, Python 3.9 syntax."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where the batches of a stream go: a value, declared in a DAG file and performed on the Spark driver."""
+
+    kind: ClassVar[str]
+    #: Whether a run takes the place of what an earlier run of its data interval has written.
+    replaces: ClassVar[bool] = False
+    #: Whether batches must come in the order of the source's commits for the sink to end right.
+    needs_order: ClassVar[bool] = False
+
+    @property
+    def table_uri(self) -> str | None:
+        """URI or path of the Delta table that FDS itself writes, ``None`` if it writes none."""
+        return None
+
+    @property
+    def connection_id(self) -> str | None:
+        """Airflow connection for the sink's storage, ``None``: the stream's."""
+        return None
+
+    @property
+    def writes_rows_as_they_are(self) -> bool:
+        """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
+        return False
+
+    def identity(self) -> dict[str, str]:
+        """Return what binds the stream to this sink: another identity is another sink."""
+        raise NotImplementedError
+
+    def rendered(self, render: Callable[[str], str]) -> Sink:
+        """Return a copy whose texts that may be templates went through ``render`` (Airflow's templates)."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sink as JSON-able values, without anything secret."""
+        return {"kind": self.kind, **asdict(self)}
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows of the sink in a serialised DAG."""
+        return self.to_dict()

@@ -1,0 +1,67 @@
+"""The sink that is a function of the user's. Standard library only, Python 3.9 syntax."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_provider_fds.sinks import options
+from airflow_provider_fds.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Parts of a transaction's application id.
+_WRITE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+@dataclass(frozen=True)
+class ForeachBatchSink(Sink):
+    """Hands each batch to a function, as ``foreachBatch`` of Structured Streaming does: ``function(df, batch)``.
+
+    ``df`` has the rows of the batch, with ``_commit_version`` and ``_commit_timestamp``; ``batch`` is a
+    :class:`~airflow_provider_fds.spark.foreach_batch.ForeachBatch`: ``batch.txn_options("bronze")`` are the write
+    options by which Delta takes a write of that name once per batch.
+
+    **Contract.** A batch is done when the function has returned and the driver has reported so. If the driver dies
+    between the two, or the report is lost, the function is called again with the same rows and the same transactions:
+    at least once. Each write to a Delta table with ``.options(**batch.txn_options(name))`` then lands once; every
+    other effect of the function may happen again. An exception of the function fails the batch, with file and line.
+
+    **If it is misused.** ``insertInto`` ignores the options. Two writes to one table need two names. FDS does not
+    know the tables: it checks no rows, looks up no commits and writes no fence; a rewind or replan asks what landed,
+    and refuses while a run of the stream may still be at work.
+
+    For streams that read by offset.
+
+    Args:
+        function: ``"pkg.module:function"``; its module is shipped with ``py_files`` of the task or installed on the
+            driver. Returns nothing, or the number of rows it wrote, for the run's result.
+        writes: Names of the writes that the function makes to Delta tables.
+    """
+
+    kind: ClassVar[str] = "foreach_batch"
+    needs_order: ClassVar[bool] = True
+
+    function: str
+    writes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        options.function(self.function, "ForeachBatchSink: function")
+        writes = options.names(self.writes, "ForeachBatchSink: writes")
+        object.__setattr__(self, "writes", writes)
+        if wrong := [name for name in writes if not _WRITE.fullmatch(name)]:
+            raise ValueError(
+                f"ForeachBatchSink: writes has {', '.join(map(repr, wrong))}; a write's name is made of letters, "
+                "digits, '.', '_' and '-', 100 at most"
+            )
+
+    def identity(self) -> dict[str, str]:
+        """Return what binds the stream to this sink: its function."""
+        return {"kind": self.kind, "target": self.function}
+
+    def rendered(self, render: Callable[[str], str]) -> ForeachBatchSink:
+        """Return the sink itself: none of its texts is a template."""
+        del render
+        return self

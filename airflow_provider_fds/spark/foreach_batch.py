@@ -1,0 +1,71 @@
+"""What a user's function is told of its batch. Standard library only, Python 3.9 syntax."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Sequence
+
+from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id
+from airflow_provider_fds.spark.failures import RefusalError
+
+
+class ForeachBatch:
+    """One batch, as ``function(df, batch)`` of a :class:`~airflow_provider_fds.sinks.ForeachBatchSink` gets it.
+
+    Attributes:
+        stream: Name of the stream.
+        epoch: Epoch of the stream; ``batch_id`` counts from 0 in each.
+        batch_id: Number of the batch.
+        start: Where the batch starts (exclusive), Delta's streaming offset as JSON.
+        end: Where it ends (inclusive).
+        first_version: First version of the source that it has rows of (inclusive).
+        last_version: Last version (inclusive).
+        num_rows: Number of rows by the statistics of the source's log, ``None`` if a file has none.
+    """
+
+    def __init__(self, spec: BatchSpec, writes: Sequence[str]) -> None:
+        self.stream = spec.stream
+        self.epoch = spec.epoch
+        self.batch_id = spec.batch_id
+        self.start = spec.start
+        self.end = spec.end
+        self.first_version = spec.first_version
+        self.last_version = spec.last_version
+        self.num_rows: Optional[int] = spec.num_rows
+        self._uuid = spec.uuid
+        self._txn_version = spec.txn_version
+        self._writes = tuple(writes)
+        self._asked: List[str] = []
+
+    def txn_options(self, write: str) -> Dict[str, str]:
+        """Return the write options by which Delta takes this write of the batch once: ``txnAppId, txnVersion``.
+
+        For ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` ignores them.
+
+        Args:
+            write: One of the names in ``writes`` of the sink.
+
+        Raises:
+            RefusalError: the name is not declared, or was used for another write of this batch: Delta would skip a
+                second one to the same table, in silence.
+        """
+        if write not in self._writes:
+            declared = ", ".join(map(repr, self._writes)) or "none"
+            raise RefusalError(
+                "UserFunction",
+                f"txn_options({write!r}): the sink declares {declared}; name every write to a Delta table: "
+                f"ForeachBatchSink(…, writes=[{write!r}])",
+            )
+        if write in self._asked:
+            raise RefusalError(
+                "UserFunction",
+                f"txn_options({write!r}) was asked for twice in one batch: of two writes to a table with the same "
+                "options Delta skips the second in silence. Give each write a name of its own in writes=[…]",
+            )
+        self._asked.append(write)
+        return {"txnAppId": txn_app_id(self._uuid, write=write), "txnVersion": str(self._txn_version)}
+
+    def __repr__(self) -> str:
+        return f"<batch {self.batch_id} of epoch {self.epoch} of stream {self.stream!r}>"
+
+
+__all__: List[str] = ["ForeachBatch"]

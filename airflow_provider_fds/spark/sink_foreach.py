@@ -1,0 +1,90 @@
+"""The sink that is a function of the user's: called once per batch, and again where nobody knows that it returned.
+
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from airflow_provider_fds.batch.spec import TryReport, report_name
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.files import hadoop_path, names, read_bytes
+from airflow_provider_fds.spark.foreach_batch import ForeachBatch
+from airflow_provider_fds.spark.session_conf import TRANSACTION_SETTINGS
+from airflow_provider_fds.spark.sink_delta import Landed
+from airflow_provider_fds.spark.user_code import call, load_function
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.sinks import ForeachBatchSink
+
+_WHAT = "function"
+
+
+class ForeachFunction:
+    """Hands batches to the function, through one job."""
+
+    #: There is no table that FDS knows.
+    table_id: Optional[str] = None
+
+    def __init__(self, spark: Any, sink: ForeachBatchSink, job: JobSpec, settings: Dict[str, str]) -> None:
+        self._spark = spark
+        self._sink = sink
+        self._job = job
+        self._settings = settings
+        self._function = load_function(sink.function, _WHAT)
+
+    def find(self, batch: BatchSpec) -> Optional[Landed]:
+        """Return what an earlier try reported, if the function had returned there; else ``None``."""
+        folder, _, _ = report_name(batch.epoch, batch.batch_id, "").rpartition("/")
+        folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
+        for name in sorted(names(folder, self._spark)):
+            if not name.endswith(".json") or name.endswith((".started.json", ".job.json")):
+                continue
+            report = TryReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
+            is_same = (report.uuid, report.manifest_digest) == (batch.uuid, batch.manifest_digest)
+            if is_same and report.is_done:
+                return Landed(None, by_this_try=False, rows=report.rows_written)
+        return None
+
+    def append(self, frame: Any, batch: BatchSpec) -> Landed:
+        """Call the function with the batch.
+
+        Raises:
+            RefusalError: it raised, or left the session so that later batches would be lost.
+        """
+        reach("driver.commit.before")
+        result = call(self._function, self._sink.function, _WHAT, frame, ForeachBatch(batch, self._sink.writes))
+        reach("driver.commit.after")
+        self._check_session()
+        is_count = isinstance(result, int) and not isinstance(result, bool)
+        return Landed(None, by_this_try=True, rows=result if is_count else None)
+
+    def _check_session(self) -> None:
+        left = [key for key in TRANSACTION_SETTINGS if self._spark.conf.get(key, None) is not None]
+        for key in left:
+            self._spark.conf.unset(key)
+        if left:
+            raise RefusalError(
+                "UserFunction",
+                f"{_WHAT} {self._sink.function} left {', '.join(left)} set in the session: Delta would skip, in "
+                "silence, every later write without options of its own. Unset it in a finally, or use write options: "
+                "batch.txn_options(…)",
+            )
+        changed = [
+            f"{key}={self._spark.conf.get(key, None)} (was {value})"
+            for key, value in self._settings.items()
+            if str(self._spark.conf.get(key, None)).lower() != value
+        ]
+        for key, value in self._settings.items():
+            self._spark.conf.set(key, value)
+        if changed:
+            raise RefusalError(
+                "UserFunction",
+                f"{_WHAT} {self._sink.function} changed settings without which rows may be lost: {', '.join(changed)}",
+            )
+
+
+__all__: List[str] = ["ForeachFunction"]

@@ -1,0 +1,123 @@
+"""What every sink may be told: which rows and columns, through which function, in files of which size."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+
+JOBS = """
+from pyspark.sql import DataFrame
+
+
+def cleaned(orders: DataFrame) -> DataFrame:
+    return orders.where("id <> 7").selectExpr("*", "upper(name) AS shout")
+
+
+def broken(orders):
+    return orders.no_such_method()
+
+
+def forgetful(orders):
+    orders.count()
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path, monkeypatch):
+    """A module of the user's on the driver's path."""
+    (tmp_path / "orders_jobs.py").write_text(JOBS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path / "orders_jobs.py"
+    sys.modules.pop("orders_jobs", None)
+
+
+def rows(spark, stream, *columns):
+    frame = spark.read.format("delta").load(str(stream.sink_path))
+    return sorted(tuple(row) for row in frame.select(*(columns or frame.columns)).collect())
+
+
+def failed(spark, stream, sink):
+    code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
+    assert (code, report.outcome, report.retryable) == (11, "failed", False)
+    assert not stream.sink_path.exists()
+    return report.error_class, report.error_message
+
+
+def test_rows_are_filtered_then_transformed_then_projected(spark, stream, jobs):
+    sink = DeltaTableSink(
+        str(stream.sink_path),
+        where="_commit_version < 2 AND id % 2 = 1",
+        transform="orders_jobs:cleaned",
+        columns=["id", "shout"],
+        provenance=True,
+        properties={"delta.enableChangeDataFeed": True, "delta.checkpointInterval": 20},
+    )
+    code, reports = stream.work(spark, stream.job(*stream.plan(), sink=sink))
+    # the log counts 10 rows in each batch; what the sink chooses is not held against it
+    assert (code, [report.rows_written for report in reports]) == (0, [4, 5, 0])
+    frame = spark.read.format("delta").load(str(stream.sink_path))
+    assert frame.columns == ["id", "shout", "_source_version", "_source_timestamp"]
+    assert rows(spark, stream, "id", "shout", "_source_version")[:4] == [(i, f"NAME {i}", 0) for i in (1, 3, 5, 9)]
+    configuration = stream.sink_commits()[0]["metaData"]["configuration"]
+    assert configuration == {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "20"}
+    assert [commit["txn"]["version"] for commit in stream.sink_commits()] == [b.txn_version for b in stream.plan()]
+
+
+def test_a_function_of_the_user_that_fails_is_named_with_file_and_line(spark, stream, jobs):
+    error_class, message = failed(spark, stream, DeltaTableSink(str(stream.sink_path), transform="orders_jobs:broken"))
+    assert error_class == "UserFunction"
+    assert f"transform orders_jobs:broken failed at line 10 of {jobs}, in broken: AttributeError" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"transform": "orders_jobs:forgetful"}, "returned NoneType, expected a DataFrame"),
+        ({"transform": "orders_jobs:missing"}, "there is no 'missing' in "),
+        ({"transform": "no_such_jobs:cleaned"}, "cannot be imported on the driver (No module named 'no_such_jobs')"),
+        ({"columns": ["id", "colour"]}, "has colour, the batch has only id, name, p"),
+        ({"where": "colour = 'red'"}, "where=\"colour = 'red'\" of the sink does not fit the batch"),
+    ],
+)
+def test_an_option_that_does_not_fit_says_how(spark, stream, jobs, options, expected):
+    assert expected in failed(spark, stream, DeltaTableSink(str(stream.sink_path), **options))[1]
+
+
+def test_a_transform_that_drops_the_order_of_commits_is_refused_by_a_merge(spark, stream, jobs):
+    jobs.write_text("def cut(frame):\n    return frame.select('id', 'name')\n")
+    sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], transform="orders_jobs:cut")
+    assert "transform orders_jobs:cut must return _commit_version, _commit_timestamp" in failed(spark, stream, sink)[1]
+
+
+def test_a_new_table_is_clustered_in_the_transaction_of_its_first_batch(spark, stream):
+    sink = DeltaTableSink(
+        str(stream.sink_path), cluster_by=["p", "id"], properties={"delta.enableChangeDataFeed": "true"}
+    )
+    batches = stream.plan()[:2]
+    code, reports = stream.work(spark, stream.job(*batches, sink=sink))
+    assert (code, [report.outcome for report in reports]) == (0, ["written", "written"])
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{stream.sink_path}`").collect()[0]
+    assert detail["clusteringColumns"] == ["p", "id"]
+    assert detail["properties"]["delta.enableChangeDataFeed"] == "true"
+    assert stream.sink_commits()[0]["txn"]["version"] == batches[0].txn_version
+    code, reports = stream.work(spark, stream.job(*batches, sink=sink))
+    assert [report.outcome for report in reports] == ["verified", "verified"]
+    assert spark.conf.get("spark.databricks.delta.write.txnVersion", None) is None
+
+
+def test_files_are_of_about_the_size_that_was_asked_for(spark, stream):
+    stream.source = stream.folder / "wide"
+    wide = spark.range(0, 60_000, 1, 6).selectExpr("id", "sha2(CAST(id AS STRING), 512) AS hash")
+    wide.write.format("delta").save(str(stream.source))
+    sizes = {}
+    for size in (None, "2m", "64m"):
+        stream.sink_path = stream.folder / f"sink {size}"
+        sink = DeltaTableSink(str(stream.sink_path), target_file_size=size)
+        code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
+        assert (code, report.rows_written) == (0, 60_000)
+        sizes[size] = (report.files_written, report.bytes_written)
+    assert [files for files, _ in sizes.values()] == [2, 4, 1]
+    assert spark.conf.get("spark.databricks.delta.optimizeWrite.enabled", None) is None
