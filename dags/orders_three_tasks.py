@@ -13,6 +13,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG
 
 from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.spark import spark_conf
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
@@ -30,19 +31,10 @@ with DAG(
     load = SparkSubmitOperator(
         task_id="load",
         application=str(Path(__file__).with_name("jobs") / "load_orders.py"),
-        application_args=[
-            *("--input", plan.output["manifest"]),
-            *("--txn-app-id", plan.output["txn_app_id"]),
-            *("--txn-version", plan.output["txn_version"]),
-            *("--output", sink.uri),
-        ],
+        application_args=[sink.uri],
         packages="io.delta:delta-spark_4.2_2.13:4.4.0",
-        conf={
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # without it Delta spreads the few lines of a manifest over 50 tasks
-            "spark.databricks.delta.snapshotPartitions": "1",
-        },
+        # where current_batch(spark) of the job finds it
+        conf={**spark_conf(), "spark.fds.batch": plan.output["batch"]},
         conn_id="spark_default",
         retries=2,
     )

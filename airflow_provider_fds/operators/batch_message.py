@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.batch.own_job import OwnJobBatch
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -12,13 +13,23 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
 
 
-def batch_message(batch: BatchSpec, stream: DeltaStream, *, task_id: str, map_index: int) -> dict[str, str]:
+def batch_message(
+    batch: BatchSpec, stream: DeltaStream, *, reports: str, task_id: str, map_index: int
+) -> dict[str, str]:
     """Return the batch as texts, one XCom key each; ``""`` stands for "not known".
 
     All values are texts because the Spark provider joins an application's arguments as texts, and the dict is flat
-    because ``plan.output["a"]["b"]`` silently means the key ``b``.
+    because ``plan.output["a"]["b"]`` silently means the key ``b``. The key ``batch`` is all that a job needs, in one.
+
+    Args:
+        batch: The batch.
+        stream: Its stream.
+        reports: URI of the folder for reports.
+        task_id: The task that planned it.
+        map_index: That task's map index.
     """
     return {
+        "batch": OwnJobBatch(batch, reports).to_json(),
         "manifest": batch.manifest,
         "digest": batch.manifest_digest,
         "txn_app_id": batch.txn_app_id,

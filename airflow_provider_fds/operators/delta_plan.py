@@ -28,7 +28,8 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
     :class:`DeltaCommitOperator`, and only if every task between the two has succeeded; a run that fails in between
     leaves the batch to the next one, with the same rows and the same transaction.
 
-    **XCom.** One key each, all texts: ``manifest``, ``txn_app_id``, ``txn_version``, ``stream``, ``uuid``, ``epoch``,
+    **XCom.** One key each, all texts: ``batch`` (for ``current_batch(spark)`` in the job), ``manifest``,
+    ``txn_app_id``, ``txn_version``, ``stream``, ``uuid``, ``epoch``,
     ``batch_id``, ``start`` (exclusive), ``end`` (inclusive), ``first_version``, ``last_version`` (both inclusive),
     ``num_files``, ``num_bytes``, ``num_rows`` (``""`` if the log does not say). ``plan.output["manifest"]`` is the
     key ``manifest``; ``plan.output`` as a whole is what the commit takes.
@@ -93,4 +94,6 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
             batch.num_files,
             batch.manifest,
         )
-        return batch_message(batch, stream, task_id=ti.task_id, map_index=ti.map_index)
+        return batch_message(
+            batch, stream, reports=session.reports_location(), task_id=ti.task_id, map_index=ti.map_index
+        )

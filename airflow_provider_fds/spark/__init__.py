@@ -1,7 +1,13 @@
 """What runs on Spark's side of the border, and how it is started.
 
-``job`` is the application; ``sink_delta``, ``sink_place``, ``history``, ``failures``, ``files`` and ``settings`` are
-its parts and travel with it as a zip: standard library and pyspark only, Python 3.9 syntax, Spark 3.5 API.
-``install``, ``bundle``, ``submit`` and ``launch`` stay behind: they find Spark, Java and Delta's JARs, put the command
-together, and run it.
+``job`` is the application; the sinks, ``history``, ``failures``, ``files`` and ``settings`` are its parts and travel
+with it as a zip (``bundle``): standard library and pyspark only, Python 3.9 syntax, Spark 3.5 API. ``own_job`` is for
+the user's own application. ``install``, ``bundle``, ``submit`` and ``launch`` stay behind: they find Spark, Java and
+Delta's JARs, put the command together, and run it.
 """
+
+from __future__ import annotations
+
+from airflow_provider_fds.spark.own_job import CurrentBatch, current_batch, spark_conf
+
+__all__ = ["CurrentBatch", "current_batch", "spark_conf"]

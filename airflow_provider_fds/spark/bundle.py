@@ -15,6 +15,7 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 #: The modules of the driver. Package files that are not named are left empty there.
 _MODULES: Final = (
+    "batch/own_job.py",
     "batch/spec.py",
     "fault_points.py",
     "schemes.py",
@@ -24,6 +25,8 @@ _MODULES: Final = (
     "sinks/foreach.py",
     "sinks/merge.py",
     "sinks/options.py",
+    "spark/__init__.py",
+    "spark/batch_rows.py",
     "spark/failures.py",
     "spark/fence.py",
     "spark/files.py",
@@ -32,6 +35,7 @@ _MODULES: Final = (
     "spark/identity.py",
     "spark/job.py",
     "spark/merge_sql.py",
+    "spark/own_job.py",
     "spark/rows.py",
     "spark/session_conf.py",
     "spark/settings.py",

@@ -29,7 +29,8 @@ from airflow_provider_fds.batch.spec import (
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaSink, ForeachBatchSink, sink_from_dict
-from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, redacted, shortened
+from airflow_provider_fds.spark.batch_rows import batch_rows
+from airflow_provider_fds.spark.failures import RefusalError, explain, redacted, shortened
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.identity import identity
@@ -179,7 +180,7 @@ class _BatchWork:
                 retryable=True,
             )
         if landed is None:
-            frame = self._load()
+            frame = batch_rows(self._spark, self._batch)
             self._step("load")
             landed = sink.append(frame, self._batch)
             self._step("write")
@@ -218,28 +219,6 @@ class _BatchWork:
         if report.error_message:
             line += ("" if report.outcome == "failed" else "; ") + f"{report.error_class}: {report.error_message}"
         print(line, flush=True)
-
-    def _load(self) -> Any:
-        frame = self._load_manifest(self._batch.manifest)
-        for manifest in self._batch.more_manifests:
-            # columns that were added in the middle of an interval are NULL in the rows before
-            frame = frame.unionByName(self._load_manifest(manifest), allowMissingColumns=True)
-        return frame
-
-    def _load_manifest(self, manifest: str) -> Any:
-        try:
-            frame = self._spark.read.format("delta").load(manifest)
-            # Spark Connect looks at nothing before it is asked
-            frame.columns  # noqa: B018
-        except Exception as e:
-            if has_condition(e, "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE"):
-                raise RefusalError(
-                    "ManifestMissing",
-                    f"the manifest of batch {self._batch.batch_id} is not at {manifest}: Spark does not "
-                    "reach the staging folder under this name, or it was cleaned up before the batch was committed",
-                ) from e
-            raise
-        return frame
 
     def _verified(self, landed: Landed) -> TryReport:
         commit, batch = landed.commit, self._batch

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.batch.own_job import REPORT_PREFIX
+from airflow_provider_fds.batch.spec import TryReport, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.commands import Block, Commit
@@ -13,6 +14,7 @@ from airflow_provider_fds.stream.verifying import check_range_unchanged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_provider_fds.ledger.actions import PlannedBatch
     from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import DeltaSink
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("uuid", "epoch", "batch_id", "digest")
 
-#: A user's own job leaves no report; its tries have one name.
+#: Tries of a user's own job have one name in the ledger.
 _TRY = "own-job"
 
 
@@ -74,9 +76,22 @@ def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, veri
             try_id=_TRY,
             outcome="own_job",
             digest=planned.digest,
+            rows=_reported_rows(connected, planned),
         )
     )
     return owner
+
+
+def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | None:
+    """Return the rows that the job says it wrote, in its last report; ``None`` if it does not say."""
+    state = connected.state
+    folder = connected.folder.try_reports(state.epoch, planned.batch_id)
+    keys = [meta.key for meta in connected.staging.list_after(folder) if REPORT_PREFIX in meta.key]
+    for key in sorted(keys, reverse=True):
+        report = TryReport.from_json(connected.staging.get(key)[0])
+        if (report.uuid, report.manifest_digest) == (state.uuid, planned.digest):
+            return report.rows_written
+    return None
 
 
 def _block(connected: ConnectedStream, command: Block) -> None:

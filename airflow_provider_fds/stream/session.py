@@ -161,7 +161,7 @@ class StreamSession:
             sink=described,
             sink_table_id=state.sink_table_id,
             sink_version=state.sink_version,
-            reports=self.connected.staging_location(self.connected.folder.tries),
+            reports=self.reports_location(),
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
@@ -184,6 +184,10 @@ class StreamSession:
         wanted = {batch.batch_id for batch in work.batches}
         specs = self.connected.state.specs(hadoop_path(self.connected.staging_location(self.stream.name)))
         return tuple(spec for spec in specs if spec.batch_id in wanted)
+
+    def reports_location(self) -> str:
+        """Return the URI of the folder below which reports go, as Spark reads it."""
+        return self.connected.staging_location(self.connected.folder.tries)
 
     def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
         """Read what the try reported and commit, in order, the batches that are in the sink and verified.

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
+import sys
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from airflow_provider_fds.spark import current_batch
 
-def main() -> None:
+
+def main(output: str) -> None:
     """Append the orders that are new, with the time at which they were committed to the source."""
-    parser = argparse.ArgumentParser()
-    for name in ("--input", "--output", "--txn-app-id", "--txn-version"):
-        parser.add_argument(name, required=True)
-    args = parser.parse_args()
     spark = SparkSession.builder.appName("load_orders").getOrCreate()
-    batch = spark.read.format("delta").load(args.input)
+    batch = current_batch(spark)
+    orders = batch.dataframe().withColumn("ordered_at", F.col("_commit_timestamp"))
     (
-        batch.withColumn("ordered_at", F.col("_commit_timestamp"))
-        .drop("_commit_version", "_commit_timestamp")
+        orders.drop("_commit_version", "_commit_timestamp")
         .write.format("delta")
         .mode("append")
-        .option("txnAppId", args.txn_app_id)
-        .option("txnVersion", args.txn_version)
-        .save(args.output)
+        .options(**batch.txn_options())
+        .save(output)
     )
+    batch.report(rows=batch.num_rows)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

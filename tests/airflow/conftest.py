@@ -110,13 +110,13 @@ class Lake:
         """The folder's URI."""
         return self.root.as_uri()
 
-    def append(self, table: str, *ids: int) -> int:
-        """Append one row per id and return the version."""
+    def append(self, table: str, *ids: int, **options: Any) -> int:
+        """Append one row per id and return the version; ``options`` are those of ``write_deltalake``."""
         import deltalake
         import pyarrow as pa
 
         rows = pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]})
-        deltalake.write_deltalake(self.root / table, rows, mode="append")
+        deltalake.write_deltalake(self.root / table, rows, mode="append", **options)
         return deltalake.DeltaTable(self.root / table).version()
 
     def delete(self, table: str, predicate: str) -> None:

@@ -65,4 +65,16 @@ def test_orders_three_tasks_loads_with_a_job_of_ones_own(installation, lake, mon
     run = installation.run(installation.add_example("orders_three_tasks"))
     assert set(run.states.values()) == {"success"}
     assert lake.ids("own/orders") == [1, 2]
-    assert run.xcom("commit")["batches"] == 1
+    assert (run.xcom("commit")["batches"], run.xcom("commit")["rows"]) == (1, 2)
+
+
+def test_orders_merged_keeps_one_row_per_key_and_hands_changes_to_a_function(installation, lake):
+    lake.append("orders", 1, 2, configuration={"delta.enableChangeDataFeed": "true"})
+    lake.append("orders", 3)
+    lake.delete("orders", "id = 2")
+    run = installation.run(installation.add_example("orders_merged"))
+    assert set(run.states.values()) == {"success"}
+    assert lake.ids("silver/orders") == [1, 3]
+    assert (lake.ids("split/kept"), lake.ids("split/gone")) == ([1, 2, 3], [2])
+    assert (run.xcom("split")["rows"], run.xcom("split")["sink_version"]) == (4, None)
+    assert installation.events(f"{lake.uri}/silver/orders") == [run.xcom("merge")]

@@ -17,7 +17,7 @@ def cleaned(orders: DataFrame) -> DataFrame:
 
 
 def broken(orders):
-    return orders.no_such_method()
+    return orders.select({}["colour"])
 
 
 def forgetful(orders):
@@ -69,7 +69,7 @@ def test_rows_are_filtered_then_transformed_then_projected(spark, stream, jobs):
 def test_a_function_of_the_user_that_fails_is_named_with_file_and_line(spark, stream, jobs):
     error_class, message = failed(spark, stream, DeltaTableSink(str(stream.sink_path), transform="orders_jobs:broken"))
     assert error_class == "UserFunction"
-    assert f"transform orders_jobs:broken failed at line 10 of {jobs}, in broken: AttributeError" in message
+    assert f"transform orders_jobs:broken failed at line 10 of {jobs}, in broken: KeyError" in message
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,15 @@ def test_files_are_of_about_the_size_that_was_asked_for(spark, stream):
     stream.source = stream.folder / "wide"
     wide = spark.range(0, 60_000, 1, 6).selectExpr("id", "sha2(CAST(id AS STRING), 512) AS hash")
     wide.write.format("delta").save(str(stream.source))
-    sizes = {}
-    for size in (None, "2m", "64m"):
+    reports = []
+    for size in ("1m", "64m"):
         stream.sink_path = stream.folder / f"sink {size}"
         sink = DeltaTableSink(str(stream.sink_path), target_file_size=size)
         code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
         assert (code, report.rows_written) == (0, 60_000)
-        sizes[size] = (report.files_written, report.bytes_written)
-    assert [files for files, _ in sizes.values()] == [2, 4, 1]
+        reports.append(report)
+    small, large = reports
+    assert large.files_written == 1
+    assert small.files_written >= 4
+    assert small.bytes_written / small.files_written < 1.5 * 2**20
     assert spark.conf.get("spark.databricks.delta.optimizeWrite.enabled", None) is None

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import TryReport, report_name, txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.entries import Owner
 from airflow_provider_fds.sinks import DeltaTableSink
@@ -40,6 +41,18 @@ def test_the_commit_task_moves_the_offset_over_what_the_plan_task_of_its_run_pla
     result = bench.session(owner=owner("commit")).commit_own(batch)
 
     assert (result.first_batch_id, result.last_version, result.rows, result.files) == (0, 2, None, 5)
+
+
+def test_the_commit_shows_the_rows_that_the_job_reported_last(bench, two_appends):
+    batch = planned(bench)
+    session = bench.session(owner=owner("commit"))
+    for number, rows in (("1", 7), ("2", 50)):
+        report = TryReport(batch["uuid"], 1, 0, batch["digest"], f"own-job-{number}", "written", rows_written=rows)
+        session.connected.staging.put(f"orders/tries/{report_name(1, 0, report.try_id)}", report.to_json())
+    other = replace(report, try_id="own-job-3", manifest_digest="another plan's", rows_written=1)
+    session.connected.staging.put(f"orders/tries/{report_name(1, 0, other.try_id)}", other.to_json())
+
+    assert session.commit_own(batch).rows == 50
 
 
 def test_a_retried_commit_task_returns_the_result_again(bench, two_appends):

@@ -1,0 +1,51 @@
+"""A batch as it is handed to a user's own job: one text, in the XCom of the plan. Standard library only, Python 3.9."""
+# The driver may run Python 3.9, so the annotations stay in its syntax.
+# ruff: noqa: UP037
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from airflow_provider_fds.batch.spec import SPEC_FORMAT, BatchSpec
+
+#: Names of the reports of such jobs begin like this; the rest rises with time.
+REPORT_PREFIX = "own-job-"
+
+
+@dataclass(frozen=True)
+class OwnJobBatch:
+    """What a job of the user's is told of its batch.
+
+    Attributes:
+        batch: The batch.
+        reports: URI of the folder into which the job's report goes.
+    """
+
+    batch: BatchSpec
+    reports: str
+
+    def to_json(self) -> str:
+        """Return the batch as JSON on one line."""
+        value = {"format": SPEC_FORMAT, "batch": asdict(self.batch), "reports": self.reports}
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "OwnJobBatch":
+        """Read a batch.
+
+        Raises:
+            ValueError: the text is none, or of another format.
+        """
+        value = json.loads(text)
+        if not isinstance(value, dict) or value.get("format") != SPEC_FORMAT or "batch" not in value:
+            raise ValueError(
+                f"the batch of this job has to be plan.output['batch'] of a DeltaPlanOperator in format {SPEC_FORMAT}, "
+                f"got {str(text)[:100]!r}; planned by another version of FDS it has to be planned again"
+            )
+        fields = dict(value["batch"])
+        fields["more_manifests"] = tuple(fields.get("more_manifests", ()))
+        return cls(BatchSpec(**fields), value["reports"])
+
+
+__all__: list[str] = ["REPORT_PREFIX", "OwnJobBatch"]

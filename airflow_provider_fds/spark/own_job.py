@@ -1,0 +1,152 @@
+"""For a Spark job of the user's own, between ``DeltaPlanOperator`` and ``DeltaCommitOperator``.
+
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Dict, List, Optional
+from uuid import uuid4
+
+from airflow_provider_fds.batch.own_job import REPORT_PREFIX, OwnJobBatch
+from airflow_provider_fds.batch.spec import TryReport, report_name, txn_app_id
+from airflow_provider_fds.spark.batch_rows import batch_rows
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.files import hadoop_path, write_bytes
+from airflow_provider_fds.spark.settings import force, forced_settings
+
+#: Where a job finds its batch: an argument, a Spark setting, an environment variable.
+ARGUMENT, SETTING, VARIABLE = "--fds-batch", "spark.fds.batch", "FDS_BATCH"
+
+
+class CurrentBatch:
+    """The batch that this job has to load; see :func:`current_batch`.
+
+    Attributes:
+        stream: Name of the stream.
+        epoch: Epoch of the stream.
+        batch_id: Number of the batch in its epoch.
+        manifest: The batch as a Delta table: what :meth:`dataframe` loads.
+        start: Where the batch starts (exclusive), Delta's streaming offset as JSON.
+        end: Where it ends (inclusive).
+        first_version: First version of the source that it has rows of (inclusive).
+        last_version: Last version (inclusive).
+        num_rows: Number of rows by the statistics of the source's log, ``None`` if a file has none.
+    """
+
+    def __init__(self, spark: Any, handed_out: OwnJobBatch) -> None:
+        batch = handed_out.batch
+        self._spark = spark
+        self._spec = batch
+        self._reports = handed_out.reports
+        self.stream = batch.stream
+        self.epoch = batch.epoch
+        self.batch_id = batch.batch_id
+        self.manifest = batch.manifest
+        self.start = batch.start
+        self.end = batch.end
+        self.first_version = batch.first_version
+        self.last_version = batch.last_version
+        self.num_rows: Optional[int] = batch.num_rows
+
+    def dataframe(self) -> Any:
+        """Return the rows that are new, each with ``_commit_version`` and ``_commit_timestamp``.
+
+        The settings of :func:`spark_conf` that can be set on a running session are set.
+
+        Raises:
+            RefusalError: the session has a setting that FDS cannot work with, or the manifest is not to be found.
+        """
+        force(self._spark)
+        return batch_rows(self._spark, self._spec)
+
+    def txn_options(self, write: Optional[str] = None) -> Dict[str, str]:
+        """Return the write options by which Delta takes a write of this batch once: ``txnAppId, txnVersion``.
+
+        Args:
+            write: A name, where the job writes more than once: of two writes to a table with the same options Delta
+                skips the second, in silence. ``None``: the write that ``DeltaCommitOperator(verify=…)`` looks for.
+        """
+        return {
+            "txnAppId": txn_app_id(self._spec.uuid, self._spec.interval, write),
+            "txnVersion": str(self._spec.txn_version),
+        }
+
+    def report(self, rows: Optional[int] = None) -> None:
+        """Say that the batch is loaded, and how many rows were written; ``DeltaCommitOperator`` shows it.
+
+        The report commits nothing: the offset moves when the tasks between plan and commit have succeeded.
+        """
+        batch = self._spec
+        try_id = f"{REPORT_PREFIX}{int(time.time() * 1000):015d}-{uuid4().hex[:8]}"
+        report = TryReport(
+            uuid=batch.uuid,
+            epoch=batch.epoch,
+            batch_id=batch.batch_id,
+            manifest_digest=batch.manifest_digest,
+            try_id=try_id,
+            outcome="written",
+            rows_planned=batch.num_rows,
+            rows_written=rows,
+        )
+        folder = hadoop_path(self._reports, self._spark)
+        write_bytes(f"{folder}/{report_name(batch.epoch, batch.batch_id, try_id)}", report.to_json(), self._spark)
+        print(f"FDS batch {batch.batch_id} of stream {batch.stream} is loaded: {rows} rows", flush=True)
+
+
+def current_batch(spark: Any, batch: Optional[str] = None) -> CurrentBatch:
+    """Return the batch that this job has to load.
+
+    Args:
+        spark: The session.
+        batch: ``plan.output["batch"]``; ``None``: as the job was given it by the argument ``--fds-batch``, the
+            setting ``spark.fds.batch`` or the environment variable ``FDS_BATCH``, the first that is there.
+
+    Raises:
+        RefusalError: the job was given none.
+        ValueError: what it was given is none, or comes from another version of FDS.
+    """
+    text = batch or _argument() or spark.conf.get(SETTING, None) or os.environ.get(VARIABLE)
+    if not text:
+        raise RefusalError(
+            "NoBatch",
+            f"this job was given no batch: pass plan.output['batch'] of the DeltaPlanOperator as Spark setting "
+            f"(conf={{'{SETTING}': plan.output['batch']}}), as argument ({ARGUMENT}), as environment variable "
+            f"({VARIABLE}), or to current_batch(spark, batch=…)",
+        )
+    return CurrentBatch(spark, OwnJobBatch.from_json(text))
+
+
+def spark_conf() -> Dict[str, str]:
+    """Return the Spark settings for a job that reads a batch, for ``SparkSubmitOperator(conf=…)``.
+
+    - ``spark.sql.extensions``, ``spark.sql.catalog.spark_catalog``: Delta itself.
+    - ``spark.databricks.delta.snapshotPartitions=1``: else Delta spreads the few lines of a manifest over 50 tasks,
+      and loads it 6 to 7 times as slowly.
+    - ``spark.sql.files.ignoreMissingFiles`` and ``ignoreCorruptFiles`` ``=false``: else rows of a lost or damaged file
+      are left out, in silence.
+    - ``spark.databricks.delta.history.metricsEnabled=true``: the sink's history says how many rows were written.
+    - ``spark.sql.execution.arrow.pythonUDF.columnarInput.enabled=false``: Spark 4.2.0 hangs for ever on a Python UDF
+      over a Delta table with it.
+    """
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        **forced_settings(),
+    }
+
+
+def _argument() -> Optional[str]:
+    for position, argument in enumerate(sys.argv):
+        if argument == ARGUMENT and position + 1 < len(sys.argv):
+            return sys.argv[position + 1]
+        if argument.startswith(f"{ARGUMENT}="):
+            return argument[len(ARGUMENT) + 1 :]
+    return None
+
+
+__all__: List[str] = ["ARGUMENT", "SETTING", "VARIABLE", "CurrentBatch", "current_batch", "spark_conf"]

@@ -1,0 +1,28 @@
+"""Functions that run on the Spark driver; ``dags/orders_merged.py`` ships them with ``py_files``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from airflow_provider_fds.spark.foreach_batch import ForeachBatch
+
+
+def with_title(orders: DataFrame) -> DataFrame:
+    """Add a column; the ones that say what happened to a row, and when, are left as they are."""
+    return orders.withColumn("title", F.upper("name"))
+
+
+def split(changes: DataFrame, batch: ForeachBatch) -> int:
+    """Write what is there and what is gone into two tables, each of them once per batch."""
+    conf = changes.sparkSession.conf
+    is_gone = F.col("_change_type") == "delete"
+    rows = changes.where("_change_type <> 'update_preimage'").drop("_commit_version", "_commit_timestamp")
+    for name, part in (("kept", rows.where(~is_gone)), ("gone", rows.where(is_gone))):
+        target = conf.get(f"spark.orders.{name}")
+        part.write.format("delta").mode("append").options(**batch.txn_options(name)).save(target)
+    return rows.count()
