@@ -59,6 +59,11 @@ class DeltaSink(Sink):
         name = type(self).__name__
         if not isinstance(self.uri, str) or not self.uri.strip():
             raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
+        if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*){1,2}", self.uri):
+            raise ValueError(
+                f"{name}: {self.uri!r} looks like a table of a catalog, which is not available as a sink yet: give the "
+                f"URI of its location (DESCRIBE DETAIL {self.uri} shows it), or ./{self.uri} for a folder of that name"
+            )
         if re.match(r"[A-Za-z0-9+.-]+://([^/]*:[^/]*@|.*[?])", self.uri):
             raise ValueError(
                 f"{name}: uri has a user and password before the host, or a query, and everybody who sees the "

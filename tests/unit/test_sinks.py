@@ -145,3 +145,10 @@ def test_a_function_is_no_table_and_no_template():
     assert sink.rendered(str.upper) is sink
     assert sink_from_dict(sink.serialize()) == sink
     assert sink.identity() == {"kind": "foreach_batch", "target": "jobs:load"}
+
+
+@pytest.mark.parametrize("name", ["sales.orders", "main.sales.orders"])
+def test_a_table_of_a_catalog_is_refused_by_name_and_not_taken_for_a_folder(name):
+    with pytest.raises(ValueError, match=rf"DESCRIBE DETAIL {name}"):
+        DeltaTableSink(name)
+    assert DeltaTableSink(f"./{name}").uri == f"./{name}"
