@@ -51,18 +51,35 @@ class DeltaUpsertSink(DeltaAppendSink):
         return rows
 
     def _check_columns(self, rows: Any) -> None:
-        taken = [name for name in rows.columns if self._merge.scd == 2 and name.lower() in VALIDITY]  # noqa: PLR2004
+        if self._has_history:
+            self._check_validity(rows)
+        super()._check_columns(rows.drop(*_ORDER, CHANGE_TYPE))
+
+    @property
+    def _has_history(self) -> bool:
+        return self._merge.scd == 2  # noqa: PLR2004  # type 2 is its name
+
+    def _check_validity(self, rows: Any) -> None:
+        taken = [name for name in rows.columns if name.lower() in VALIDITY]
         if taken:
             raise RefusalError(
                 "SinkSchema",
                 f"the batch has a column {', '.join(taken)} already, and scd=2 adds one to {self._path}: leave it out "
                 "with columns=…, or rename it with transform=…",
             )
-        super()._check_columns(rows.drop(*_ORDER, CHANGE_TYPE))
+        if self._table_id is None:
+            return
+        there = {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
+        missing = [name for name in VALIDITY if name not in there]
+        if missing:
+            raise RefusalError(
+                "SinkSchema",
+                f"the sink {self._path} has no column {', '.join(missing)}, in which scd=2 keeps for how long a row "
+                "held: let the first batch create the table, or add them and fill them for the rows that are there",
+            )
 
     def _write(self, rows: Any, batch: BatchSpec) -> None:
         data = [name for name in rows.columns if name.lower() not in (*_ORDER, CHANGE_TYPE)]
-        has_history = self._merge.scd == 2  # noqa: PLR2004
         with temporary_view(self._spark, rows) as view:
             sql = MergeSql(
                 view,
@@ -73,11 +90,11 @@ class DeltaUpsertSink(DeltaAppendSink):
             )
             self._check_order(sql, batch)
             if self._table_id is None:
-                first = sql.first_history() if has_history else sql.first_rows()
+                first = sql.first_history() if self._has_history else sql.first_rows()
                 super()._write(self._spark.sql(first), batch)
                 return
             table, evolves = quoted(self._path), self._sink.merge_schema
-            merge = sql.upsert_history(table, evolves) if has_history else sql.upsert(table, evolves)
+            merge = sql.upsert_history(table, evolves) if self._has_history else sql.upsert(table, evolves)
             with self._transaction(batch):
                 self._spark.sql(merge).collect()
 

@@ -178,6 +178,8 @@ def test_a_new_column_passes_with_merge_schema_and_is_named_without(spark, strea
     spark.sql(f"INSERT INTO delta.`{stream.sink_path}` VALUES (3, 77, 'stays')")
     (batch, *_) = stream.plan()
     assert "no column name," in refused(stream, spark, sink_of(stream), batch, "SinkSchema")
+    history = sink_of(stream, merge_schema=True, scd=2)
+    assert "has no column _valid_from, _valid_to, _is_current" in refused(stream, spark, history, batch, "SinkSchema")
     code, _ = stream.work(spark, stream.job(batch, sink=sink_of(stream, merge_schema=True)))
     assert code == 0
     three = spark.read.format("delta").load(str(stream.sink_path)).where("id = 3").collect()

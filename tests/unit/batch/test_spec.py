@@ -124,6 +124,11 @@ def test_the_try_report_is_the_golden_file():
     assert REPORT.to_json() + b"\n" == (GOLDEN / "try_report.json").read_bytes()
 
 
+def test_the_commit_metadata_names_a_sink_that_does_not_append():
+    assert read_commit_metadata(commit_metadata(BATCH, "t1", {}, "delta_merge"))["sink"] == "delta_merge"
+    assert "sink" not in read_commit_metadata(commit_metadata(BATCH, "t1", {}))
+
+
 def test_the_commit_metadata_is_the_golden_file():
     text = commit_metadata(BATCH, "t1", {"spark.sql.files.ignoreCorruptFiles": "false"})
 
