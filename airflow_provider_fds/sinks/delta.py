@@ -36,8 +36,8 @@ class DeltaSink(Sink):
         transform: ``"pkg.module:function"``, a function on the driver that takes the batch's DataFrame, after
             ``where``, and returns the one that is written.
         columns: Columns to write, of what ``transform`` returns; default all.
-        target_file_size: Bytes, or a text like ``"128m"``: rows are shuffled so that a file gets at most about so
-            much. See docs/sinks.md for what is measured.
+        target_file_size: Bytes, or a text like ``"128m"``: small files of a batch are joined to about this size by
+            one more shuffle. It splits none. See docs/sinks.md for what is measured.
         cluster_by: Columns of liquid clustering for a table that the first batch creates.
         properties: Table properties (``delta.…``) for a table that the first batch creates.
     """

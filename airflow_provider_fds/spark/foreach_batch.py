@@ -39,7 +39,8 @@ class ForeachBatch:
     def txn_options(self, write: str) -> Dict[str, str]:
         """Return the write options by which Delta takes this write of the batch once: ``txnAppId, txnVersion``.
 
-        For ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` ignores them.
+        For ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` without ``format("delta")`` ignores
+        them.
 
         Args:
             write: One of the names in ``writes`` of the sink.

@@ -41,7 +41,7 @@ def transaction_conf(app_id: str, version: int, user_metadata: str) -> Dict[str,
 
 
 def file_size_conf(sink: DeltaSink) -> Dict[str, str]:
-    """Return the settings by which Delta shuffles rows into files of the size that the sink asks for."""
+    """Return the settings by which Delta joins small files of a write to the size that the sink asks for."""
     if sink.target_file_size is None:
         return {}
     return {

@@ -173,7 +173,7 @@ class DeltaAppendSink:
             .option("txnVersion", str(batch.txn_version))
             .option("userMetadata", self._metadata(batch))
         )
-        # not insertInto, which ignores the transaction
+        # not insertInto, which may ignore the transaction
         writer.save(self._path)
 
     def _create_clustered(self, rows: Any, batch: BatchSpec) -> None:

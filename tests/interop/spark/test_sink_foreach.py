@@ -91,7 +91,7 @@ def test_each_batch_is_handed_over_and_lands_once_even_if_its_report_was_lost(sp
         ("lenient", "spark.sql.files.ignoreCorruptFiles=true (was false)"),
         ("undeclared", "txn_options('silver'): the sink declares 'bronze'"),
         ("twice", "txn_options('bronze') was asked for twice in one batch"),
-        ("broken", "function orders_load:broken failed at line 37 of "),
+        ("broken", "function orders_load:broken failed at line 35 of "),
         ("missing", "there is no 'missing' in "),
     ],
 )
@@ -103,12 +103,15 @@ def test_a_function_that_would_lose_rows_or_fails_is_named(spark, stream, functi
     assert spark.conf.get("spark.sql.files.ignoreCorruptFiles") == "false"
 
 
-def test_insert_into_ignores_the_options_which_is_why_fds_does_not_use_it(spark, tmp_path):
-    spark.sql(f"CREATE TABLE orders_inserted (id LONG) USING delta LOCATION '{tmp_path / 'inserted'}'")
-    try:
-        for _ in range(2):
-            writer = spark.range(3).write.format("delta").option("txnAppId", "a").option("txnVersion", "1")
-            writer.mode("append").insertInto("orders_inserted")
-        assert ids(spark, tmp_path / "inserted") == [0, 0, 1, 1, 2, 2]
-    finally:
-        spark.sql("DROP TABLE orders_inserted")
+def test_insert_into_ignores_the_options_unless_it_is_told_the_format(spark, tmp_path):
+    found = {}
+    for name in ("plain", "delta"):
+        spark.sql(f"CREATE TABLE inserted_{name} (id LONG) USING delta LOCATION '{tmp_path / name}'")
+        try:
+            for _ in range(2):
+                writer = spark.range(3).write.options(txnAppId="a", txnVersion="1")
+                (writer.format("delta").mode("append") if name == "delta" else writer).insertInto(f"inserted_{name}")
+            found[name] = ids(spark, tmp_path / name)
+        finally:
+            spark.sql(f"DROP TABLE inserted_{name}")
+    assert found == {"plain": [0, 0, 1, 1, 2, 2], "delta": [0, 1, 2]}
