@@ -29,9 +29,9 @@ class ForeachBatchSink(Sink):
     at least once. Each write to a Delta table with ``.options(**batch.txn_options(name))`` then lands once; every
     other effect of the function may happen again. An exception of the function fails the batch, with file and line.
 
-    **If it is misused.** ``insertInto`` ignores the options, unless ``format("delta")`` was said before. Two writes to one table need two names. FDS does not
-    know the tables: it checks no rows, looks up no commits and writes no fence; a rewind or replan asks what landed,
-    and refuses while a run of the stream may still be at work.
+    **If it is misused.** ``insertInto`` ignores the options, unless ``format("delta")`` was said before. Two writes to
+    one table need two names. FDS does not know the tables: it checks no rows, looks up no commits and writes no fence;
+    a rewind or replan asks what landed, and refuses while a run of the stream may still be at work.
 
     For streams that read by offset.
 
