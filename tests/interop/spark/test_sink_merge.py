@@ -145,6 +145,7 @@ def test_a_key_that_the_batch_lacks_is_named(spark, stream):
 
 def test_a_merge_that_delta_skips_in_silence_is_noticed(spark, stream):
     batch = stream.plan()[0]
+    stream.sink_path = stream.folder / "sink"
     empty = table(id="int64", name="string", p="int64")
     later = deltalake.CommitProperties(
         app_transactions=[deltalake.Transaction(batch.txn_app_id, batch.txn_version + 5)]
@@ -175,6 +176,7 @@ def test_an_epoch_that_was_closed_merges_nothing_any_more(spark, stream):
 
 
 def test_a_new_column_passes_with_merge_schema_and_is_named_without(spark, stream):
+    stream.sink_path = stream.folder / "sink"
     mine = table(id="int64", p="int64", mine="string")
     deltalake.write_deltalake(str(stream.sink_path), mine((3, 77, "stays")))
     (batch, *_) = stream.plan()
