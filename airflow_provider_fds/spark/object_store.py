@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.schemes import S3_SCHEMES, SCHEMES
+from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.spark.install import SparkSetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
 
 #: FDS's own log store; its source is in the JAR, and in the folder ``java``.
 S3_LOG_STORE: Final = "fds.storage.S3ConditionalLogStore"
@@ -68,9 +69,9 @@ class JobStorage:
         return any(_scheme(place.uri) in S3_SCHEMES for place in self.places)
 
 
-def job_storage(places: Iterable[tuple[str, Mapping[str, Any]]], sink: DeltaSink | None) -> JobStorage:
+def job_storage(places: Iterable[tuple[str, Mapping[str, Any]]], sink: Sink | None) -> JobStorage:
     """Return the storage of a job that works on ``places`` (URI and options of each) and writes to ``sink``."""
-    needs_log_store = sink is not None and sink.is_on_s3 and not sink.allow_single_driver_s3
+    needs_log_store = isinstance(sink, DeltaSink) and sink.is_on_s3 and not sink.allow_single_driver_s3
     return JobStorage(tuple(Place(uri, options) for uri, options in places), needs_log_store)
 
 

@@ -169,15 +169,15 @@ class ConnectedStream:
         options = self.around.sink_options
         return open_storage(uri, self.around.table_options if options is None else options)
 
-    def places(self, sink_uri: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return what a job of this stream touches: table, staging and sink, each with its storage's options."""
+    def places(self, sink_uri: str | None) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return what a job of this stream touches: table, staging and sink, each with its storage's options.
+
+        ``None`` is the sink that is no table: what a function of the user's writes, it reaches by itself.
+        """
         around = self.around
         options = around.sink_options
-        return [
-            (self.stream.table, around.table_options),
-            (around.staging_uri, around.staging_options),
-            (sink_uri, around.table_options if options is None else options),
-        ]
+        read = [(self.stream.table, around.table_options), (around.staging_uri, around.staging_options)]
+        return read if sink_uri is None else [*read, (sink_uri, around.table_options if options is None else options)]
 
 
 def _check_uri(uri: str) -> None:
