@@ -16,7 +16,7 @@ from airflow_provider_fds.stream.driver_files import driver_files
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.interval_session import IntervalSession
     from airflow_provider_fds.stream.result import RunWork
     from airflow_provider_fds.stream.session import StreamSession
@@ -77,7 +77,7 @@ class ConnectBackend:
             raise ConfigurationError(*problems, subject=f"Spark job of connection {self.conn_id!r}")
 
     def job(
-        self, session: StreamSession | IntervalSession, sink: DeltaSink, spec_uri: str, conf: Mapping[str, Any]
+        self, session: StreamSession | IntervalSession, sink: Sink, spec_uri: str, conf: Mapping[str, Any]
     ) -> ConnectJob:
         """Return the job at ``spec_uri``, with the user's settings."""
         return ConnectJob(

@@ -10,7 +10,7 @@ from airflow_provider_fds.errors import StorageError
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 
@@ -67,11 +67,11 @@ class DriverFiles:
         )
 
 
-def driver_files(connected: ConnectedStream, sink: DeltaSink) -> DriverFiles:
+def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
     """Return the files of a job of this stream: its staging and its sink, a fence's sink too."""
-    uris = [sink.uri]
+    uris = [] if sink.table_uri is None else [sink.table_uri]
     fenced = connected.state.fence_sink
-    if fenced is not None:
+    if fenced is not None and not fenced.is_users_own:
         uris.append(fenced.target)
     return DriverFiles(connected.staging, *(connected.open_sink(uri) for uri in uris))
 

@@ -74,10 +74,11 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
     if sink is None or sink.is_users_own:
         return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
     if sink.merges:
-        return (
+        words = (
             f"{lead}, and merged again by their keys: with scd=1 the sink is as now once the stream has caught up; "
-            "with scd=2 take the history since then out first (RESTORE TABLE …), or it is there twice.",
+            "with scd=2 take the history since then out first (RESTORE TABLE …), or it is there twice."
         )
+        return (words,)
     statements = _statements(f"delta.`{sink.target}`", loads, again, start)
     if statements:
         return (
