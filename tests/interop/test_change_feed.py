@@ -17,7 +17,7 @@ from airflow_provider_fds.source.plan import BatchPlanner
 if TYPE_CHECKING:
     from airflow_provider_fds.source.plan import SourceBatch
 
-KINDS = [("false", "none"), ("true", "none"), ("false", "name"), ("true", "name"), ("true", "id")]
+KINDS = [("false", "none"), ("true", "name"), ("true", "id")]
 
 
 def build(lab, name: str, vectors: str, mapping: str) -> str:
