@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
     LostPositionError,
+    SchemaChangedError,
     StoppedError,
     TornFileError,
     UnsupportedFeatureError,
@@ -222,14 +223,17 @@ class BatchPlanner:
         for commit in self._log.commits(first, self._target):
             version = commit.version
             content = CommitContent.of(version, commit.actions, table=table)
-            state, has_new_schema = state_after(
-                self._state,
-                content,
-                table=table,
-                table_id=start.table_id,
-                comparable=self._is_state_known,
-                acknowledged=version <= self._acknowledged_schema or version in self._acknowledged,
-            )
+            try:
+                state, has_new_schema = state_after(
+                    self._state,
+                    content,
+                    table=table,
+                    table_id=start.table_id,
+                    comparable=self._is_state_known,
+                    acknowledged=version <= self._acknowledged_schema or version in self._acknowledged,
+                )
+            except SchemaChangedError as barrier:
+                raise self._with_what_else_stops(barrier, content) from None
             self._is_state_known = self._is_state_known or content.metadata is not None
             verdict = self._judge(content)
             if self._filter is not None:
@@ -256,6 +260,18 @@ class BatchPlanner:
                 self._keep_time(commit, state)
             self._draft.end = Offset.after(version, start.table_id)
             self._is_inside_version = False
+
+    def _with_what_else_stops(self, barrier: SchemaChangedError, content: CommitContent) -> SchemaChangedError:
+        """Say what else of the commit may not pass: one acknowledgement lets all of it pass, without its rows."""
+        if not isinstance(classify(content, self._options, table=self._table), Stop):
+            return barrier
+        return SchemaChangedError(
+            f"{barrier} Beware: this commit changes data too ({content.changes_words}), which the options do not let "
+            "pass either. `fds acknowledge` passes over all of it, and its rows are left out; acknowledged_schema lets "
+            "only the schema pass, and the stream then says which options there are for the rows.",
+            table=self._table,
+            version=content.version,
+        )
 
     def _judge(self, content: CommitContent) -> Emit | Skip:
         """Return what happens with the commit, or raise what stands in the way."""

@@ -131,3 +131,17 @@ def test_64_a_change_within_the_history_of_an_initial_snapshot_does_not_matter(p
     found = plan(plan.snapshot_start())
     assert found.outcome.error is None
     assert len(found.paths) == 2
+
+
+def test_a_change_of_the_schema_that_replaces_rows_too_says_what_an_acknowledgement_leaves_out(
+    plan: Any, log_builder: Any
+) -> None:
+    log_builder.create([{"name": "id", "type": "integer", "nullable": True, "metadata": {}}])
+    log_builder.append()
+    other = {"name": "id", "type": "string", "nullable": True, "metadata": {}}
+    log_builder.commit(
+        log_builder.metadata([other]), log_builder.remove(next(iter(log_builder.live))), operation="WRITE"
+    )
+    said = stops(plan)
+    assert "changes data too (it adds 0 data files and removes 1 data file)" in said
+    assert "its rows are left out; acknowledged_schema lets only the schema pass" in said
