@@ -29,6 +29,7 @@ _LASTING = re.compile(
     r"COLUMN|MISSING|TABLE_|CANNOT|FEATURES|ILLEGAL|DATA_CHANGE_FALSE|PATH_BASED|NESTED|CHECK_CONSTRAINT|"
     r"EXCEED_CHAR_VARCHAR|GENERATED|IDENTITY|DUPLICATE|EMPTY_DATA|PARTITION|VERSION_INVALID))"
 )
+_FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _DAMAGED_FILE = re.compile(r"is not a Parquet file|Expected magic number|CANNOT_READ_FILE_FOOTER", re.IGNORECASE)
 _REFUSED_ACCESS = re.compile(r"AccessDenied|AccessControlException|Permission denied|status code: 403", re.IGNORECASE)
 _OUT_OF_MEMORY = re.compile(
@@ -119,8 +120,9 @@ def explain(error: BaseException) -> Failure:
     cause = named[-1] if named else chain[-1]
     name = (cause.condition if named else None) or cause.name.rsplit(".", 1)[-1]
     everything = "\n".join(f"{c.name}: {c.text}" for c in chain)
-    if name == "FAILED_READ_FILE.FILE_NOT_EXIST":
-        return Failure(name, _files_are_gone(everything), retryable=False)
+    # Spark 3.5 has no condition of its own for either
+    if name == _FILE_GONE or any(c.name.endswith("SparkFileNotFoundException") for c in chain):
+        return Failure(_FILE_GONE, _files_are_gone(everything), retryable=False)
     if (in_function := _user_function(error, everything)) is not None:
         return in_function
     if _OUT_OF_MEMORY.search(everything):
@@ -129,7 +131,7 @@ def explain(error: BaseException) -> Failure:
         return Failure("ServerLost", _server_lost(chain[0]), retryable=True)
     if is_conflict(error):
         return Failure(name, _another_writer(name), retryable=True)
-    if name.startswith("FAILED_READ_FILE") and _DAMAGED_FILE.search(everything):
+    if name.startswith(("FAILED_READ_FILE", "TASK_WRITE_FAILED")) and _DAMAGED_FILE.search(everything):
         text = f"a data file of the batch is damaged, Spark cannot read it: {_first_line(cause.text)}; restore the file"
         return Failure(name, shortened(text), retryable=False)
     # an AnalysisException is about the query as it stands, before any task runs

@@ -9,7 +9,7 @@ import importlib
 import traceback
 from typing import Any, Callable, List
 
-from airflow_provider_fds.spark.failures import RefusalError, explain
+from airflow_provider_fds.spark.failures import RefusalError, explain, shortened
 
 #: What the same code and the same rows bring about again.
 _BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError)
@@ -66,9 +66,10 @@ def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) ->
 def _failed(what: str, error: Exception) -> RefusalError:
     failure = explain(error)
     is_retryable = failure.retryable and not isinstance(error, _BUGS)
-    return RefusalError(
-        "UserFunction", f"{what}{_place(error)}: {failure.error_class}: {failure.message}", retryable=is_retryable
-    )
+    # what Spark raised has words of its own; of an exception of Python the place is said here already
+    is_of_python = type(error).__module__ == "builtins"
+    words = f"{type(error).__name__}: {error}" if is_of_python else f"{failure.error_class}: {failure.message}"
+    return RefusalError("UserFunction", shortened(f"{what}{_place(error)}: {words}"), retryable=is_retryable)
 
 
 def _place(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from importlib import metadata
 
 import pytest
 
@@ -154,12 +155,18 @@ def test_a_sink_that_is_another_table_now_is_taken_as_it_is(spark, stream, happe
     assert rows(spark, stream) == expected + 10
 
 
+computed = pytest.mark.skipif(
+    tuple(metadata.version("pyspark").split(".")) < ("4", "2"),
+    reason="Spark before 4.2 makes no computed columns in a table without a catalog",
+)
+
+
 @pytest.mark.parametrize(
     "columns",
     [
-        "id LONG, n LONG GENERATED ALWAYS AS IDENTITY",
-        "n LONG GENERATED ALWAYS AS IDENTITY, id LONG",
-        "id LONG, twice LONG GENERATED ALWAYS AS (id * 2)",
+        pytest.param("id LONG, n LONG GENERATED ALWAYS AS IDENTITY", marks=computed),
+        pytest.param("n LONG GENERATED ALWAYS AS IDENTITY, id LONG", marks=computed),
+        pytest.param("id LONG, twice LONG GENERATED ALWAYS AS (id * 2)", marks=computed),
         "id LONG NOT NULL, name STRING NOT NULL",
         "id LONG, `odd ``name` STRING",
     ],
