@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from airflow_provider_fds.source.plan import BatchPlanner
 from airflow_provider_fds.spark.connect import ConnectServer
 from airflow_provider_fds.spark.install import delta_jars
 from tests.interop.connect_server import running_server
+from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,3 +221,21 @@ def connect_session(connect_server: RunningServer) -> Iterator[SparkSession]:
     session = ConnectServer(connect_server.url, "the tests' server").open(is_active=False)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Server]:
+    """An S3 server of this process."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(moto: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server with an empty bucket that no other test has."""
+    moto.new_bucket(f"b{abs(hash(request.node.nodeid)):x}")
+    moto.keys_by_bucket.clear()
+    yield moto
+    moto.heal()

@@ -54,10 +54,10 @@ def imported_rows(lab, path, checkpoint, name):
     return session.connected.state.epoch_start, rows
 
 
-@pytest.fixture(scope="module")
-def table(lab):
+@pytest.fixture
+def table(lab, request):
     """Three commits of three files, four rows each."""
-    path = lab.path("streamed")
+    path = lab.path(f"streamed by {request.node.name}")
     for first in (0, 12, 24):
         lab.spark.range(first, first + 12, 1, 3).write.format("delta").mode("append").save(path)
     return path

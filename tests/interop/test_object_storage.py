@@ -22,21 +22,6 @@ from airflow_provider_fds.errors import (
     TableNotFoundError,
     TornFileError,
 )
-from tests.interop.s3_server import Server
-
-
-@pytest.fixture(scope="module")
-def moto():
-    server = Server()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def server(moto, request):
-    moto.new_bucket(f"b{abs(hash(request.node.nodeid)):x}")
-    yield moto
-    moto.heal()
 
 
 @pytest.fixture

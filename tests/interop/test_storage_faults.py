@@ -22,7 +22,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
 from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
-from tests.interop.s3_server import EXPIRED, SLOW_DOWN, Server
+from tests.interop.s3_server import EXPIRED, SLOW_DOWN
 from tests.unit.delta.conftest import CheckpointWriter
 
 #: The limits of ``delta/limits.py``, in small.
@@ -63,20 +63,6 @@ REFUSALS = {
     ),
     "elsewhere": ("301 Moved Permanently", b"", RequestRefusedError, "check URI, endpoint and region"),
 }
-
-
-@pytest.fixture(scope="module")
-def moto():
-    server = Server()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def server(moto, request):
-    moto.new_bucket(f"b{abs(hash(request.node.nodeid)):x}")
-    yield moto
-    moto.heal()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 from pathlib import Path
@@ -14,10 +13,11 @@ from py4j.protocol import Py4JJavaError
 
 from airflow_provider_fds.spark.install import bundled_spark_home, delta_jars, s3a_jars
 from airflow_provider_fds.spark.object_store import log_store_jar
-from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.interop.s3_server import Server
 
 HERE = Path(__file__).parent
 
@@ -113,20 +113,3 @@ def drivers(jvms: list[Driver], server: Server) -> Any:
         return jvms[:count]
 
     return give
-
-
-@pytest.fixture(scope="session")
-def moto() -> Iterator[Server]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = Server()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def server(moto: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """The server with an empty bucket that no other test has."""
-    moto.new_bucket(f"b{abs(hash(request.node.nodeid)):x}")
-    moto.keys_by_bucket.clear()
-    yield moto
-    moto.heal()

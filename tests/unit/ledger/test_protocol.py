@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
-from airflow_provider_fds.errors import StorageError, StreamBusyError
+from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.access import Get, Put, PutIfAbsent, answer
 from airflow_provider_fds.ledger.entries import Fence
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from tests.unit.ledger.test_writers import LAST_VERSION, Writer, Writers
 
@@ -51,38 +50,6 @@ class Protocol(Writers):
 
     # -- programs
 
-    def run(self, name, checkpoint):
-        make, ledger = self.make, Ledger(self.storage, "orders", clock=lambda: self.make.now)
-        owner = make.owner(name)
-
-        def execute(command):
-            entry = yield from ledger.execute_steps(command, make.actor)
-            self.tell(entry)
-            return entry
-
-        state = yield from ledger.load_steps(checkpoint)
-        if state.phase == "empty":
-            yield from execute(make.create(uuid=name))
-        if ledger.state.phase == "requested":
-            yield from self.open(ledger, execute)
-        if ledger.state.sink is None:
-            yield from execute(make.bind(ledger.state.epoch))
-        for _ in range(2):
-            state = ledger.state
-            if state.planned and state.owner != owner:
-                if state.owner.run_id not in self.ended:
-                    raise StreamBusyError("runs", owner=state.owner.words())
-                yield from execute(make.claim(name, previous=state.owner.run_id, epoch=state.epoch))
-            elif not state.planned:
-                command = self.planned(state, name)
-                if command is None:
-                    break
-                yield from execute(command)
-            state = ledger.state
-            if state.planned:
-                yield from self.load(name, state, execute)
-                self.checkpoints.append(ledger.checkpoint())
-
     def planned(self, state, name):
         """The next stretch; runs differ in how many batches they plan, and in what they take into one."""
         command = super().planned(state, name)
@@ -105,11 +72,15 @@ class Protocol(Writers):
             previous = txn_version(state.epoch, batch.batch_id)
         return self.make.plan(*chained, run=name, epoch=state.epoch)
 
-    def load(self, name, state, execute):
+    def load(self, name, ledger, execute):
+        if ledger.state.planned:
+            yield from self.submit(name, ledger.state.specs("x"), execute)
+            self.checkpoints.append(ledger.checkpoint())
+
+    def submit(self, name, specs, execute):
         """Submit the planned batches, and commit what the driver has reported."""
         self.tries += 1
         attempt = f"t{self.tries}"
-        specs = state.specs("x")
         yield from self.driver(specs, attempt)
         for spec in specs:
             found = yield Get(f"orders/tries/{spec.epoch}/{spec.batch_id}/{attempt}")

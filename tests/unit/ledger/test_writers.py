@@ -100,19 +100,23 @@ class Writers(RuleBasedStateMachine):
                 if command is None:
                     break
                 yield from execute(command)
-            state = ledger.state
-            for batch in state.planned:
-                yield from execute(
-                    make.commit(
-                        batch.batch_id,
-                        epoch=state.epoch,
-                        run=name,
-                        digest=batch.digest,
-                        sink_version=(ledger.state.sink_version or 0) + 1,
-                    )
-                )
-                self.checkpoints.append(ledger.checkpoint())
+            yield from self.load(name, ledger, execute)
         yield Put(ledger.folder.fold(ledger.n), ledger._head.to_json())
+
+    def load(self, name, ledger, execute):
+        """Commit the planned batches, one after the other."""
+        state = ledger.state
+        for batch in state.planned:
+            yield from execute(
+                self.make.commit(
+                    batch.batch_id,
+                    epoch=state.epoch,
+                    run=name,
+                    digest=batch.digest,
+                    sink_version=(ledger.state.sink_version or 0) + 1,
+                )
+            )
+            self.checkpoints.append(ledger.checkpoint())
 
     def open(self, ledger, execute):
         state = ledger.state
