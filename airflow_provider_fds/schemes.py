@@ -5,6 +5,7 @@ Standard library only, Python 3.9 syntax: it is read on Airflow's side and on th
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -52,6 +53,12 @@ SCHEMES: dict[str, Scheme] = {
 def of_kind(kind: str) -> tuple[str, ...]:
     """Return the schemes of one kind of store, the plainest first."""
     return tuple(name for name, scheme in SCHEMES.items() if scheme.kind == kind)
+
+
+def comparable(path: str) -> str:
+    """Return a decoded path in one form per place: one S3 scheme, one slash after ``file:``, none at the end."""
+    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
+    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
 
 
 #: The schemes of S3 and of whatever speaks its protocol.

@@ -150,20 +150,14 @@ def _submit(session: StreamSession, work: RunWork, sink: DeltaTableSink, master:
 def _work_on(
     session: StreamSession, work: RunWork, sink: DeltaTableSink, server: ConnectServer, conf: dict[str, Any]
 ) -> None:
-    from airflow_provider_fds.errors import ServerLostError
-    from airflow_provider_fds.spark.connect import ConnectJob, ServerUnfitError, ServerUnreachableError
-    from airflow_provider_fds.stream.collecting import commit_reported
+    from airflow_provider_fds.operators.spark_connect import work_off
+    from airflow_provider_fds.spark.connect import ConnectJob
     from airflow_provider_fds.stream.driver_files import driver_files
 
-    spec_uri = session.job(work, sink)
-    job = ConnectJob(server, spec_uri, files=driver_files(session.connected, sink), conf=conf, tell=_log_line)
-    try:
-        with redirect_stdout(_Log()):
-            job.work(lambda _: commit_reported(session, work))
-    except ServerUnreachableError as error:
-        raise ServerLostError(str(error), error_class="ServerUnreachable", table=session.stream.table) from None
-    except ServerUnfitError as error:
-        raise ConfigurationError(str(error), table=session.stream.table) from None
+    files = driver_files(session.connected, sink)
+    job = ConnectJob(server, session.job(work, sink), files=files, conf=conf, tell=_log_line)
+    with redirect_stdout(_Log()):
+        work_off(job, session, work)
 
 
 class _Log(io.TextIOBase):

@@ -146,6 +146,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.run_time_limit = run_time_limit
         self._nothing = ""
         self._connect_job: ConnectJob | None = None
+        self._loads_defaults = False
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
 
@@ -210,7 +211,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             super().on_kill()
 
     def _get_hook(self) -> SubmitHook:
-        return SubmitHook.like(super()._get_hook())
+        return SubmitHook.like(super()._get_hook(), loads_defaults=self._loads_defaults)
 
     def _given(self) -> GivenArguments:
         """Return the user's own arguments of spark-submit, as rendered."""
@@ -327,6 +328,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.py_files = made.py_files
         self.env_vars = dict(made.env_vars) or None
         self.properties_file = made.properties_file
+        self._loads_defaults = made.loads_defaults
         if backend.uses_bundled_spark:
             self._spark_binary = made.spark_binary
         self._hook = None  # it would hold the arguments of the application before

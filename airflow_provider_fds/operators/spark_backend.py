@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import find_connection
 from airflow_provider_fds.operators.spark_connect import ConnectBackend, connect_backend
-from airflow_provider_fds.operators.submit_hook import is_secret
 from airflow_provider_fds.spark.launch import (
     JobStorage,
     SparkSetupError,
@@ -22,6 +21,7 @@ from airflow_provider_fds.spark.launch import (
     submission,
     submit_arguments,
 )
+from airflow_provider_fds.spark.properties import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,25 +1,17 @@
-"""``SparkSubmitHook`` with secrets kept out of the command line, and a log that has an end."""
+"""``SparkSubmitHook`` with a log that has an end, and Spark's defaults beside a file of FDS's."""
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections import deque
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from airflow_provider_fds.spark.submit import LOAD_DEFAULTS
 
-#: Names of settings and variables whose values nobody else may see; every user of a machine sees the arguments of its
-#: processes.
-_SECRET: Final = re.compile(
-    r"(?i)secret|passw(or)?d|token|credential|signature|(access|account|api|private)[._-]?key|\bsas\b"
-)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Lines of spark-submit in the task's log; of what comes after, only those that somebody would look for.
 MOST_LINES: Final = 2000
@@ -30,70 +22,34 @@ _WANTED: Final = re.compile(
 )
 
 
-def is_secret(name: str) -> bool:
-    """Whether the value of a setting or an environment variable of this name is for nobody's eyes."""
-    return _SECRET.search(name) is not None
-
-
 class SubmitHook(SparkSubmitHook):
     """Starts spark-submit as its base does, from the same arguments.
 
-    Settings with secret values reach it through a file that only this user can read, and that is gone when it has
-    ended. With such a file Spark reads its ``spark-defaults.conf`` only when told to, so it is; a user's own
-    ``properties_file`` takes the place of the defaults here as it does anywhere.
+    A properties file takes the place of Spark's ``spark-defaults.conf``; where it holds but what FDS has put there,
+    Spark is told to read both.
     """
 
     _loads_defaults = False
 
     @classmethod
-    def like(cls, hook: SparkSubmitHook) -> SubmitHook:
-        """Return a hook with the arguments of another one."""
+    def like(cls, hook: SparkSubmitHook, *, loads_defaults: bool = False) -> SubmitHook:
+        """Return a hook with the arguments of another one.
+
+        Args:
+            hook: The other one.
+            loads_defaults: Whether Spark reads its defaults beside the properties file.
+        """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
+        made._loads_defaults = loads_defaults  # noqa: SLF001 - of its own class
         return made
 
-    def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Run spark-submit and wait for it; see the base."""
-        with self._secrets_in_a_file():
-            return super().submit(application, **kwargs)
-
-    @contextmanager
-    def _secrets_in_a_file(self) -> Iterator[None]:
-        given, own_file = self._conf, self._properties_file
-        secrets = {key: value for key, value in given.items() if is_secret(key)}
-        if not secrets:
-            yield
-            return
-        # made with the rights 0600
-        descriptor, name = tempfile.mkstemp(prefix="fds-", suffix=".conf")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                if own_file:
-                    file.write(Path(own_file).read_text(encoding="utf-8") + "\n")
-                file.write(properties_text(secrets))
-            self._conf = {key: value for key, value in given.items() if key not in secrets}
-            self._properties_file, self._loads_defaults = name, not own_file
-            yield
-        finally:
-            Path(name).unlink(missing_ok=True)
-            self._conf, self._properties_file, self._loads_defaults = given, own_file, False
-
     def _build_spark_common_args(self) -> list[str]:
-        more = ["--load-spark-defaults"] if self._loads_defaults else []
+        more = [LOAD_DEFAULTS] if self._loads_defaults else []
         return [*super()._build_spark_common_args(), *more]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         super()._process_spark_submit_log(bounded(itr))
-
-
-def properties_text(settings: Mapping[str, Any]) -> str:
-    """Return settings as a file of Java properties."""
-    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    lines = (
-        f"{key} {''.join(escapes.get(character, character) for character in str(value))}"
-        for key, value in settings.items()
-    )
-    return "".join(f"{line}\n" for line in lines)
 
 
 def bounded(lines: Iterator[str]) -> Iterator[str]:
@@ -111,4 +67,4 @@ def bounded(lines: Iterator[str]) -> Iterator[str]:
     yield from held_back
 
 
-__all__ = ["MOST_LINES", "SubmitHook", "bounded", "is_secret", "properties_text"]
+__all__ = ["MOST_LINES", "SubmitHook", "bounded"]

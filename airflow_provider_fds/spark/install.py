@@ -79,6 +79,11 @@ def spark_problem() -> str | None:
     return None
 
 
+def spark_major() -> int:
+    """Return the major version of the installed pyspark, of which every Spark that FDS starts has to be."""
+    return int(metadata.version("pyspark").partition(".")[0])
+
+
 def java_problem() -> str | None:
     """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can."""
     home = os.environ.get("JAVA_HOME")
@@ -110,7 +115,7 @@ def delta_package() -> str:
     if problem := spark_problem():
         raise SparkSetupError(problem)
     spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
-    scala = "2.12" if spark.startswith("3.") else "2.13"
+    scala = "2.12" if spark_major() < 4 else "2.13"  # noqa: PLR2004
     # since 4.1 Delta is built for several versions of Spark, and says for which
     built_for = "" if delta.startswith(("3.", "4.0.")) else f"_{'.'.join(spark.split('.')[:2])}"
     return f"io.delta:delta-spark{built_for}_{scala}:{delta}"

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _DEFAULTS = "spark-defaults.conf"
+#: Names of settings and variables whose values nobody else may see.
+_SECRET = re.compile(
+    r"(?i)secret|passw(or)?d|token|credential(?!s?\.provider)|signature|(access|account|api|private)[._-]?key|\bsas\b"
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting or an environment variable of this name is for nobody's eyes."""
+    return _SECRET.search(name) is not None
 
 
 def properties_text(given: str | None, spark_home: Path | None, environ: Mapping[str, str]) -> str:
@@ -57,7 +66,9 @@ def property_names(text: str) -> set[str]:
 
 
 @contextmanager
-def private_file(folder: Path, secret: Mapping[str, str], rest: str) -> Iterator[Path]:
+def private_file(
+    folder: Path, secret: Mapping[str, str], rest: str, over: Mapping[str, str] | None = None
+) -> Iterator[Path]:
     """Write a properties file that only this user can read, and remove it in the end.
 
     Files that a killed process of this machine left behind are removed too.
@@ -66,23 +77,23 @@ def private_file(folder: Path, secret: Mapping[str, str], rest: str) -> Iterator
         folder: Where it is put, ``<folder>/private``.
         secret: The settings. What ``rest`` says of them goes before.
         rest: Text of the properties file that this one replaces.
+        over: Settings that go before what ``rest`` says of them.
 
     Raises:
         SparkSetupError: The folder cannot be written, or a value has a line break in it.
     """
-    for key, value in secret.items():
-        if re.search(r"[\r\n]", value):
-            raise SparkSetupError(f"the value for {key} has a line break in it: correct the Airflow connection")
     host = re.sub(r"\W", "_", socket.gethostname())
     private = folder / "private"
-    lines = "".join(f"{key}={_escaped(value)}\n" for key, value in secret.items())
+    text = f"{_lines(secret)}{rest}"
+    if over:
+        text = f"{text}\n{_lines(over)}" if rest else f"{text}{_lines(over)}"
     try:
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sweep(private, host)
         # made with mode 0600
         number, name = tempfile.mkstemp(prefix=f"{host}-{os.getpid()}-", suffix=".properties", dir=private)
         with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(f"{lines}{rest}")
+            file.write(text)
     except OSError as e:
         raise SparkSetupError(
             f"cannot write Spark's private settings into {private} ({e}): set FDS_CACHE_DIR to a writable folder"
@@ -103,6 +114,16 @@ def _sweep(private: Path, host: str) -> None:
             left.unlink(missing_ok=True)
         except (OSError, ValueError):
             continue
+
+
+def _lines(settings: Mapping[str, str]) -> str:
+    for key, value in settings.items():
+        if re.search(r"[\r\n]", value):
+            raise SparkSetupError(
+                f"the value for {key} has a line break in it: correct it where it comes from, the Airflow connection "
+                "or conf"
+            )
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
 
 
 def _escaped(value: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Optional
 
+from airflow_provider_fds.schemes import comparable
 from airflow_provider_fds.spark.failures import RefusalError, explain
 from airflow_provider_fds.spark.files import first_data_file, scheme
 from airflow_provider_fds.spark.history import read_properties
@@ -38,7 +39,7 @@ def check_place(spark: Any, sink: DeltaSink, path: str, batch: BatchSpec) -> Non
         RefusalError: on S3 without a log store that is atomic across drivers; in or around staging; the source itself.
     """
     check_log_store(spark, sink, path)
-    place, manifest = _comparable(path), _comparable(batch.manifest)
+    place, manifest = comparable(path), comparable(batch.manifest)
     stream_folder = re.sub(r"/manifests/([^/]+/)?\d+/[^/]+$", "", manifest)
     if _overlap(place, stream_folder):
         raise RefusalError(
@@ -47,7 +48,7 @@ def check_place(spark: Any, sink: DeltaSink, path: str, batch: BatchSpec) -> Non
             "or VACUUM of the one would remove the other: choose another folder for the sink",
         )
     data_file = first_data_file(batch.manifest, spark)
-    if data_file is not None and _comparable(data_file).startswith(place + "/"):
+    if data_file is not None and comparable(data_file).startswith(place + "/"):
         raise RefusalError(
             "SinkIsSource",
             f"the sink {path} is the source itself (it holds {data_file}): the stream would read what it "
@@ -123,12 +124,6 @@ def check_retention(spark: Any, path: str) -> None:
             "one twice. Set it to 'interval 1 day' at least, or unset it: "
             f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')",
         )
-
-
-def _comparable(path: str) -> str:
-    """Return a decoded path in one form per place: one S3 scheme, one slash after ``file:``, none at the end."""
-    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
-    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
 
 
 def _overlap(one: str, other: str) -> bool:

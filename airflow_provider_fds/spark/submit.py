@@ -24,9 +24,10 @@ from airflow_provider_fds.spark.install import (
     default_cache_dir,
     delta_jars,
     s3a_jars,
+    spark_major,
 )
 from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
-from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
+from airflow_provider_fds.spark.properties import is_secret, private_file, properties_text, property_names
 from airflow_provider_fds.spark.settings import conf_problems, forced_settings, setting_text
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 #: Maven artifacts that stand for "the user brings this along".
 _DELTA_ARTIFACT: Final = "io.delta:delta-spark"
 _S3A_ARTIFACT: Final = ":hadoop-aws:"
+
+#: Option of spark-submit, of Spark 4 and newer.
+LOAD_DEFAULTS: Final = "--load-spark-defaults"
+_LOADS_DEFAULTS_SINCE: Final = 4
 
 _PACKAGES: Final = "spark.jars.packages"
 _EXTENSIONS: Final = "spark.sql.extensions"
@@ -54,6 +59,7 @@ class SubmitArguments:
         jars: Delta's JARs where executors need them too, comma separated, else ``None``.
         driver_class_path: Delta's JARs on local masters, colon separated, else ``None``.
         properties_file: A file of settings, else ``None``.
+        loads_defaults: Whether ``spark-defaults.conf`` is read beside that file.
         secret_conf: Settings that may not be seen; :func:`submission` puts them into such a file.
         py_files: The driver's modules.
         env_vars: Environment of the driver, for local and client mode with the bundled Spark; else empty.
@@ -71,6 +77,7 @@ class SubmitArguments:
     env_vars: dict[str, str] = field(default_factory=dict)
     spark_binary: str = "spark-submit"
     properties_file: str | None = None
+    loads_defaults: bool = False
     secret_conf: dict[str, str] = field(default_factory=dict, repr=False)
 
     def command(self) -> list[str]:
@@ -78,6 +85,8 @@ class SubmitArguments:
         command = [self.spark_binary, "--master", self.master, "--deploy-mode", self.deploy_mode]
         if self.properties_file:
             command += ["--properties-file", self.properties_file]
+        if self.loads_defaults:
+            command.append(LOAD_DEFAULTS)
         for key, value in self.conf.items():
             command += ["--conf", f"{key}={value}"]
         if self.jars:
@@ -229,19 +238,31 @@ def submission(
 ) -> Iterator[SubmitArguments]:
     """Give the arguments with which spark-submit is called, as long as the body runs.
 
-    Secret settings are in a properties file, readable by this user alone, that is removed afterwards. It holds what
-    the file or the defaults say that it replaces.
+    Secret settings, those of the user by their names, are in a properties file, readable by this user alone, that is
+    removed afterwards. Such a file stands in place of the user's own or of Spark's defaults, so it holds what they say.
+    Where the defaults of another Spark are only that Spark knows, which is told to read them too (Spark 3.5 has no
+    option for it, and they are looked for).
 
     Raises:
         SparkSetupError: The file cannot be written, or the one it replaces cannot be read.
     """
-    if not arguments.secret_conf:
+    own = {key: value for key, value in arguments.conf.items() if is_secret(key)}
+    if not own and not arguments.secret_conf:
         yield arguments
         return
     cache = default_cache_dir() if cache_dir is None else cache_dir
-    rest = _properties_text(arguments.properties_file, use_bundled_spark=use_bundled_spark, env=arguments.env_vars)
-    with private_file(cache, arguments.secret_conf, rest) as path:
-        yield replace(arguments, properties_file=str(path), secret_conf={})
+    given, rest = arguments.properties_file, ""
+    loads_defaults = given is None and not use_bundled_spark and spark_major() >= _LOADS_DEFAULTS_SINCE
+    if not loads_defaults:
+        rest = _properties_text(given, use_bundled_spark=use_bundled_spark, env=arguments.env_vars)
+    with private_file(cache, arguments.secret_conf, rest, own) as path:
+        yield replace(
+            arguments,
+            conf={key: value for key, value in arguments.conf.items() if key not in own},
+            properties_file=str(path),
+            loads_defaults=loads_defaults,
+            secret_conf={},
+        )
 
 
 def _properties_text(properties_file: str | None, *, use_bundled_spark: bool, env: Mapping[str, str]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_provider_fds.errors import StorageError
+from airflow_provider_fds.schemes import comparable
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
@@ -25,7 +25,7 @@ class DriverFiles:
     """
 
     def __init__(self, *storages: Storage) -> None:
-        self._storages = {_comparable(unquote(storage.uri)): storage for storage in storages}
+        self._storages = {comparable(unquote(storage.uri)): storage for storage in storages}
 
     def read_bytes(self, path: str) -> bytes:
         """Return the whole file. Raises ``FileNotFoundError`` if there is none."""
@@ -56,7 +56,7 @@ class DriverFiles:
             return b""
 
     def _find(self, path: str) -> tuple[Storage, str]:
-        place = _comparable(path)
+        place = comparable(path)
         for root, storage in self._storages.items():
             if place.startswith(f"{root}/"):
                 return storage, place[len(root) + 1 :]
@@ -74,12 +74,6 @@ def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
     if fenced is not None and not fenced.is_users_own:
         uris.append(fenced.target)
     return DriverFiles(connected.staging, *(connected.open_sink(uri) for uri in uris))
-
-
-def _comparable(path: str) -> str:
-    """Return a decoded path in one form per place: one S3 scheme, one slash after ``file:``, none at the end."""
-    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
-    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
 
 
 __all__ = ["DriverFiles", "driver_files"]

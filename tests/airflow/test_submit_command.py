@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,19 @@ from airflow_provider_fds.operators.spark_backend import (
     check_backend,
     find_backend,
     prepare_submission,
+    submitted,
 )
-from airflow_provider_fds.operators.submit_hook import MOST_LINES, bounded, is_secret, properties_text
+from airflow_provider_fds.operators.submit_hook import MOST_LINES, bounded
 from airflow_provider_fds.spark.object_store import JobStorage
 
 SECRETS = {"spark.hadoop.fs.s3a.secret.key": "s3cr3t\\n", "spark.hadoop.fs.s3a.access.key": "AKIA"}
 
 
 @pytest.fixture
-def submitting(airflow_database, monkeypatch):
+def submitting(airflow_database, monkeypatch, tmp_path):
     """Return an operator whose hook is ready to submit to a cluster, with a spark-submit of the cluster's own."""
 
+    @contextmanager
     def make(host, extra, **arguments):
         # needed by the hook to ask Kubernetes, not to put a command together
         monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
@@ -49,8 +52,9 @@ def submitting(airflow_database, monkeypatch):
         made = prepare_submission(
             backend, "s3a://staging/x.job.json", given=given, storage=JobStorage(), cache_dir=None
         )
-        operator._set_submission(made, backend)
-        return operator, operator._get_hook()
+        with submitted(backend, made, tmp_path) as final:
+            operator._set_submission(final, backend)
+            yield operator, operator._get_hook()
 
     return make
 
@@ -74,12 +78,11 @@ def submitting(airflow_database, monkeypatch):
 )
 def test_the_command_of_a_cluster_is_this(submitting, host, extra, conf, expected):
     arguments = {"conf": {**conf, **SECRETS}, "executor_memory": "4g", "num_executors": 3}
-    operator, hook = submitting(host, extra, env_vars={"TZ": "UTC"}, **arguments)
-    with hook._secrets_in_a_file():
+    with submitting(host, extra, env_vars={"TZ": "UTC"}, **arguments) as (operator, hook):
         command = hook._build_spark_submit_command(operator.application)
         file = Path(command[command.index("--properties-file") + 1])
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert file.read_text() == ("spark.hadoop.fs.s3a.secret.key s3cr3t\\\\n\nspark.hadoop.fs.s3a.access.key AKIA\n")
+        assert file.read_text() == "spark.hadoop.fs.s3a.secret.key=s3cr3t\\\\n\nspark.hadoop.fs.s3a.access.key=AKIA\n"
     assert not file.exists()
 
     assert command[:3] == ["spark3-submit", "--master", host]
@@ -108,8 +111,7 @@ def test_the_command_of_a_cluster_is_this(submitting, host, extra, conf, expecte
 
 
 def test_without_secrets_the_command_is_the_providers_own(submitting):
-    _, hook = submitting("yarn", {})
-    with hook._secrets_in_a_file():
+    with submitting("yarn", {}) as (_, hook):
         assert "--properties-file" not in hook._build_spark_submit_command("job.py")
         assert "--load-spark-defaults" not in hook._build_spark_submit_command("job.py")
 
@@ -117,11 +119,10 @@ def test_without_secrets_the_command_is_the_providers_own(submitting):
 def test_a_properties_file_of_the_users_is_kept_with_the_secrets_behind_it(submitting, tmp_path):
     own = tmp_path / "own.conf"
     own.write_text("spark.a 1")
-    _, hook = submitting("yarn", {}, conf=SECRETS, properties_file=str(own))
-    with hook._secrets_in_a_file():
+    with submitting("yarn", {}, conf=SECRETS, properties_file=str(own)) as (_, hook):
         command = hook._build_spark_submit_command("job.py")
         text = Path(command[command.index("--properties-file") + 1]).read_text()
-    assert text.startswith("spark.a 1\nspark.hadoop.fs.s3a.secret.key ")
+    assert text.startswith("spark.a 1\nspark.hadoop.fs.s3a.secret.key=")
     assert "--load-spark-defaults" not in command
 
 
@@ -137,27 +138,6 @@ def test_a_driver_inside_a_standalone_cluster_is_refused():
     backend = SparkBackend("cluster", "spark://host:7077", "cluster", has_own_binary=True)
     with pytest.raises(ConfigurationError, match="does not start Python applications inside a standalone cluster"):
         check_backend(backend, GivenArguments())
-
-
-@pytest.mark.parametrize(
-    ("name", "secret"),
-    [
-        ("spark.hadoop.fs.s3a.secret.key", True),
-        ("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", True),
-        ("spark.authenticate.secret", True),
-        ("AWS_SESSION_TOKEN", True),
-        ("DB_PASSWORD", True),
-        ("spark.sql.shuffle.partitions", False),
-        ("spark.hadoop.fs.s3a.endpoint", False),
-        ("TZ", False),
-    ],
-)
-def test_what_is_secret_is_known_by_its_name(name, secret):
-    assert is_secret(name) is secret
-
-
-def test_settings_in_a_file_are_read_as_they_were_written():
-    assert properties_text({"a": "x=y:z \\ \n!"}) == "a x=y:z \\\\ \\n!\n"
 
 
 def test_a_log_without_end_is_cut_but_for_what_matters_and_its_end():

@@ -9,6 +9,7 @@ import sys
 from datetime import datetime
 
 from airflow_provider_fds.cli.arguments import process_owner
+from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries import Actor
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink, DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream, Surroundings
@@ -44,4 +45,9 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except FdsError as error:
+        # as `fds` ends with it
+        print(error)
+        sys.exit(error.exit_code)

@@ -19,7 +19,7 @@ from tests.chaos.rounds import INTERVALS, Round
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.chaos.tally import Tally
@@ -60,6 +60,16 @@ class IntervalRound:
         assert actor.await_hit(), f"no run came to {fault}: {actor.said()[-5000:]}"
         self._tally.hit("killed" if fault.effect == "kill" else "stalled", fault.point)
         return actor
+
+    def hit_each(self, effect: str, points: Sequence[str]) -> tuple[int, list[Actor]]:
+        """Let a run come to each point. Returns the number of the last interval, and the runs."""
+        interval, actors = self.close(), []
+        for point in points:
+            actors.append(self.hit(interval, Fault(effect, point)))
+            if point == "entry.after.interval_committed":
+                # the interval is loaded: a run that comes now has nothing to do in it
+                interval = self.close()
+        return interval, actors
 
     def go_on(self, actors: list[Actor]) -> None:
         self._round.go_on(actors)
@@ -107,9 +117,8 @@ def test_a_run_of_an_interval_that_is_killed_at_any_point_is_finished_by_its_ret
 ):
     points = INTERVALS if IS_LONG else [point for point in INTERVALS if not point.startswith("checkpoint")]
     with an_interval_round(tmp_path, warm_spark, seed.getrandbits(32), tally, kind) as round_:
-        first = round_.close()
-        for point in points:
-            assert round_.hit(first, Fault("kill", point)).process.wait() < 0
+        first, killed = round_.hit_each("kill", points)
+        assert all(actor.process.wait() < 0 for actor in killed)
         second = round_.close()
         well_ended(round_.start(second))
         well_ended(round_.start(first))
@@ -121,8 +130,7 @@ def test_a_run_of_an_interval_that_is_overtaken_at_any_point_does_no_harm_when_i
     kind: str, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     with an_interval_round(tmp_path, warm_spark, seed.getrandbits(32), tally, kind) as round_:
-        first = round_.close()
-        stalled = [round_.hit(first, Fault("stop", point)) for point in INTERVALS]
+        first, stalled = round_.hit_each("stop", INTERVALS)
         well_ended(round_.start(first))
         seed.shuffle(stalled)
         round_.go_on(stalled)

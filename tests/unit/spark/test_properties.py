@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from airflow_provider_fds.spark.install import SparkSetupError
-from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
+from airflow_provider_fds.spark.properties import is_secret, private_file, properties_text, property_names
 
 
 def test_the_users_own_lines_come_last_and_so_go_before(tmp_path):
@@ -72,3 +72,26 @@ def test_the_file_replaces_the_users_file_or_else_the_defaults(tmp_path):
 def test_keys_are_read_as_java_reads_them():
     text = "a.b=1\n c : 2\n#d=3\n!e=4\nf\tx\ng\\:h=5\ni=one\\\n  j=two\n\nk\n"
     assert property_names(text) == {"a.b", "c", "f", "g:h", "i", "k"}
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key", True),
+        ("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", True),
+        ("spark.authenticate.secret", True),
+        ("AWS_SESSION_TOKEN", True),
+        ("DB_PASSWORD", True),
+        ("spark.sql.shuffle.partitions", False),
+        ("spark.hadoop.fs.s3a.endpoint", False),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", False),
+        ("TZ", False),
+    ],
+)
+def test_what_is_secret_is_known_by_its_name(name, secret):
+    assert is_secret(name) is secret
+
+
+def test_settings_in_a_file_are_read_as_they_were_written(tmp_path):
+    with private_file(tmp_path, {}, "a=1", {"a": "x=y:z \\ !", "b": " c"}) as path:
+        assert path.read_text() == "a=1\na=x=y:z \\\\ !\nb=\\ c\n"
