@@ -137,7 +137,7 @@ class JobSpec:
 
     Attributes:
         batches: The batches, in the order in which they must be committed; none with ``fence``.
-        sink: The sink as its own ``to_dict()`` (``sinks.py``).
+        sink: The sink as its own ``to_dict()`` (``sinks/``).
         sink_table_id: ``metaData.id`` the sink must have, ``None`` if no batch was ever committed to it.
         sink_version: Version of the sink that holds the stream's last commit, ``None`` if there is none.
         reports: URI of the folder into which the try reports go.

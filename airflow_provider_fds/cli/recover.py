@@ -136,7 +136,7 @@ def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed
     if not arguments.airflow:
         return
     variable = MetadataVariable(arguments.stream)
-    if _difference(variable, ledger) is not None and (agreed or common.agrees()):
+    if not _fits(variable, ledger) and (agreed or common.agrees()):
         variable.remove()
         print(f"{variable.home} is removed; the next run writes it from ledger entry {ledger.n}")
 
@@ -168,16 +168,19 @@ def _checkpoint_words(store: _Readable, ledger: Ledger) -> str:
     words = f"entry {found.n}, epoch {found.epoch}, {position_words(found.offset)}"
     if ledger.n < 0:
         return words
-    difference = _difference(store, ledger)
-    return f"{words}, as the ledger has it" if difference is None else f"{words}; {difference}"
+    try:
+        ledger.load(found)
+    except CheckpointError as error:
+        return f"{words}; {error}"
+    return f"{words}, as the ledger has it"
 
 
-def _difference(store: _Readable, ledger: Ledger) -> str | None:
-    """Return how a checkpoint contradicts the ledger, ``None`` if it does not."""
+def _fits(store: _Readable, ledger: Ledger) -> bool:
+    """Whether a checkpoint is none, or one that the ledger can stand behind."""
     try:
         found = store.read()
         if found is not None:
             ledger.load(found)
-    except CheckpointError as error:
-        return str(error)
-    return None
+    except CheckpointError:
+        return False
+    return True

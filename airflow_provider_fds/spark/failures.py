@@ -39,7 +39,7 @@ _OUT_OF_MEMORY = re.compile(
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 #: Errors of Python that the same rows bring about again; others (network, disk) may pass.
 _LASTING_IN_PYTHON = re.compile(
-    r"(?:Value|Type|Key|Index|Attribute|Name|Assertion|ZeroDivision|Import|ModuleNotFound|NotImplemented|Unicode\w*|"
+    r"(?:Value|Type|Lookup|Key|Index|Attribute|Name|Assertion|ZeroDivision|Import|ModuleNotFound|NotImplemented|Unicode\w*|"
     r"Syntax|Arithmetic|Overflow|UnboundLocal)Error$"
 )
 _NOT_OF_THE_USER = ("/airflow_provider_fds/", "/pyspark/", "/pyspark.zip/", "/py4j", "<frozen", "<string>")
@@ -189,17 +189,28 @@ def _user_function(error: BaseException, everything: str) -> Optional[Failure]:
         return _function_failed(file, line, function, said[-1])
     if _java_exception(error) is not None or type(error).__module__.startswith(_NOT_FROM_A_FUNCTION):
         return None
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_foreign(frame.filename)]
-    if not frames:
+    frame = users_frame(error)
+    if frame is None:
         return None
-    last = frames[-1]
     text = f"{type(error).__name__}: {error}"
-    return _function_failed(last.filename, str(last.lineno), last.name, text)
+    return _function_failed(frame.filename, str(frame.lineno), frame.name, text, lasting=is_bug(error))
 
 
-def _function_failed(file: str, line: str, function: str, said: str) -> Failure:
-    name = said.split(":", 1)[0].strip().rsplit(".", 1)[-1]
-    lasting = _LASTING_IN_PYTHON.search(name) is not None
+def users_frame(error: BaseException) -> Optional[traceback.FrameSummary]:
+    """Return the innermost place in code of the user's that an exception came through, ``None`` if there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_foreign(frame.filename)]
+    return frames[-1] if frames else None
+
+
+def is_bug(error: BaseException) -> bool:
+    """Whether an exception of Python is of a kind that the same code and the same rows bring about again."""
+    return any(_LASTING_IN_PYTHON.search(kind.__name__) for kind in type(error).__mro__)
+
+
+def _function_failed(file: str, line: str, function: str, said: str, lasting: Optional[bool] = None) -> Failure:
+    if lasting is None:
+        name = said.split(":", 1)[0].strip().rsplit(".", 1)[-1]
+        lasting = _LASTING_IN_PYTHON.search(name) is not None
     text = f"the function {function} failed at line {line} of {file}: {said.strip()}"
     if lasting:
         text += ". The same rows would bring that about again: correct the function"

@@ -6,15 +6,9 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 import importlib
-import traceback
 from typing import Any, Callable, List
 
-from airflow_provider_fds.spark.failures import RefusalError, explain, shortened
-
-#: What the same code and the same rows bring about again.
-_BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError)
-
-_NOT_THEIRS = ("/pyspark/", "/py4j/", "/airflow_provider_fds/", "<frozen")
+from airflow_provider_fds.spark.failures import RefusalError, explain, is_bug, shortened, users_frame
 
 
 def load_function(name: str, what: str) -> Callable[..., Any]:
@@ -65,7 +59,7 @@ def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) ->
 
 def _failed(what: str, error: Exception) -> RefusalError:
     failure = explain(error)
-    is_retryable = failure.retryable and not isinstance(error, _BUGS)
+    is_retryable = failure.retryable and not is_bug(error)
     # what Spark raised has words of its own; of an exception of Python the place is said here already
     is_of_python = type(error).__module__ == "builtins"
     words = f"{type(error).__name__}: {error}" if is_of_python else f"{failure.error_class}: {failure.message}"
@@ -73,15 +67,11 @@ def _failed(what: str, error: Exception) -> RefusalError:
 
 
 def _place(error: Exception) -> str:
-    """Return where in the user's code it happened: the innermost line that is not of Spark or of FDS."""
+    """Return where in the user's code it happened, in words."""
     if isinstance(error, SyntaxError):
         return f" at line {error.lineno} of {error.filename}"
-    theirs = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(part in frame.filename for part in _NOT_THEIRS)
-    ]
-    return f" at line {theirs[-1].lineno} of {theirs[-1].filename}, in {theirs[-1].name}" if theirs else ""
+    frame = users_frame(error)
+    return "" if frame is None else f" at line {frame.lineno} of {frame.filename}, in {frame.name}"
 
 
 __all__: List[str] = ["call", "load_function"]

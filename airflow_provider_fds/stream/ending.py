@@ -47,13 +47,18 @@ def finished_reason(connected: ConnectedStream) -> str | None:
     state = connected.state
     if state.position is None or state.planned:
         return None
-    end = end_of(connected, state)
-    reached = end is not None and end.is_reached(Offset.from_json(state.position))
-    return end.words(connected.stream.name, state.table) if end is not None and reached else None
+    return reason_to_end(state, end_of(connected, state))
+
+
+def reason_to_end(state: StreamState, end: StreamEnd | None) -> str | None:
+    """Return :func:`finished_reason` for an end that is known."""
+    if end is None or state.position is None or state.planned:
+        return None
+    return end.words(state.name, state.table) if end.is_reached(Offset.from_json(state.position)) else None
 
 
 def _instant(text: str) -> str:
     return iso_time(datetime.fromtimestamp(parse_timestamp(text) / 1000, UTC))
 
 
-__all__ = ["end_of", "finished_reason", "settle_end"]
+__all__ = ["end_of", "finished_reason", "reason_to_end", "settle_end"]

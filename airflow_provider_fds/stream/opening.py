@@ -25,7 +25,7 @@ from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.connect import lie_inside_each_other
-from airflow_provider_fds.stream.ending import end_of, finished_reason
+from airflow_provider_fds.stream.ending import end_of, reason_to_end
 from airflow_provider_fds.stream.epoch import EpochStart, epoch_start, refuse_unseen
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
@@ -160,9 +160,11 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     except FdsError as error:
         problem = str(error)
     lag: int | None = None
+    finished: str | None = None
     if newest is not None and state.position is not None:
         position = Offset.from_json(state.position)
         end = end_of(connected, state)
+        finished = reason_to_end(state, end)
         last = newest if end is None else end.target(position, newest)
         lag = max(0, last + 1 - position.version)
         if position.is_initial_snapshot:
@@ -194,7 +196,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         sink=None if state.sink is None else {"kind": state.sink.kind, "target": state.sink.target},
         sink_version=state.sink_version,
         blocked=None if state.blocked is None else state.blocked.reason,
-        finished=None if newest is None else finished_reason(connected),
+        finished=finished,
         entries=connected.ledger.n + 1,
         problem=problem,
         extra=extra,

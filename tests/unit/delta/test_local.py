@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import AccessDeniedError, StorageError, TornFil
 
 @pytest.fixture
 def storage(tmp_path):
-    return LocalStorage(str(tmp_path / "root"))
+    return LocalStorage(str(tmp_path / "table"))
 
 
 def test_what_is_not_there_is_none_or_empty_or_file_not_found(storage):
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_and_not_absence(call):
 
 def test_an_error_of_the_disk_names_the_file_and_the_cause(storage):
     storage.put("f/x", b"1")
-    with pytest.raises(StorageError, match=r"reading file:///.*/root/f: Is a directory"):
+    with pytest.raises(StorageError, match=r"reading file:///.*/table/f: Is a directory"):
         storage.get("f")
 
 
