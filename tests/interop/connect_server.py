@@ -1,4 +1,4 @@
-"""A Spark Connect server as a process of its own, as docs/backends.md says how to start one."""
+"""A Spark Connect server as a process of its own, started as in `docker/compose.yaml`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.spark.launch import bundled_spark_home, delta_jars
+from tests.compose import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-#: What a server needs so that batches can be loaded on it.
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 
 
 @dataclass(frozen=True)
@@ -52,14 +47,10 @@ def running_server(folder: Path, **conf: str) -> Iterator[RunningServer]:
     """Start a server in ``folder``, wait until it listens, and end it."""
     home, port = bundled_spark_home(), free_port()
     settings = {
-        **DELTA,
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
@@ -67,14 +58,15 @@ def running_server(folder: Path, **conf: str) -> Iterator[RunningServer]:
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
         **conf,
     }
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "2g"]
-    command += ["--jars", ",".join(str(jar) for jar in delta_jars())]
-    command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    jars = ",".join(str(jar) for jar in delta_jars())
+    words = command("spark-connect", {"/jars/*.jar": jars, "0.0.0.0": "127.0.0.1", "15002": str(port)})
+    more = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    place = words.index("--class")
+    words = [str(home / "bin" / words[0]), *words[1:place], *more, *words[place:]]
     env = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     log = (folder / "server.log").open("w")
     process = subprocess.Popen(
-        command, env=env, cwd=folder, stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        words, env=env, cwd=folder, stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
         _wait_until_it_listens(process, port, folder / "server.log")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
 
 import pytest
 from obstore.store import MemoryStore
@@ -22,6 +26,7 @@ from airflow_provider_fds.errors import (
     TableNotFoundError,
     TornFileError,
 )
+from tests.compose import command
 
 
 @pytest.fixture
@@ -281,3 +286,35 @@ def test_a_forked_process_is_told_instead_of_hanging(server, used_before, said):
     assert "parent None" in result.stdout
     if used_before:
         assert "was forked from process" in result.stdout
+
+
+@pytest.fixture
+def composed_store():
+    """Address of the store of `docker/compose.yaml`, run as a process of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = command("store", {"0.0.0.0": "127.0.0.1", "5000": str(port)})
+    process = subprocess.Popen([str(Path(sys.executable).parent / words[0]), *words[1:]], stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        pause = threading.Event()
+        for _ in range(600):
+            assert process.poll() is None
+            try:
+                urllib.request.urlopen(urllib.request.Request(f"{address}/lake", method="PUT"), timeout=60).close()
+            except urllib.error.URLError:
+                pause.wait(0.1)
+            else:
+                break
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_the_store_of_the_compose_file_writes_a_file_only_once(composed_store, server):
+    storage = open_storage("s3://lake/t", {**server.options(), "endpoint": composed_store})
+    assert storage.put_if_absent("a", b"1") is True
+    assert storage.put_if_absent("a", b"2") is False
+    assert storage.get("a")[0] == b"1"

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_fds.spark.job import EXIT_FAILED
 from airflow_provider_fds.spark.launch import bundled_spark_home, run_locally
+from tests.compose import command
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -24,8 +25,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def daemon(folder, seen, *words):
-    """A process of Spark's own; ``seen`` is set once its log says ``words[0]``."""
+def daemon(folder, seen, sign, command):
+    """A process of Spark's own; ``seen`` is set once its log says ``sign``."""
     home = bundled_spark_home()
     env = {
         **os.environ,
@@ -34,9 +35,8 @@ def daemon(folder, seen, *words):
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    sign, *command = words
     process = subprocess.Popen(
-        [str(home / "bin" / "spark-class"), *command],
+        [str(home / "bin" / command[0]), *command[1:]],
         env=env,
         cwd=folder,
         stdout=subprocess.DEVNULL,
@@ -70,17 +70,15 @@ def master(tmp_path):
     """URL of a master that has two workers of one core each."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
-    host = ("--host", "127.0.0.1")
     up, one, other = threading.Event(), threading.Event(), threading.Event()
-    master_class = "org.apache.spark.deploy.master.Master"
-    worker_class = "org.apache.spark.deploy.worker.Worker"
-    with daemon(
-        tmp_path, up, "I have been elected leader", master_class, *host, "--port", str(port), "--webui-port", "0"
-    ):
+    leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": str(port), "8081": "0"})
+    worker = command("spark-worker", {"spark-master": "127.0.0.1", "7077": str(port)})
+    with daemon(tmp_path, up, "I have been elected leader", leader):
         assert up.wait(300)
-        worker = (worker_class, *host, "--webui-port", "0", "-c", "1", "-m", "1g", url)
+        # a container has a name of its own to bind to
+        worker = [*worker[:2], "--host", "127.0.0.1", *worker[2:]]
         sign = "Successfully registered with master"
-        with daemon(tmp_path, one, sign, *worker), daemon(tmp_path, other, sign, *worker):
+        with daemon(tmp_path, one, sign, worker), daemon(tmp_path, other, sign, worker):
             assert one.wait(300)
             assert other.wait(300)
             yield url
