@@ -21,6 +21,7 @@ from airflow_provider_fds.ledger.conditions import (
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.actions import Action
     from airflow_provider_fds.ledger.commands import Accept, Advance, Block, Claim, Commit, Plan
+    from airflow_provider_fds.ledger.commands_interval import BlockInterval
     from airflow_provider_fds.ledger.state import StreamState
 
 
@@ -136,7 +137,13 @@ def decide_block(state: StreamState, command: Block) -> Action | None:
     check_first(state, command.batch_id, what)
     if state.owner is not None and state.owner != command.owner:
         raise refusals.busy(state, what, state.owner)
-    accepted = state.accepted
+    return blocked(command, state.accepted, epoch=command.epoch)
+
+
+def blocked(
+    command: Block | BlockInterval, accepted: Blocked | None, *, epoch: int, interval: str | None = None
+) -> Blocked | None:
+    """Return the block, ``None`` if a person has accepted the very same one."""
     if (
         accepted is not None
         and accepted.sink_version == command.sink_version
@@ -145,7 +152,7 @@ def decide_block(state: StreamState, command: Block) -> Action | None:
     ):
         return None
     return Blocked(
-        epoch=command.epoch,
+        epoch=epoch,
         batch_id=command.batch_id,
         try_id=command.try_id,
         reason=command.reason,
@@ -153,6 +160,7 @@ def decide_block(state: StreamState, command: Block) -> Action | None:
         rows_written=command.rows_written,
         sink_version=command.sink_version,
         sink_table_id=command.sink_table_id,
+        interval=interval,
     )
 
 

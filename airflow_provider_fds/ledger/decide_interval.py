@@ -11,7 +11,6 @@ from airflow_provider_fds.errors import StreamBusyError
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.actions import (
     Accepted,
-    Blocked,
     Boundary,
     IntervalCommitted,
     IntervalOpened,
@@ -27,6 +26,7 @@ from airflow_provider_fds.ledger.commands_interval import (
     ResolveBoundary,
 )
 from airflow_provider_fds.ledger.conditions import check_table_id
+from airflow_provider_fds.ledger.decide_batch import blocked
 from airflow_provider_fds.ledger.intervals import clamped, digest_of_parts, instants_of
 
 if TYPE_CHECKING:
@@ -162,25 +162,7 @@ def _block(state: StreamState, command: BlockInterval) -> Action | None:
     if record.blocked is not None:
         return None
     _check_owner(state, record, command.owner, what)
-    accepted = record.accepted
-    if (
-        accepted is not None
-        and accepted.sink_version == command.sink_version
-        and accepted.rows_written == command.rows_written
-        and accepted.reason == command.reason
-    ):
-        return None
-    return Blocked(
-        epoch=command.generation,
-        batch_id=command.batch_id,
-        try_id=command.try_id,
-        reason=command.reason,
-        rows_planned=command.rows_planned,
-        rows_written=command.rows_written,
-        sink_version=command.sink_version,
-        sink_table_id=command.sink_table_id,
-        interval=command.interval,
-    )
+    return blocked(command, record.accepted, epoch=command.generation, interval=command.interval)
 
 
 def _accept(state: StreamState, command: AcceptInterval) -> Action | None:
