@@ -20,19 +20,17 @@ from airflow_provider_fds.errors import (
     TornFileError,
     UnsupportedFeatureError,
 )
-from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.barrier import state_after
 from airflow_provider_fds.source.change_feed import as_inserts, read_changes
 from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
-from airflow_provider_fds.source.draft import Draft, file_key_below
-from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.cutter import BatchCutter
 from airflow_provider_fds.source.filtering import TableFilter, count_files
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from airflow_provider_fds.delta.actions import Action, Add, Metadata
     from airflow_provider_fds.delta.commits import Commit
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.classify import Emit
+    from airflow_provider_fds.source.draft import Draft
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.planned import FeedKind
 
@@ -122,11 +121,8 @@ class BatchPlanner:
         self._left_out = left_out
         self._acknowledged_schema = -1 if options.acknowledged_schema is None else options.acknowledged_schema
         self._timestamps = CommitTimestamps(log)
-        self._excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
+        self._cutter = BatchCutter(log.table_uri, start, options, state)
         self._filter = TableFilter(options.partition_filter, self._table) if options.partition_filter else None
-        self._key = file_key_below(self._table)
-        self._draft = Draft(start, options, state)
-        self._is_inside_version = False
         self._is_timed = False
 
     def __iter__(self) -> Iterator[SourceBatch]:
@@ -137,12 +133,13 @@ class BatchPlanner:
                 yield from self._snapshot_batches()
                 yield from self._commit_batches()
         except _STOPS as stop:
-            if self._is_inside_version:
+            if self._cutter.is_inside_version:
                 raise
             error = stop
         self.outcome = PlanOutcome("up_to_date" if error is None else "stopped", error, self._target)
-        if self._draft.end != self._draft.start:
-            yield self._draft.build()
+        draft = self._cutter.draft
+        if draft.end != draft.start:
+            yield draft.build()
 
     def _find_state(self) -> None:
         """Look up the state in force at the start, unless it was given."""
@@ -163,7 +160,7 @@ class BatchPlanner:
                 self._log.verify_position(version + 1)
                 self._state = self._state or self._newest_state()
                 self._is_state_known = False
-            self._draft.state = self._state
+            self._cutter.draft.state = self._state
         start.ensure_table(self._state.metadata.id, table=self._table)
 
     def _newest_state(self) -> TableState:
@@ -189,25 +186,24 @@ class BatchPlanner:
             feed = "whole_files"
             self._ensure_recorded(self._state, version)
         if left <= 0:
-            read(self._draft)
+            read(self._cutter.draft)
         else:
             timestamp_ms = self._snapshot_timestamp_ms
             if timestamp_ms is None:
                 timestamp_ms = self._time_of(commit or self._log.commit(version))
-            self._draft.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
+            self._cutter.draft.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
             files: Iterable[tuple[int, Add]] = snapshot.adds(storage, start.next_index)
             if self._filter is not None and self._state is not None:
                 files = self._filter.of(self._state.metadata).passing(files)
             if self._options.read_change_feed:
-                files = as_inserts(files, self._excluded)
-            delivered = yield from self._deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
+                files = as_inserts(files, self._cutter.excluded)
+            delivered = yield from self._cutter.deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
             if self._filter is not None and not delivered:
                 # what is left out counts for no limit
-                self._draft.admission = Admission(self._options)
+                self._cutter.make_room()
                 reason = f"partition_filter leaves out the {left} data files of the initial snapshot"
-                self._draft.skipped.append(SkippedCommit(version, None, reason))
-        self._draft.end = Offset.after(version, start.table_id)
-        self._is_inside_version = False
+                self._cutter.skip(version, None, reason)
+        self._cutter.end_version(version)
 
     def _snapshot_commit(self, version: int) -> Commit | None:
         try:
@@ -243,23 +239,20 @@ class BatchPlanner:
                 self._ensure_recorded(state, version)
             if has_new_schema:
                 # one manifest has one schema: what was written before is read under the one it was written with
-                yield from self._cut()
+                yield from self._cutter.cut()
             self._state = state
             first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
             if isinstance(verdict, Skip):
-                self._draft.read_commit(commit, state)
-                self._keep_time(commit, state)
-                self._draft.skipped.append(SkippedCommit(version, content.operation, verdict.reason))
+                self._pass(commit, state)
+                self._cutter.skip(version, content.operation, verdict.reason)
             elif options.read_change_feed:
                 yield from self._commit_changes(commit, content, state, first_index)
             elif content.adds > first_index:
                 yield from self._commit_files(commit, content, state, first_index)
             else:
                 self._ensure_index(first_index, version, content.adds)
-                self._draft.read_commit(commit, state)
-                self._keep_time(commit, state)
-            self._draft.end = Offset.after(version, start.table_id)
-            self._is_inside_version = False
+                self._pass(commit, state)
+            self._cutter.end_version(version)
 
     def _with_what_else_stops(self, barrier: SchemaChangedError, content: CommitContent) -> SchemaChangedError:
         """Say what else of the commit may not pass: one acknowledgement lets all of it pass, without its rows."""
@@ -299,17 +292,19 @@ class BatchPlanner:
                 is_whole = next(iter(files(0)), None) is None
                 self._leave_out(commit, content, state, content.adds if is_whole else 0)
                 return
-        delivered = yield from self._admit(commit, state, files, left, size_bytes)
+        delivered = yield from self._cutter.admit(
+            commit, state, files, left, size_bytes, timestamp_ms=self._time_of(commit)
+        )
         # judged from its first file on: a plan that is taken up within the commit says the same
-        if not delivered and all(self._is_excluded(add) for _, add in files(0)):
+        if not delivered and all(self._cutter.is_excluded(add) for _, add in files(0)):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
-            self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
+            self._cutter.skip(content.version, content.operation, reason)
 
     def _commit_changes(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
         """Deliver the changes of a commit; files that are excluded count for no limit here, as in Delta."""
-        changes = read_changes(commit, content, first_index, self._excluded, self._log.storage)
+        changes = read_changes(commit, content, first_index, self._cutter.excluded, self._log.storage)
         self._ensure_index(first_index, commit.version, changes.count)
         if self._filter is not None and (num_files := changes.num_files):
             changes = self._filter.of(state.metadata).changes(changes)
@@ -317,114 +312,32 @@ class BatchPlanner:
                 self._leave_out(commit, content, state, num_files)
                 return
         if changes.num_files:
-            yield from self._admit(
+            yield from self._cutter.admit(
                 commit,
                 state,
                 changes.files,
                 changes.num_files,
                 changes.size_bytes,
+                timestamp_ms=self._time_of(commit),
                 feed=changes.kind,
                 is_group=changes.is_group,
             )
             return
-        self._draft.read_commit(commit, state)
-        self._keep_time(commit, state)
+        self._pass(commit, state)
         if changes.num_excluded:
             reason = f"exclude_regex leaves out all {changes.num_excluded} files of its changes"
-            self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
+            self._cutter.skip(content.version, content.operation, reason)
 
     def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
         """Pass over a commit, or its rest, of which ``partition_filter`` leaves nothing.
 
         ``num_files`` is 0 for a rest: the commit was read in part, which is no skip.
         """
-        self._draft.read_commit(commit, state)
-        self._keep_time(commit, state)
+        self._pass(commit, state)
         if not num_files:
             return
         reason = f"partition_filter leaves out all of its {num_files} data files"
-        self._draft.skipped.append(SkippedCommit(content.version, content.operation, reason))
-
-    def _admit(
-        self,
-        commit: Commit,
-        state: TableState,
-        files: Callable[[], Iterable[tuple[int, Add]]],
-        left: int,
-        size_bytes: int,
-        *,
-        feed: FeedKind | None = None,
-        is_group: bool = False,
-    ) -> Generator[SourceBatch, None, int]:
-        """Begin a version in the batch or, where it does not fit, in the next one; then deliver its files."""
-        timestamp_ms = self._time_of(commit)
-        draft = self._draft
-        is_other_kind = bool(draft.files) and draft.feed != feed
-        if (
-            is_other_kind
-            or not draft.admission.admit_version(left, size_bytes, is_group=is_group)
-            or self._repeats_a_file(files)
-        ):
-            yield from self._cut()
-            self._draft.admission.admit_version(left, size_bytes, is_group=is_group)
-
-        def read(draft: Draft) -> None:
-            draft.read_commit(commit, state)
-            draft.feed = feed
-
-        return (yield from self._deliver(commit.version, timestamp_ms, files(), left, read))
-
-    def _deliver(
-        self,
-        version: int,
-        timestamp_ms: int,
-        files: Iterable[tuple[int, Add]],
-        left: int,
-        read: Callable[[Draft], None],
-        *,
-        is_snapshot: bool = False,
-    ) -> Generator[SourceBatch, None, int]:
-        """Put the files of one version into the batch and into those after it; return how many were not excluded."""
-        draft, excluded, key_of = self._draft, self._excluded, self._key
-        delivered = 0
-        # from here on the draft holds more than its end says, until the caller moves the end behind the version
-        self._is_inside_version = True
-        read(draft)
-        # the loop runs once for every file of a table: what it needs is looked up outside
-        keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
-        for index, add in files:
-            key = key_of(add)
-            if key in keys or not admit(add.size):
-                draft.end = Offset(self._start.table_id, version, index - 1, is_snapshot)
-                yield from self._cut()
-                if draft is not self._draft:
-                    draft = self._draft
-                    read(draft)
-                keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
-                draft.admission.admit_version(left, 0, is_snapshot=is_snapshot)
-                admit(add.size)
-            if excluded is not None and excluded(add.path):
-                continue
-            delivered += 1
-            keys.add(key)
-            append(PlannedFile(version, index, timestamp_ms, add))
-        return delivered
-
-    def _cut(self) -> Iterator[SourceBatch]:
-        """End the batch and begin the next; where all files were excluded, only make room again."""
-        draft = self._draft
-        if not draft.files:
-            draft.admission = Admission(self._options)
-            return
-        self._draft = Draft(draft.end, self._options, draft.state)
-        yield draft.build()
-
-    def _is_excluded(self, add: Add) -> bool:
-        return self._excluded is not None and self._excluded(add.path) is not None
-
-    def _repeats_a_file(self, files: Callable[[], Iterable[tuple[int, Add]]]) -> bool:
-        keys = self._draft.keys
-        return bool(keys) and not keys.isdisjoint(self._key(add) for _, add in files())
+        self._cutter.skip(content.version, content.operation, reason)
 
     def _time_of(self, commit: Commit) -> int:
         if self._state is None:
@@ -432,8 +345,10 @@ class BatchPlanner:
         self._is_timed = True
         return self._timestamps.of(commit, self._state.metadata)
 
-    def _keep_time(self, commit: Commit, state: TableState) -> None:
-        """Follow file times from the first version with files on: a version left out makes the next one a LIST."""
+    def _pass(self, commit: Commit, state: TableState) -> None:
+        """Take in a commit, or its rest, of which nothing is delivered."""
+        self._cutter.draft.read_commit(commit, state)
+        # file times are followed from the first version with files on: a version left out makes the next one a LIST
         if self._is_timed and not _has_commit_times(state.metadata):
             self._timestamps.of(commit, state.metadata)
 

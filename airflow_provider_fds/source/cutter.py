@@ -1,0 +1,153 @@
+"""Where one batch ends and the next begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.source.admission import Admission
+from airflow_provider_fds.source.draft import Draft, file_key_below
+from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from airflow_provider_fds.delta.actions import Add
+    from airflow_provider_fds.delta.commits import Commit
+    from airflow_provider_fds.delta.log import TableState
+    from airflow_provider_fds.source.options import SourceOptions
+    from airflow_provider_fds.source.planned import FeedKind
+
+
+class BatchCutter:
+    """Takes versions and their files into a batch, and ends it where the limits or a repeated file end it.
+
+    Args:
+        table: URI of the table.
+        start: Position before the first batch (exclusive).
+        options: The stream's options.
+        state: Protocol and metadata in force at ``start``, ``None`` if they are not known yet.
+
+    Attributes:
+        draft: The batch in the making.
+        is_inside_version: Whether the batch holds files of a version that its end does not cover yet.
+        excluded: The search of ``exclude_regex``, ``None`` without one.
+    """
+
+    def __init__(self, table: str, start: Offset, options: SourceOptions, state: TableState | None) -> None:
+        self.draft = Draft(start, options, state)
+        self.is_inside_version = False
+        self.excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
+        self._table_id = start.table_id
+        self._options = options
+        self._key = file_key_below(table)
+
+    def is_excluded(self, add: Add) -> bool:
+        """Whether ``exclude_regex`` leaves the file out."""
+        return self.excluded is not None and self.excluded(add.path) is not None
+
+    def skip(self, version: int, operation: str | None, reason: str) -> None:
+        """Note that a version is passed over."""
+        self.draft.skipped.append(SkippedCommit(version, operation, reason))
+
+    def end_version(self, version: int) -> None:
+        """Note that all of a version was read."""
+        self.draft.end = Offset.after(version, self._table_id)
+        self.is_inside_version = False
+
+    def make_room(self) -> None:
+        """Give back what was admitted: none of it came."""
+        self.draft.admission = Admission(self._options)
+
+    def cut(self) -> Iterator[SourceBatch]:
+        """End the batch and begin the next; where all files were excluded, only make room again."""
+        draft = self.draft
+        if not draft.files:
+            self.make_room()
+            return
+        self.draft = Draft(draft.end, self._options, draft.state)
+        yield draft.build()
+
+    def admit(
+        self,
+        commit: Commit,
+        state: TableState,
+        files: Callable[[], Iterable[tuple[int, Add]]],
+        left: int,
+        size_bytes: int,
+        *,
+        timestamp_ms: int,
+        feed: FeedKind | None = None,
+        is_group: bool = False,
+    ) -> Generator[SourceBatch, None, int]:
+        """Begin a commit in the batch or, where it does not fit, in the next one; then deliver its files.
+
+        Args:
+            commit: The commit.
+            state: Protocol and metadata after it.
+            files: Gives its files with their indexes.
+            left: How many they are.
+            size_bytes: Their size together.
+            timestamp_ms: Time of the commit.
+            feed: What kind of files they are, if the stream reads the change data feed.
+            is_group: Whether they may not be divided.
+
+        Returns:
+            How many files were not excluded.
+        """
+        draft = self.draft
+        is_other_kind = bool(draft.files) and draft.feed != feed
+        if (
+            is_other_kind
+            or not draft.admission.admit_version(left, size_bytes, is_group=is_group)
+            or self._repeats_a_file(files)
+        ):
+            yield from self.cut()
+            self.draft.admission.admit_version(left, size_bytes, is_group=is_group)
+
+        def read(draft: Draft) -> None:
+            draft.read_commit(commit, state)
+            draft.feed = feed
+
+        return (yield from self.deliver(commit.version, timestamp_ms, files(), left, read))
+
+    def deliver(
+        self,
+        version: int,
+        timestamp_ms: int,
+        files: Iterable[tuple[int, Add]],
+        left: int,
+        read: Callable[[Draft], None],
+        *,
+        is_snapshot: bool = False,
+    ) -> Generator[SourceBatch, None, int]:
+        """Put the files of one version into the batch and into those after it; return how many were not excluded."""
+        draft, excluded, key_of = self.draft, self.excluded, self._key
+        delivered = 0
+        # from here on the draft holds more than its end says, until the end is moved behind the version
+        self.is_inside_version = True
+        read(draft)
+        # the loop runs once for every file of a table: what it needs is looked up outside
+        keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
+        for index, add in files:
+            key = key_of(add)
+            if key in keys or not admit(add.size):
+                draft.end = Offset(self._table_id, version, index - 1, is_snapshot)
+                yield from self.cut()
+                if draft is not self.draft:
+                    draft = self.draft
+                    read(draft)
+                keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
+                draft.admission.admit_version(left, 0, is_snapshot=is_snapshot)
+                admit(add.size)
+            if excluded is not None and excluded(add.path):
+                continue
+            delivered += 1
+            keys.add(key)
+            append(PlannedFile(version, index, timestamp_ms, add))
+        return delivered
+
+    def _repeats_a_file(self, files: Callable[[], Iterable[tuple[int, Add]]]) -> bool:
+        keys = self.draft.keys
+        return bool(keys) and not keys.isdisjoint(self._key(add) for _, add in files())
