@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.chaos.actors import well_ended
 from tests.chaos.lake import Lake, judge_epochs
 from tests.chaos.profile import IS_LONG
@@ -51,21 +53,32 @@ def test_a_fence_that_dies_or_stands_still_closes_the_old_epoch_once(
         assert len(opened) == (3 if IS_LONG else 2)
 
 
+@pytest.mark.parametrize("ledger", ["lost", "older than the sink"])
 def test_a_recovery_that_is_killed_at_any_point_is_finished_by_the_next(
-    warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
+    ledger: str, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     with a_round(new_lake(tmp_path), warm_spark, seed.getrandbits(32), tally, judge_epochs) as round_:
         round_.stage.run()
         lake = round_.stage.lake
-        shutil.rmtree(Path(lake.staging) / lake.stream)
+        staging, backup = Path(lake.staging), tmp_path / "backup"
+        kept = 0
+        if ledger == "lost":
+            shutil.rmtree(staging / lake.stream)
+        else:
+            shutil.copytree(staging, backup)
+            kept = len(list(lake.ledger().entries()))
+            round_.writer.append()
+            round_.stage.run()
+            shutil.rmtree(staging)
+            backup.rename(staging)
         places = {"--sink": lake.sink, "--table": lake.source, "--checkpoint": lake.checkpoint}
         recover = ("recover", *(f"{name}={place}" for name, place in places.items()))
+        written = "created" if ledger == "lost" else "requested"
         for point in RECOVERING:
-            round_.kill_command_at(point, *recover)
+            round_.kill_command_at(point.replace("created", written), *recover)
         assert not lake.checkpoint.exists()
         well_ended(round_.stage.command(*recover))
         assert lake.checkpoint.exists()
-        (created, *others) = lake.ledger().entries()
-        assert (created.action.kind, others) == ("created", [])
+        assert [entry.action.kind for entry in lake.ledger().entries()][kept:] == [written]
         round_.writer.append()
         round_.stage.run()
