@@ -31,9 +31,9 @@ fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=
 	FDS_FUZZ_TABLES=$(or $(TABLES),30) FDS_FUZZ_OPTIONS=$(or $(OPTIONS),17) FDS_FUZZ_SEED=$(or $(SEED),1) \
 	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential
 
-chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60)
+chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60; RECORD=file: go on where a session with that file was broken off)
 	@scripts/bootstrap.sh dev
-	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) FDS_CHAOS_PAGE=docs/failures.md \
+	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) $(if $(RECORD),FDS_CHAOS_RECORD=$(RECORD)) FDS_CHAOS_PAGE=docs/failures.md \
 	    .venv/bin/python -m pytest -p no:randomly tests/chaos tests/stack/test_chaos.py
 
 compat:  ## Run the driver's tests on older Sparks (SPARK=3.5 runs that one)

@@ -15,5 +15,8 @@ SEED: Final = int(os.environ.get("FDS_CHAOS_SEED") or 0) or random.SystemRandom(
 #: How many pairs of points; 0 stands for all of them.
 PAIRS: Final = int(os.environ.get("FDS_CHAOS_PAIRS") or 0) if IS_LONG else 3
 
+#: File of what has passed in a session that was broken off: a later one with the same seed leaves it out and counts it.
+RECORD: Final = os.environ.get("FDS_CHAOS_RECORD")
+
 #: The page that gets the table of a session in which nothing failed.
 PAGE: Final = os.environ.get("FDS_CHAOS_PAGE")

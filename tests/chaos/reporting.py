@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import random
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.chaos.actors import ROOT
-from tests.chaos.profile import IS_LONG, PAGE, PROFILE, SEED
+from tests.chaos.profile import IS_LONG, PAGE, PROFILE, RECORD, SEED
 from tests.chaos.tally import Tally
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 _TALLY = pytest.StashKey[Tally]()
+_PASSED = pytest.StashKey[set[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_TALLY] = Tally()
+    config.stash[_TALLY] = tally = Tally()
+    config.stash[_PASSED] = passed = set()
+    if RECORD is None or not Path(RECORD).exists():
+        return
+    for line in Path(RECORD).read_text(encoding="utf-8").splitlines():
+        said = json.loads(line)
+        if said["seed"] != SEED:
+            raise pytest.UsageError(f"{RECORD} is of a session with SEED={said['seed']}, and this one has {SEED}")
+        passed.add(said["test"])
+        tally.add(Tally.from_json(said))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    passed = [item for item in items if item.nodeid in config.stash[_PASSED]]
+    config.hook.pytest_deselected(items=passed)
+    items[:] = [item for item in items if item not in passed]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    tally, failures = item.config.stash[_TALLY], item.session.testsfailed
+    before = copy.deepcopy(tally)
+    done = yield
+    counted = tally.since(before)
+    if RECORD is not None and counted.total and item.session.testsfailed == failures:
+        with Path(RECORD).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"test": item.nodeid, "seed": SEED, **counted.to_json()}) + "\n")
+    return done
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.fault_points import POINTS
 
@@ -26,6 +26,10 @@ KINDS = {
     "stack, orphaned": "with Airflow: the task is killed, its driver goes on beside the retry",
     "stack, process": "with Airflow: SIGKILL to one of its own processes, which is started again",
 }
+
+
+#: What is counted beside the faults.
+COUNTS = ("rounds", "rows", "batches", "lost", "doubled")
 
 
 @dataclass
@@ -53,6 +57,28 @@ class Tally:
         self.lost += verdict.lost
         self.doubled += verdict.doubled
         assert (verdict.lost, verdict.doubled, verdict.problems) == (0, 0, ())
+
+    def add(self, other: Tally) -> None:
+        """Add what another session, or a part of one, has come to."""
+        self.faults += other.faults
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def since(self, before: Tally) -> Tally:
+        """Return what has come since the copy ``before`` was made."""
+        counts = {name: getattr(self, name) - getattr(before, name) for name in COUNTS}
+        return Tally(self.faults - before.faults, **counts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        faults = [[kind, point, count] for (kind, point), count in self.faults.items()]
+        return {"faults": faults, **{name: getattr(self, name) for name in COUNTS}}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Tally:
+        """Return what :meth:`to_json` was called on."""
+        faults = Counter({(kind, point): count for kind, point, count in value["faults"]})
+        return cls(faults, **{name: value[name] for name in COUNTS})
 
     @property
     def total(self) -> int:
