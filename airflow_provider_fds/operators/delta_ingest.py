@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import TaskDeferralTimeout
 
-from airflow_provider_fds.errors import ConfigurationError, StoppedError, StreamBusyError
+from airflow_provider_fds.errors import StoppedError, StreamBusyError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.data_interval import run_interval
@@ -18,6 +19,7 @@ from airflow_provider_fds.hooks.settings import cache_dir, retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.collecting import collecting
+from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_backend import (
     GivenArguments,
@@ -30,24 +32,25 @@ from airflow_provider_fds.operators.spark_backend import (
 from airflow_provider_fds.operators.spark_connect import ConnectBackend, work_off
 from airflow_provider_fds.operators.submit_hook import SubmitHook
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
-from airflow_provider_fds.sinks import DeltaReplaceSink, Sink
+from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
+from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.result import RunResult, told
+from airflow_provider_fds.stream.session import StreamSession
+from airflow_provider_fds.triggers.deferral import check_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from airflow_provider_fds.errors import FdsError
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.connect import ConnectJob
     from airflow_provider_fds.spark.launch import SubmitArguments
     from airflow_provider_fds.stream.interval_session import IntervalSession
     from airflow_provider_fds.stream.result import IntervalResult, RunWork
-    from airflow_provider_fds.stream.session import StreamSession
 
-#: Arguments of SparkSubmitOperator that are not the user's here: the application is FDS's own.
-_OWN_ARGUMENTS: Final = ("application", "application_args", "java_class")
 #: SparkSubmitOperator's default name of an application.
 _DEFAULT_NAME: Final = "arrow-spark"
 
@@ -84,6 +87,15 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     (``s3a`` as ``s3``), for mapped tasks too: consumers schedule on ``Asset("s3://…")``. Give ``outlets=[Asset(…)]``
     for an asset with a name of its own.
 
+    **Waiting.** With ``wait=True`` a run that has nothing to do defers itself, without a worker, until the trigger of
+    :class:`DeltaTableVersionSensor` sees that there is something, and then loads it: no sensor is needed. A run that
+    finds batches of an earlier try, or that has committed already, does not wait; nor does one of a stream that is
+    finished. A stream in quarantine, or held, is waited for until a person has looked. After ``timeout`` there is
+    nothing new, and ``on_no_data`` says what that is; a run whose data interval is not complete by then fails, since
+    no other run would load it. Nothing is planned while the task waits, so killing it leaves nothing behind;
+    ``execution_timeout`` counts the time on a worker only. While it waits it counts for ``max_active_tis_per_dag``
+    (from Airflow 3.2 on).
+
     **If it is misused.** Two operators with one stream and different sinks: the second is refused. ``retries=0``
     leaves a failed batch to the next run, which takes it over only when this one has ended.
     ``max_active_tis_per_dag`` is 1 unless you say otherwise: two runs of one stream side by side only wait for each
@@ -104,7 +116,15 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         on_busy: While another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a minute,
             without holding a worker) or ``"fail"`` (a retry may find them free).
         batches_per_run: Batches in one Spark application at most.
-        run_time_limit: Start no further batch after this time; the rest is for the next run. ``None``: no limit.
+        run_time_limit: Start no further batch after this time; the rest is for the next run. ``None``: no limit. The
+            time of waiting is not part of it.
+        wait: Whether to wait until there is something to do.
+        poll_interval: With ``wait``: time between two looks; default ``[fds] poll_interval``.
+        timeout: With ``wait``: how long a try waits at most; default ``[sensors] default_timeout``, a week.
+        recheck_every: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 20.
+        max_refusals: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 10.
+        grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that shows
+            that it is over. ``None``: until ``timeout``.
 
     Example:
         >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
@@ -127,12 +147,20 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         on_busy: BusyPolicy = "skip",
         batches_per_run: int = 200,
         run_time_limit: timedelta | None = None,
+        wait: bool = False,
+        poll_interval: timedelta | float | None = None,
+        timeout: timedelta | float | None = None,
+        recheck_every: int | None = None,
+        max_refusals: int | None = None,
+        grace: timedelta | None = None,
         **kwargs: Any,
     ) -> None:
-        _check_arguments(kwargs, on_no_data, on_busy, batches_per_run)
-        _check_reading(stream, sink, run_time_limit)
+        values = (poll_interval, timeout, recheck_every, max_refusals, grace)
+        waiting = dict(zip(WAITING_ARGUMENTS, values, strict=True))
+        check_arguments(kwargs, on_no_data, on_busy, batches_per_run, waiting_problems(waiting, wait=wait))
+        check_reading(stream, sink, run_time_limit, grace)
         kwargs.pop("durable", None)
-        if not _reads_by_interval(stream):
+        if not reads_by_interval(stream):
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(conn_id=conn_id, **kwargs)
         # a job that Airflow would rejoin reports under the name of a try that is over; a new try looks into the sink
@@ -144,19 +172,49 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.on_busy = on_busy
         self.batches_per_run = batches_per_run
         self.run_time_limit = run_time_limit
-        self._nothing = ""
+        self.wait = wait
+        self._waiting = Waiting.of(waiting) if wait else None
+        self._idle: RunWork | None = None
         self._connect_job: ConnectJob | None = None
         self._loads_defaults = False
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
 
     def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
-        """Load what is new. Returns what this run has committed."""
+        """Load what is new, or wait until there is something. Returns what this run has committed."""
+        return self._load(context, deadline=None if self._waiting is None else self._waiting.deadline)
+
+    def execute_complete(
+        self, context: Any, event: Mapping[str, Any], deadline: float | None = None
+    ) -> dict[str, Any] | None:
+        """Go on after the trigger fired: look, because others may have committed meanwhile, and load.
+
+        Args:
+            context: The task's context.
+            event: What the trigger said, see :class:`DeltaTableVersionTrigger`.
+            deadline: When to wait no longer, in seconds since the epoch; the same over all deferrals. ``None`` under
+                ``dag.test()``, which resumes a task with nothing but the event.
+        """
+        check_event(event)
+        self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
+        if deadline is None and self._waiting is not None:
+            deadline = self._waiting.deadline
+        return self._load(context, deadline=deadline, was_woken=True)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Resume after a deferral; the end of the time to wait is a last look."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            self.log.info("The time to wait is over; looking once more.")
+            return self._load(context, deadline=time.time())
+
+    def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
         with task_failures(self.stream):
             # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
             self.stream = stream = DeltaStream.coerce(self.stream)
             sink = coerce_sink(self.sink)
-            _check_reading(stream, sink, self.run_time_limit)
+            check_reading(stream, sink, self.run_time_limit, None if self._waiting is None else self._waiting.grace)
             if not stream.reads_by_interval:
                 refuse_backfill(context, stream)
             spark = _Spark(
@@ -172,18 +230,29 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             session: StreamSession | IntervalSession
             if stream.reads_by_interval:
                 session = open_interval_session(context, stream, sink, run_interval(context, stream))
+                if self._waiting is not None and deadline is not None:
+                    self._waiting.wait_for_interval(self, context, session, deadline=deadline)
             else:
                 session = open_session(context, stream, sink)
             result = self._drain(context, session, sink, spark)
             if result is not None:
                 session.keep_house(retention())
+            elif isinstance(session, StreamSession) and self._may_come(session) and deadline is not None:
+                self._wait(context, stream, deadline=deadline, was_woken=was_woken)
         if result is None:
-            message = self._nothing or f"Nothing new in table {stream.table} for stream {stream.name!r}."
+            reason = "" if self._idle is None else self._idle.reason
+            message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
             if self.on_no_data == "skip":
                 raise AirflowSkipException(words_of(message, stream))
             self.log.info(message)
             asset_event.withhold(self)
             return None
+        return self._tell(context, session, sink, result)
+
+    def _tell(
+        self, context: Any, session: StreamSession | IntervalSession, sink: Sink, result: RunResult | IntervalResult
+    ) -> dict[str, Any]:
+        """Tell log and asset event what this run has committed, and return it."""
         if not isinstance(result, RunResult):
             asset_event.emit(self, context, result.to_dict(), sink.table_uri)
             self.log.info(
@@ -252,7 +321,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 self._work(context, session, sink, work, spark, None)
                 continue
             if work.status != "work":
-                self._nothing = work.reason
+                self._idle = work
                 break
             is_out_of_time = self._work(context, session, sink, work, spark, deadline_ms)
             has_committed = True
@@ -262,6 +331,21 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             if is_out_of_time or not work.is_more:
                 break
         return session.result()
+
+    def _may_come(self, session: StreamSession) -> bool:
+        """Whether this run is to wait for what may still come, after it has found nothing to do."""
+        is_finished = self._idle is not None and self._idle.status == "finished"
+        # the version up to which a run works is fixed when it plans: what comes later is for the next one
+        return self._waiting is not None and not is_finished and not session.has_planned()
+
+    def _wait(self, context: Any, stream: DeltaStream, *, deadline: float, was_woken: bool) -> None:
+        """Defer the task, unless the time to wait is over."""
+        assert self._waiting is not None  # noqa: S101  # the caller has asked
+        if self._idle is not None and self._idle.reason:
+            self.log.warning("Waiting: %s", words_of(self._idle.reason, stream))
+        else:
+            self.log.info("Nothing new in table %s.", stream.table)
+        self._waiting.wait(self, context, stream, deadline=deadline, was_in_vain=was_woken)
 
     def _warn(self, stopped: FdsError | None) -> None:
         if stopped is not None:
@@ -332,54 +416,3 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         if backend.uses_bundled_spark:
             self._spark_binary = made.spark_binary
         self._hook = None  # it would hold the arguments of the application before
-
-
-def _reads_by_interval(stream: object) -> bool:
-    """Whether the runs of a stream stand in nobody's way; a stream out of an XCom is not known when the DAG is read."""
-    if isinstance(stream, DeltaStream):
-        return stream.reads_by_interval
-    return isinstance(stream, dict) and stream.get("read") == "data_interval"
-
-
-def _check_reading(stream: object, sink: object, run_time_limit: timedelta | None) -> None:
-    """Refuse what does not go with the way the stream reads, as far as stream and sink are known."""
-    problems = []
-    if _reads_by_interval(stream) and run_time_limit is not None:
-        problems.append(
-            "run_time_limit does not go with read='data_interval': an interval is loaded whole, and no later run would "
-            "load the rest. Leave it out; Airflow's execution_timeout ends a task that takes too long."
-        )
-    if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, DeltaReplaceSink):
-        problems.append(
-            f"stream {stream.name!r} reads by offset: each of its batches would replace the one before. "
-            "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink."
-        )
-    if _reads_by_interval(stream) and isinstance(sink, Sink) and sink.needs_order:
-        problems.append(
-            f"read='data_interval' goes with sinks that take intervals in any order; {type(sink).__name__} goes by the "
-            "order of the source's commits. Read by offset (leave read=… out), or use DeltaReplaceSink."
-        )
-    if problems:
-        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
-
-
-def _check_arguments(kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int) -> None:
-    problems = [
-        f"{name} is not an argument of DeltaIngestOperator: it runs FDS's own job. For a job of your own use "
-        "DeltaPlanOperator, SparkSubmitOperator and DeltaCommitOperator."
-        for name in _OWN_ARGUMENTS
-        if name in kwargs
-    ]
-    if kwargs.get("durable"):
-        problems.append(
-            "durable=True is not available: a retry looks into ledger and sink for what is done, rather than rejoin a "
-            "job. Leave it away."
-        )
-    if on_no_data not in ("skip", "succeed"):
-        problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")
-    if on_busy not in ("skip", "wait", "fail"):
-        problems.append(f"on_busy must be 'skip', 'wait' or 'fail', got {on_busy!r}.")
-    if not isinstance(batches_per_run, int) or batches_per_run < 1:
-        problems.append(f"batches_per_run must be a whole number of at least 1, got {batches_per_run!r}.")
-    if problems:
-        raise ConfigurationError(*problems, subject="DeltaIngestOperator")

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.providers.common.compat.sdk import (
-    AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
@@ -23,13 +22,17 @@ from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.hooks.settings import deployment, poll_interval_seconds, staging_uri
+from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.interval_watch import IntervalWatch
 from airflow_provider_fds.stream.poll import TableWatch
-from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
-from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
+from airflow_provider_fds.triggers.deferral import (
+    check_event,
+    grace_problems,
+    look_at_interval,
+    look_problems,
+    waiting_trigger,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,12 +102,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             kwargs.setdefault("poke_interval", poll_interval_seconds())
         _check_arguments(stream, wait_for, grace)
         super().__init__(**kwargs)
-        for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(
-                    f"sensor {self.task_id!r}: {name} must be a whole number from 1, got {value!r}; to wait through "
-                    "any outage, give a large one"
-                )
+        if problems := look_problems(recheck_every, max_refusals):
+            raise ConfigurationError(*problems, subject=f"sensor {self.task_id!r}")
         self.stream = stream
         self.wait_for = wait_for
         self.grace = grace
@@ -137,9 +136,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             deadline: When the sensor times out, in seconds since the epoch; the same over all deferrals. ``None``
                 under ``dag.test()``, which resumes a task with nothing but the event.
         """
-        if event.get("status") == "error":
-            message = f"{event.get('error')}: {event.get('message')}"
-            raise AirflowException(message) if event.get("retryable") else AirflowFailException(message)
+        check_event(event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
         return self._look_or_defer(context, deadline=deadline or time.time() + self.timeout)
 
@@ -162,22 +159,14 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             what = "No new data in" if self.wait_for == "new_data" else "The interval is not over in"
             message = f"{what} table {self._stream.table} after {self.timeout} s."
             raise AirflowSkipException(message) if self.soft_fail else AirflowSensorTimeout(message)
-        stream = self._stream
-        arguments: dict[str, Any] = {
-            "stream": stream.to_dict(),
-            "staging": staging_uri(stream.staging, stream.name),
-            "deployment": deployment(),
-            "poll_interval": self.poke_interval,
-            "recheck_every": self.recheck_every,
-            "max_refusals": self.max_refusals,
-        }
-        trigger: DeltaTableVersionTrigger
-        if stream.reads_by_interval:
-            end = run_interval(context, stream).end.isoformat()
-            grace = None if self.grace is None else self.grace.total_seconds()
-            trigger = DeltaIntervalTrigger(interval_end=end, grace=grace, **arguments)
-        else:
-            trigger = DeltaTableVersionTrigger(**arguments)
+        trigger = waiting_trigger(
+            context,
+            self._stream,
+            grace=self.grace,
+            poll_interval=self.poke_interval,
+            recheck_every=self.recheck_every,
+            max_refusals=self.max_refusals,
+        )
         self.defer(
             trigger=trigger,
             method_name="execute_complete",
@@ -213,8 +202,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     def _look_at_interval(self, context: Any, stream: DeltaStream) -> Sighting | None:
         interval = run_interval(context, stream)
-        storage = open_storage(stream.table, reading_surroundings(stream).table_options)
-        sighting = IntervalWatch(storage, interval.end, self.grace).check()
+        sighting = look_at_interval(context, stream, self.grace)
         if sighting is None:
             self.log.info("Interval %s of table %s may still get commits.", interval.name, stream.table)
         else:
@@ -227,8 +215,7 @@ def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> 
     problems = []
     if wait_for not in ("new_data", "interval_complete"):
         problems.append(f"wait_for must be 'new_data' or 'interval_complete', got {wait_for!r}.")
-    if grace is not None and (not isinstance(grace, timedelta) or grace < timedelta(0)):
-        problems.append(f"grace must be a timedelta that is not negative, or None, got {grace!r}.")
+    problems += grace_problems(grace)
     if grace is not None and wait_for == "new_data":
         problems.append("grace has no effect with wait_for='new_data'. Leave it out.")
     if isinstance(stream, DeltaStream) and stream.reads_by_interval is not (wait_for == "interval_complete"):

@@ -167,6 +167,11 @@ class IntervalSession:
                 # a hint that lets the next run start with few requests
                 self.connected.ledger.save_fold()
 
+    def is_resolved(self) -> bool:
+        """Whether the ledger knows already with which version the interval ends: it is complete by that."""
+        end = instant_text(self.interval.end)
+        return any(known.instant == end for known in self.connected.load().boundaries)
+
     def result(self) -> IntervalResult | None:
         """Return what is committed of the interval, ``None`` if nothing is or nothing was in it."""
         record = self.connected.state.interval(self.interval.name)

@@ -271,6 +271,11 @@ class StreamSession:
             raise FdsError(f"stream {self.stream.name!r}: the batch was committed, but not by this run")
         return result
 
+    def has_planned(self) -> bool:
+        """Whether this run has planned batches in this epoch: then the version up to which it works is fixed."""
+        record = self.connected.state.run_of(self.around.owner)
+        return record is not None and record.target is not None
+
     def result(self) -> RunResult | None:
         """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards as far as needed."""
         return opening.run_result(self.connected, self.around.owner)

@@ -58,6 +58,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         poll_interval: Seconds between two looks.
         recheck_every: Each so-many-th look lists the log and reads the position again.
         max_refusals: Refusals of storage or Airflow in a row after which the trigger gives up.
+        pauses_first: Whether the first look comes after a poll interval too: for one who was woken and found nothing.
         obsolete: Arguments that an older or newer version of FDS has stored; ignored.
     """
 
@@ -70,6 +71,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         poll_interval: float = 60.0,
         recheck_every: int = 20,
         max_refusals: int = 10,
+        pauses_first: bool = False,
         **obsolete: Any,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -79,6 +81,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         self.poll_interval = float(poll_interval)
         self.recheck_every = max(1, int(recheck_every))
         self.max_refusals = max(1, int(max_refusals))
+        self.pauses_first = bool(pauses_first)
         if obsolete:
             self.log.info("Arguments %s of this trigger come from another version of FDS.", sorted(obsolete))
 
@@ -93,6 +96,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
                 "poll_interval": self.poll_interval,
                 "recheck_every": self.recheck_every,
                 "max_refusals": self.max_refusals,
+                "pauses_first": self.pauses_first,
             },
         )
 
@@ -100,6 +104,8 @@ class DeltaTableVersionTrigger(BaseTrigger):
         """Look until there is something to say, say it, and end."""
         watch: TableWatch | IntervalWatch | None = None
         looks = refusals = 0
+        if self.pauses_first:
+            await asyncio.sleep(self._pause_seconds(0))
         while True:
             try:
                 async with _slot():

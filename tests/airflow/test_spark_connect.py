@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
 import pytest
 
@@ -57,6 +59,53 @@ def test_batches_are_loaded_on_a_server_and_those_before_a_failure_stay_committe
     assert (event["first_batch_id"], event["batches"]) == (0, 2)
 
     assert installation.run(dag).state("ingest") == "skipped"
+
+
+def test_a_run_without_a_sensor_waits_and_loads_in_a_real_run(connection, installation, lake, server, tmp_path):
+    """Through Airflow's own task process, an inline trigger and a real server: deferred, woken, loaded, told."""
+    connection(host="127.0.0.1", port=server.port, login="fds")
+    lake.append("orders", 1)
+    dag = installation.add(
+        f"""
+        from datetime import datetime
+        from pathlib import Path
+        from airflow.sdk import DAG
+        from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+
+        class Telling(DeltaIngestOperator):
+            def defer(self, **kwargs):
+                Path("{tmp_path}/deferred").touch()
+                super().defer(**kwargs)
+
+        orders = DeltaStream("self_waiting", table="{lake.uri}/orders", starting_version="latest")
+        with DAG("self_waiting", schedule=None, start_date=datetime(2026, 1, 1)):
+            Telling(
+                task_id="ingest",
+                stream=orders,
+                sink=DeltaTableSink("{lake.uri}/sink"),
+                conn_id="warm",
+                wait=True,
+                poll_interval=0.2,
+            )
+        """
+    )
+
+    def write():
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "deferred").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        # also when it never came: the run must end, and the assertion below says what was missing
+        lake.append("orders", 2)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    run = installation.run(dag)
+    writer.join()
+    assert (tmp_path / "deferred").exists()
+    assert run.state("ingest") == "success"
+    assert lake.ids("sink") == [2]
+    assert (run.xcom("ingest")["first_version"], run.xcom("ingest")["rows"]) == (1, 1)
+    assert installation.events(f"{lake.uri}/sink") == [run.xcom("ingest")]
 
 
 def test_a_server_that_is_not_there_fails_the_task_and_is_named_with_its_connection(

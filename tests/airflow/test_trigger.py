@@ -97,6 +97,14 @@ async def test_it_fires_when_data_comes_and_not_before(watched, monkeypatch):
     assert await waiting == {"status": "success", "version": 2, "reason": "data"}
 
 
+async def test_a_task_that_was_woken_for_nothing_is_not_woken_again_at_once(watched):
+    watched.builder.append(timestamp_ms=now_ms())
+    pausing = asyncio.create_task(payload(watched.trigger(pauses_first=True, poll_interval=3600)))
+    assert (await payload(watched.trigger()))["version"] == 2
+    assert not pausing.done()
+    pausing.cancel()
+
+
 async def test_an_unchanged_table_costs_one_head_a_poll_and_a_list_now_and_then(watched, monkeypatch):
     looks = Looks(monkeypatch)
     waiting = asyncio.create_task(payload(watched.trigger(recheck_every=4)))

@@ -17,3 +17,14 @@ for name in ("grows",):
             task_id="ingest", stream=stream, sink=DeltaTableSink(f"{LAKE}/{name}_sink"), conn_id="spark_default"
         )
         wait >> ingest
+
+waits = DeltaStream("waits", table=f"{LAKE}/waits")
+with DAG("waits", schedule=None):
+    DeltaIngestOperator(
+        task_id="ingest",
+        stream=waits,
+        sink=DeltaTableSink(f"{LAKE}/waits_sink"),
+        conn_id="spark_default",
+        wait=True,
+        poll_interval=1,
+    )

@@ -1,0 +1,88 @@
+"""What is refused of the arguments of ``DeltaIngestOperator``, all of it at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.sinks import DeltaReplaceSink, Sink
+from airflow_provider_fds.stream import DeltaStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+#: Arguments of SparkSubmitOperator that are not the user's here: the application is FDS's own.
+_OWN_ARGUMENTS: Final = ("application", "application_args", "java_class")
+
+
+def reads_by_interval(stream: object) -> bool:
+    """Whether the runs of a stream stand in nobody's way; a stream out of an XCom is not known when the DAG is read."""
+    if isinstance(stream, DeltaStream):
+        return stream.reads_by_interval
+    return isinstance(stream, dict) and stream.get("read") == "data_interval"
+
+
+def check_reading(stream: object, sink: object, run_time_limit: timedelta | None, grace: timedelta | None) -> None:
+    """Refuse what does not go with the way the stream reads, as far as stream and sink are known.
+
+    Raises:
+        ConfigurationError: With all that does not go together.
+    """
+    problems = []
+    if isinstance(stream, DeltaStream) and not stream.reads_by_interval and grace is not None:
+        problems.append(f"grace goes with read='data_interval'; stream {stream.name!r} reads by offset. Leave it out.")
+    if reads_by_interval(stream) and run_time_limit is not None:
+        problems.append(
+            "run_time_limit does not go with read='data_interval': an interval is loaded whole, and no later run would "
+            "load the rest. Leave it out; Airflow's execution_timeout ends a task that takes too long."
+        )
+    if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, DeltaReplaceSink):
+        problems.append(
+            f"stream {stream.name!r} reads by offset: each of its batches would replace the one before. "
+            "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink."
+        )
+    if reads_by_interval(stream) and isinstance(sink, Sink) and sink.needs_order:
+        problems.append(
+            f"read='data_interval' goes with sinks that take intervals in any order; {type(sink).__name__} goes by the "
+            "order of the source's commits. Read by offset (leave read=… out), or use DeltaReplaceSink."
+        )
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
+
+
+def check_arguments(
+    kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int, of_waiting: Sequence[str]
+) -> None:
+    """Refuse arguments that are not the operator's, or out of range.
+
+    Args:
+        kwargs: Those that are not FDS's own, meant for SparkSubmitOperator.
+        on_no_data: See :class:`DeltaIngestOperator`.
+        on_busy: See there.
+        batches_per_run: See there.
+        of_waiting: What is wrong with the arguments of waiting.
+
+    Raises:
+        ConfigurationError: With all that is wrong.
+    """
+    problems = [
+        f"{name} is not an argument of DeltaIngestOperator: it runs FDS's own job. For a job of your own use "
+        "DeltaPlanOperator, SparkSubmitOperator and DeltaCommitOperator."
+        for name in _OWN_ARGUMENTS
+        if name in kwargs
+    ]
+    if kwargs.get("durable"):
+        problems.append(
+            "durable=True is not available: a retry looks into ledger and sink for what is done, rather than rejoin a "
+            "job. Leave it away."
+        )
+    if on_no_data not in ("skip", "succeed"):
+        problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")
+    if on_busy not in ("skip", "wait", "fail"):
+        problems.append(f"on_busy must be 'skip', 'wait' or 'fail', got {on_busy!r}.")
+    if not isinstance(batches_per_run, int) or batches_per_run < 1:
+        problems.append(f"batches_per_run must be a whole number of at least 1, got {batches_per_run!r}.")
+    problems += of_waiting
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")

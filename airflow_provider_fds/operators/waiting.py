@@ -1,0 +1,134 @@
+"""Waiting before a load: the arguments of it, and the deferral."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, conf
+
+from airflow_provider_fds.hooks.settings import poll_interval_seconds
+from airflow_provider_fds.triggers.deferral import (
+    grace_problems,
+    look_at_interval,
+    look_problems,
+    waiting_trigger,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.stream import DeltaStream
+    from airflow_provider_fds.stream.interval_session import IntervalSession
+
+#: Those of DeltaTableVersionSensor that say how long and how often; each ``None``: not given.
+ARGUMENTS: Final = ("poll_interval", "timeout", "recheck_every", "max_refusals", "grace")
+#: What they are where the user gave none.
+_LOOKS: Final = {"recheck_every": 20, "max_refusals": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How a task waits in the triggerer until its stream has something to do.
+
+    Attributes:
+        poll_interval: Seconds between two looks.
+        timeout: Seconds that one try waits at most, over all its deferrals.
+        recheck_every: See :class:`DeltaTableVersionTrigger`.
+        max_refusals: See :class:`DeltaTableVersionTrigger`.
+        grace: See :class:`DeltaIntervalTrigger`.
+    """
+
+    poll_interval: float
+    timeout: float
+    recheck_every: int
+    max_refusals: int
+    grace: timedelta | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Waiting:
+        """Return the arguments, those that are ``None`` replaced by the sensor's defaults; checked before."""
+        interval, timeout = given["poll_interval"], given["timeout"]
+        return cls(
+            poll_interval=poll_interval_seconds() if interval is None else _seconds(interval),
+            timeout=conf.getfloat("sensors", "default_timeout") if timeout is None else _seconds(timeout),
+            **{name: default if given[name] is None else given[name] for name, default in _LOOKS.items()},
+            grace=given["grace"],
+        )
+
+    @property
+    def deadline(self) -> float:
+        """When a try that begins now has waited long enough, in seconds since the epoch."""
+        return time.time() + self.timeout
+
+    def wait(
+        self, operator: Any, context: Any, stream: DeltaStream, *, deadline: float, was_in_vain: bool = False
+    ) -> bool:
+        """Defer the task; return ``False`` if the deadline is over.
+
+        Args:
+            operator: The operator; its ``execute_complete`` gets the event and the deadline.
+            context: The task's context.
+            stream: The stream, rendered.
+            deadline: In seconds since the epoch, the same over all deferrals of a try.
+            was_in_vain: Whether the last trigger woke the task for nothing: the next one takes a pause before it
+                looks, so that the two cannot go round.
+        """
+        if (remaining := deadline - time.time()) <= 0:
+            return False
+        operator.defer(
+            trigger=waiting_trigger(
+                context,
+                stream,
+                grace=self.grace,
+                poll_interval=self.poll_interval,
+                recheck_every=self.recheck_every,
+                max_refusals=self.max_refusals,
+                pauses_first=was_in_vain,
+            ),
+            method_name="execute_complete",
+            kwargs={"deadline": deadline},
+            timeout=timedelta(seconds=remaining),
+        )
+        return True
+
+    def wait_for_interval(self, operator: Any, context: Any, session: IntervalSession, *, deadline: float) -> None:
+        """Defer the task unless the run's interval is complete, or its end has been resolved in the ledger.
+
+        Raises:
+            AirflowSensorTimeout: The deadline is over. Unlike a stream with an offset, whose next run takes what this
+                one has missed, the interval belongs to this run alone.
+        """
+        stream = session.stream
+        if look_at_interval(context, stream, self.grace) is not None or session.is_resolved():
+            return
+        if not self.wait(operator, context, stream, deadline=deadline):
+            raise AirflowSensorTimeout(f"The interval is not over in table {stream.table} after {self.timeout} s.")
+
+
+def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:
+    """Return what is wrong with the arguments of waiting, one sentence each.
+
+    Args:
+        given: The arguments, ``None`` where the user gave none.
+        wait: Whether to wait.
+    """
+    if not isinstance(wait, bool):
+        return [f"wait must be True or False, got {wait!r}."]
+    if not wait:
+        idle = [name for name in ARGUMENTS if given[name] is not None]
+        return [f"{', '.join(idle)} has no effect without wait=True. Leave it out, or wait."] if idle else []
+    problems = grace_problems(given["grace"])
+    problems += look_problems(*(default if given[name] is None else given[name] for name, default in _LOOKS.items()))
+    for name, least in (("poll_interval", "above 0"), ("timeout", "of at least 0")):
+        value = given[name]
+        is_time = isinstance(value, (int, float, timedelta)) and not isinstance(value, bool)
+        if value is not None and not (is_time and (_seconds(value) > 0 or (name == "timeout" and not _seconds(value)))):
+            problems.append(f"{name} must be a timedelta or a number of seconds {least}, got {value!r}.")
+    return problems
+
+
+def _seconds(time_span: timedelta | float) -> float:
+    return time_span.total_seconds() if isinstance(time_span, timedelta) else float(time_span)

@@ -1,0 +1,90 @@
+"""How a task waits in the triggerer, for sensor and operator: what it leaves there, what it makes of the event."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.hooks.data_interval import run_interval
+from airflow_provider_fds.hooks.settings import deployment, staging_uri
+from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.stream.interval_watch import IntervalWatch
+from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
+from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.stream import DeltaStream
+    from airflow_provider_fds.stream.poll import Sighting
+
+
+def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
+    """Return what is wrong with the numbers of looks that a trigger is given, one sentence each."""
+    return [
+        f"{name} must be a whole number from 1, got {value!r}; to wait through any outage, give a large one"
+        for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals))
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1
+    ]
+
+
+def waiting_trigger(
+    context: Any, stream: DeltaStream, *, grace: timedelta | None = None, **looks: Any
+) -> DeltaTableVersionTrigger:
+    """Return the trigger that fires when a run of the stream has something to do, or when its interval is over.
+
+    Args:
+        context: The task's context.
+        stream: The stream, rendered.
+        grace: For a stream that reads data intervals, see :class:`DeltaIntervalTrigger`.
+        looks: How to look, see :class:`DeltaTableVersionTrigger`.
+
+    Raises:
+        ConfigurationError: There is no staging folder, or the run has no data interval that the stream could read.
+    """
+    arguments = {
+        "stream": stream.to_dict(),
+        "staging": staging_uri(stream.staging, stream.name),
+        "deployment": deployment(),
+        **looks,
+    }
+    if not stream.reads_by_interval:
+        return DeltaTableVersionTrigger(**arguments)
+    return DeltaIntervalTrigger(
+        interval_end=run_interval(context, stream).end.isoformat(),
+        grace=None if grace is None else grace.total_seconds(),
+        **arguments,
+    )
+
+
+def check_event(event: Mapping[str, Any]) -> None:
+    """Raise what the trigger has met, if it was an error.
+
+    Raises:
+        AirflowFailException: A retry would find the same again.
+        AirflowException: A retry may help.
+    """
+    if event.get("status") == "error":
+        message = f"{event.get('error')}: {event.get('message')}"
+        raise AirflowException(message) if event.get("retryable") else AirflowFailException(message)
+
+
+def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> Sighting | None:
+    """Look, on the worker, whether the run's data interval is complete; ``None`` if it may still get commits.
+
+    Raises:
+        ConfigurationError: The run has no data interval that the stream could read.
+        TableNotFoundError: There is no table.
+    """
+    storage = open_storage(stream.table, reading_surroundings(stream).table_options)
+    return IntervalWatch(storage, run_interval(context, stream).end, grace).check()
+
+
+def grace_problems(grace: object) -> list[str]:
+    """Return what is wrong with the time that an interval is waited for after its end."""
+    if grace is None or (isinstance(grace, timedelta) and grace >= timedelta(0)):
+        return []
+    return [f"grace must be a timedelta that is not negative, or None, got {grace!r}."]
