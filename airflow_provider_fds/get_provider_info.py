@@ -51,6 +51,12 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_provider_fds.hooks.delta_table"],
             }
         ],
+        "task-decorators": [
+            {
+                "name": "delta_batch",
+                "class-name": "airflow_provider_fds.decorators.delta_batch.delta_batch_task",
+            }
+        ],
         "config": {"fds": {"description": "Settings of FDS, for all streams.", "options": _OPTIONS}},
     }
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.connect import ConnectJob
     from airflow_provider_fds.spark.launch import SubmitArguments
+    from airflow_provider_fds.spark.session_job import SessionJob
     from airflow_provider_fds.stream.interval_session import IntervalSession
     from airflow_provider_fds.stream.result import IntervalResult, RunWork
 
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
 _DEFAULT_NAME: Final = "arrow-spark"
 
 
-class _Spark(NamedTuple):
+class SparkChoice(NamedTuple):
+    """Where Spark runs, by the connection, and what the user has said of it."""
+
     backend: SparkBackend | ConnectBackend
     given: GivenArguments
 
@@ -175,7 +178,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.wait = wait
         self._waiting = Waiting.of(waiting) if wait else None
         self._idle: RunWork | None = None
-        self._connect_job: ConnectJob | None = None
+        self._job_here: ConnectJob | SessionJob | None = None
         self._loads_defaults = False
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
@@ -217,14 +220,11 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             check_reading(stream, sink, self.run_time_limit, None if self._waiting is None else self._waiting.grace)
             if not stream.reads_by_interval:
                 refuse_backfill(context, stream)
-            spark = _Spark(
+            spark = SparkChoice(
                 find_backend(self.conn_id, deploy_mode=self._deploy_mode, spark_binary=self._spark_binary),
                 self._given(),
             )
-            if isinstance(spark.backend, ConnectBackend):
-                spark.backend.check(self)
-            else:
-                check_backend(spark.backend, spark.given)
+            self._check_spark(spark)
             if self.name == _DEFAULT_NAME:
                 self.name = f"fds-{stream.name}"
             session: StreamSession | IntervalSession
@@ -274,13 +274,20 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
 
     def on_kill(self) -> None:
         """Kill the Spark job, if one was started."""
-        if self._connect_job is not None:
-            self._connect_job.kill()
+        if self._job_here is not None:
+            self._job_here.kill()
         elif self._hook is not None:
             super().on_kill()
 
     def _get_hook(self) -> SubmitHook:
         return SubmitHook.like(super()._get_hook(), loads_defaults=self._loads_defaults)
+
+    def _check_spark(self, spark: SparkChoice) -> None:
+        """Check, before anything is planned, that Spark can work as the operator was told."""
+        if isinstance(spark.backend, ConnectBackend):
+            spark.backend.check(self)
+        else:
+            check_backend(spark.backend, spark.given)
 
     def _given(self) -> GivenArguments:
         """Return the user's own arguments of spark-submit, as rendered."""
@@ -295,7 +302,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         )
 
     def _drain(
-        self, context: Any, session: StreamSession | IntervalSession, sink: Sink, spark: _Spark
+        self, context: Any, session: StreamSession | IntervalSession, sink: Sink, spark: SparkChoice
     ) -> RunResult | IntervalResult | None:
         """Work application after application until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
@@ -357,7 +364,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         session: StreamSession | IntervalSession,
         sink: Sink,
         work: RunWork,
-        spark: _Spark,
+        spark: SparkChoice,
         deadline_ms: int | None,
     ) -> bool:
         """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
@@ -368,27 +375,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             versions = "no versions" if is_empty else f"versions {first.first_version} to {last.last_version}"
             self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
         spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
-        spark_error: AirflowException | None = None
-        if isinstance(spark.backend, ConnectBackend):
-            self._connect_job = spark.backend.job(session, sink, spec_uri, spark.given.conf)
-            work_off(self._connect_job, session, work)
-        else:
-            storage = job_storage(session.connected.places(sink.table_uri), sink)
-            made = prepare_submission(
-                spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir()
-            )
-            reach("submit.before")
-            try:
-                with submitted(spark.backend, made, cache_dir()) as arguments, collecting(session, work):
-                    self._set_submission(arguments, spark.backend)
-                    super().execute(context)
-            except AirflowException as error:
-                # what it has done before it failed is committed below
-                spark_error = error
-            finally:
-                # a file with secrets is gone by now
-                self.properties_file = spark.given.properties_file
-            reach("submit.after")
+        spark_error = self._run_spark(context, session, sink, work, spark, spec_uri)
         collected = session.collect(work)
         if any(report.is_done for report in collected.reports):
             self.log.info("This application: %s.", told(collected.reports))
@@ -401,6 +388,37 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         if spark_error is not None:
             self.log.warning("Spark ended with an error after all batches were committed: %s", spark_error)
         return is_late and work.is_more
+
+    def _run_spark(
+        self,
+        context: Any,
+        session: StreamSession | IntervalSession,
+        sink: Sink,
+        work: RunWork,
+        spark: SparkChoice,
+        spec_uri: str,
+    ) -> AirflowException | None:
+        """Have Spark work off the job at ``spec_uri``. Returns how Spark has failed; what it did the reports say."""
+        if isinstance(spark.backend, ConnectBackend):
+            self._job_here = job = spark.backend.job(session, sink, spec_uri, spark.given.conf)
+            work_off(job, session, work)
+            return None
+        storage = job_storage(session.connected.places(sink.table_uri), sink)
+        made = prepare_submission(spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir())
+        reach("submit.before")
+        spark_error: AirflowException | None = None
+        try:
+            with submitted(spark.backend, made, cache_dir()) as arguments, collecting(session, work):
+                self._set_submission(arguments, spark.backend)
+                super().execute(context)
+        except AirflowException as error:
+            # what it has done before it failed is committed by the caller
+            spark_error = error
+        finally:
+            # a file with secrets is gone by now
+            self.properties_file = spark.given.properties_file
+        reach("submit.after")
+        return spark_error
 
     def _set_submission(self, made: SubmitArguments, backend: SparkBackend) -> None:
         self.application = made.application

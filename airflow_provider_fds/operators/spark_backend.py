@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import find_connection
-from airflow_provider_fds.operators.spark_connect import ConnectBackend, connect_backend
+from airflow_provider_fds.operators.spark_connect import OF_A_DRIVER, ConnectBackend, connect_backend
 from airflow_provider_fds.spark.launch import (
     JobStorage,
     SparkSetupError,
@@ -80,6 +80,42 @@ class SparkBackend:
         if self.has_own_binary:
             return False
         return self.is_local or shutil.which("spark-submit") is None
+
+
+@dataclass(frozen=True)
+class SessionBackend(SparkBackend):
+    """A Spark whose driver is a child of the task's process: that of the installed pyspark, in client mode."""
+
+    @property
+    def uses_bundled_spark(self) -> bool:
+        """Always."""
+        return True
+
+    def check(self, operator: Any, given: GivenArguments) -> None:
+        """Check what can be checked before anything is planned.
+
+        Raises:
+            ConfigurationError: What goes with spark-submit only, and as :func:`check_backend`.
+        """
+        problems = []
+        if names := [name for attribute, name in OF_A_DRIVER.items() if getattr(operator, attribute)]:
+            problems.append(
+                f"{', '.join(names)} cannot be given: Spark is started inside the task, not by spark-submit. Say it as "
+                "settings in conf (spark.jars, spark.driver.memory …)"
+            )
+        if self.deploy_mode not in (None, "client"):
+            problems.append(
+                f"connection {self.conn_id!r} has deploy-mode {self.deploy_mode!r}: the driver of a function is this "
+                "task's process. Leave it out, or say 'client'"
+            )
+        if self.has_own_binary and not names:
+            problems.append(
+                f"connection {self.conn_id!r} names a spark-submit (spark-binary), and Spark is that of the installed "
+                "pyspark here. Use a connection without it"
+            )
+        if problems:
+            raise ConfigurationError(*problems, subject=f"Spark session of connection {self.conn_id!r}")
+        check_backend(self, given)
 
 
 def find_backend(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Arguments of SparkSubmitOperator that start a driver or its executors; attribute and name.
-_OF_A_DRIVER: Final = {
+OF_A_DRIVER: Final = {
     "jars": "jars",
     "packages": "packages",
     "exclude_packages": "exclude_packages",
@@ -63,7 +63,7 @@ class ConnectBackend:
             ConfigurationError: Arguments that only a driver of one's own can have, a setting that must not be, or a
                 pyspark that does not fit; all problems at once.
         """
-        given = [name for attribute, name in _OF_A_DRIVER.items() if getattr(operator, attribute)]
+        given = [name for attribute, name in OF_A_DRIVER.items() if getattr(operator, attribute)]
         problems = conf_problems(operator.conf or {})
         if given:
             problems.append(

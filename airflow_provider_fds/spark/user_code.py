@@ -6,13 +6,27 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable, List
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List
 
 from airflow_provider_fds.spark.failures import RefusalError, explain, is_bug, shortened, users_frame
 
+#: Functions that this process has and no module can be asked for, by the name that a sink gives them.
+_HERE: Dict[str, Callable[..., Any]] = {}
+
+
+@contextmanager
+def function_here(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Let :func:`load_function` find ``function`` under ``name``, for a job that is worked off in this process."""
+    _HERE[name] = function
+    try:
+        yield
+    finally:
+        del _HERE[name]
+
 
 def load_function(name: str, what: str) -> Callable[..., Any]:
-    """Import ``pkg.module:function``.
+    """Import ``pkg.module:function``, or return the one of this process that has the name.
 
     Args:
         name: The function.
@@ -21,6 +35,8 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
     Raises:
         RefusalError: there is no such module or function on the driver, or the module fails at import.
     """
+    if name in _HERE:
+        return _HERE[name]
     module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
@@ -74,4 +90,4 @@ def _place(error: Exception) -> str:
     return "" if frame is None else f" at line {frame.lineno} of {frame.filename}, in {frame.name}"
 
 
-__all__: List[str] = ["call", "load_function"]
+__all__: List[str] = ["call", "function_here", "load_function"]

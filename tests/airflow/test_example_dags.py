@@ -79,3 +79,15 @@ def test_orders_merged_keeps_one_row_per_key_and_hands_changes_to_a_function(ins
     assert (lake.ids("split/kept"), lake.ids("split/gone")) == ([1, 3], [])
     assert (run.xcom("split")["rows"], run.xcom("split")["sink_version"]) == (2, None)
     assert installation.events(f"{lake.uri}/silver/orders") == [run.xcom("merge")]
+
+
+def test_orders_function_hands_the_new_rows_to_a_function_in_a_session_of_the_task(installation, lake):
+    lake.append("orders", 1, 200)
+    lake.append("orders", 300)
+    dag = installation.add_example("orders_function")
+    run = installation.run(dag)
+    assert run.state("load_large") == "success"
+    assert lake.ids("large/orders") == [200, 300]
+    result = run.xcom("load_large")
+    assert (result["batches"], result["last_version"]) == (1, 1)
+    assert installation.run(dag).state("load_large") == "skipped"

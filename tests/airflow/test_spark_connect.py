@@ -154,3 +154,47 @@ def test_what_only_a_driver_of_ones_own_can_have_is_refused_with_a_server_that_r
     first, second = caught.value.problems
     assert "ignoreCorruptFiles" in first
     assert second.startswith("jars, driver_memory cannot be given with connection 'warm'")
+
+
+def test_a_function_gets_each_batch_once_more_after_it_failed_and_its_writes_land_once(
+    connection, installation, lake, server, tmp_path
+):
+    connection(host="127.0.0.1", port=server.port, login="fds")
+    lake.append("orders", 1, 2)
+    lake.append("orders", 3)
+    dag = installation.add(
+        f"""
+        from datetime import datetime
+        from pathlib import Path
+        from airflow.sdk import DAG, task
+        from airflow_provider_fds import DeltaStream
+
+        orders = DeltaStream(
+            "handed_over", table="{lake.uri}/orders", starting_version="earliest", max_files_per_batch=1
+        )
+        with DAG("handed_over", schedule=None, start_date=datetime(2026, 1, 1)):
+
+            @task.delta_batch(stream=orders, writes=["all"], conn_id="warm")
+            def load(df, batch, run_id, target):
+                rows = df.drop("_commit_version", "_commit_timestamp")
+                rows.write.format("delta").mode("append").options(**batch.txn_options("all")).save(target)
+                with Path("{tmp_path}/calls").open("a") as calls:
+                    calls.write(f"{{batch.batch_id}} {{run_id}}\\n")
+                if batch.batch_id == 1 and not Path("{tmp_path}/mended").exists():
+                    raise ValueError("not yet")
+                return rows.count()
+
+            load(target="{lake.uri}/handed_over")
+        """
+    )
+    failed = installation.run(dag)
+    assert failed.state("load") == "failed"
+
+    (tmp_path / "mended").touch()
+    delivered = installation.run(dag)
+    assert delivered.state("load") == "success"
+    # batch 1 was written before the function failed; the same write of the next run is one that Delta knows
+    assert lake.ids("handed_over") == [1, 2, 3]
+    assert (delivered.xcom("load")["first_batch_id"], delivered.xcom("load")["rows"]) == (1, 1)
+    calls = [line.split(maxsplit=1) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert calls == [["0", failed.run_id], ["1", failed.run_id], ["1", delivered.run_id]]

@@ -24,7 +24,7 @@ def test_a_run_loads_what_is_there_and_the_next_one_defers_until_there_is_more(p
     assert (verdict.problems, verdict.keys.sink_rows, verdict.num_batches) == ((), 3, 1)
 
     second = pipeline.start()
-    pipeline.wait_for_state(second, "wait", "deferred")
+    pipeline.wait_for_state(second, "ingest", "deferred")
     second_version = pipeline.append(4, 5)
     pipeline.wait_for_state(second, "ingest", "success")
 
@@ -36,17 +36,3 @@ def test_a_run_loads_what_is_there_and_the_next_one_defers_until_there_is_more(p
     told = [[event["extra"][key] for key in ("first_version", "last_version", "rows")] for event in events]
     assert told == [[0, 0, 3], [1, 1, 2]]
     assert events[0]["uri"].endswith("grows_sink")
-
-
-@named("waits")
-def test_an_ingest_that_waits_for_itself_leaves_its_worker_and_loads_when_there_is_something(pipeline):
-    pipeline.create()
-    run = pipeline.start()
-    pipeline.wait_for_state(run, "ingest", "deferred")
-
-    version = pipeline.append(1, 2)
-    pipeline.wait_for_state(run, "ingest", "success")
-
-    assert pipeline.committed_version() == version
-    verdict = pipeline.verdict()
-    assert (verdict.problems, verdict.keys.sink_rows, verdict.num_batches) == ((), 2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from airflow_provider_fds.spark.launch import (
     submit_arguments,
 )
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
+from airflow_provider_fds.spark.session_job import shell_arguments
 
 EXTENSIONS = "spark.sql.extensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -231,3 +233,15 @@ def test_what_the_users_properties_file_says_of_s3_stands(cache, tmp_path):
 def test_a_properties_file_that_is_not_there_is_named(cache):
     with pytest.raises(SparkSetupError, match=r"/gone\.conf cannot be read: No such file"):
         submit_arguments("x", master="local", cache_dir=cache, storage=on_s3(), properties_file="/gone.conf")
+
+
+def test_a_session_of_this_process_is_started_as_spark_submit_is_but_for_the_application(cache):
+    conf = {"spark.my.password": "hidden", "spark.app.word": "two words"}
+    made = submit_arguments("file:///job.json", master="local[1]", conf=conf, cache_dir=cache)
+    with submission(made, cache) as submitted:
+        words = shlex.split(shell_arguments(submitted))
+    assert words[:4] == ["--master", "local[1]", "--deploy-mode", "client"]
+    assert words[-1] == "pyspark-shell"
+    assert "spark.app.word=two words" in words
+    assert "--properties-file" in words
+    assert not [word for word in words if "hidden" in word or word in (str(job_file()), "file:///job.json")]

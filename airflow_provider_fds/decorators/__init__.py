@@ -1,0 +1,1 @@
+"""The Airflow seam: TaskFlow decorators."""

@@ -1,0 +1,223 @@
+"""``@task.delta_batch``: a Python function that gets the DataFrame of the rows that are new in a table."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import AirflowException, DecoratedOperator, task_decorator_factory
+
+from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
+from airflow_provider_fds.operators.spark_backend import SessionBackend, prepare_submission, submitted
+from airflow_provider_fds.operators.spark_connect import ConnectBackend
+from airflow_provider_fds.sinks import ForeachBatchSink
+from airflow_provider_fds.spark.launch import job_storage
+from airflow_provider_fds.spark.session_job import SessionJob
+from airflow_provider_fds.spark.user_code import function_here
+from airflow_provider_fds.stream.collecting import commit_reported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow.sdk.bases.decorator import TaskDecorator
+
+    from airflow_provider_fds.operators.delta_ingest import SparkChoice
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream import DeltaStream
+    from airflow_provider_fds.stream.interval_session import IntervalSession
+    from airflow_provider_fds.stream.result import RunWork
+    from airflow_provider_fds.stream.session import StreamSession
+
+#: What the function is given by name.
+_GIVEN: Final = ("df", "batch")
+
+
+class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
+    """Calls a function with each batch of a stream, as ``function(df, batch)``, in the process of the task.
+
+    **Contract.** That of :class:`DeltaIngestOperator` with a :class:`ForeachBatchSink`: batches are planned and
+    written down first; one is committed when the function has returned and that was reported; a batch whose function
+    raised is handed over again, with the same rows, and the offset stays before it. The function is called at least
+    once for a batch. Writes to Delta tables with ``.options(**batch.txn_options(name))``, for the names in ``writes``,
+    land once; what else it does may happen again.
+
+    The function has a parameter ``df``, and ``batch`` if it wants to know it; more are given by name when the
+    decorated function is called (``load(limit=5)``), or are names of Airflow's context. It returns nothing, or the
+    number of rows it wrote, for the run's result.
+
+    **Spark.** With a connection of type ``spark_connect`` the session is one on that server; with one of type
+    ``spark`` it is started inside the task, in client mode (``local[*]``, a standalone cluster; YARN and Kubernetes
+    are expected to work, and were not tried), and ended with it: the JVM's memory counts for the worker.
+
+    **If it is misused.** A write without ``txn_options`` lands again when a batch is repeated. The stream is bound to
+    the function's name: another function with one stream is refused. Streams with ``read="data_interval"`` are refused.
+
+    Args:
+        python_callable: The function.
+        stream: The stream, or a dict of its arguments.
+        writes: Names of the writes that the function makes to Delta tables.
+        op_args: Not available: arguments are given by name.
+        op_kwargs: Further arguments of the function.
+        kwargs: Those of :class:`DeltaIngestOperator` but ``sink``: ``conn_id``, ``conf``, ``on_no_data``, ``on_busy``,
+            ``batches_per_run``, ``run_time_limit``, ``wait`` …, and of Airflow's tasks.
+    """
+
+    custom_operator_name = "@task.delta_batch"
+    template_fields: Sequence[str] = (*DeltaIngestOperator.template_fields, *DecoratedOperator.template_fields)
+    template_fields_renderers = DecoratedOperator.template_fields_renderers
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        stream: DeltaStream | Mapping[str, Any],
+        writes: Sequence[str] = (),
+        op_args: Sequence[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        _check(python_callable, op_args, op_kwargs, kwargs)
+        # what the function gets when the task runs is not asked for when the decorated function is called
+        python_callable.__signature__ = _by_name(inspect.signature(python_callable))  # type: ignore[attr-defined]
+        super().__init__(
+            python_callable=python_callable,
+            op_args=op_args,
+            op_kwargs=op_kwargs,
+            stream=stream,
+            sink=ForeachBatchSink(f"task:{python_callable.__name__}", tuple(writes)),
+            **kwargs,
+        )
+
+    def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+        with task_failures(self.stream):
+            if context["ti"].map_index >= 0:
+                raise ConfigurationError(
+                    f"task {self.task_id!r} is mapped: its instances would take the batches of one stream from each "
+                    "other. Call the function once; for several tables map DeltaIngestOperator over streams."
+                )
+        return super()._load(context, deadline=deadline, was_woken=was_woken)
+
+    def _check_spark(self, spark: SparkChoice) -> None:
+        if isinstance(spark.backend, ConnectBackend):
+            super()._check_spark(spark)
+        else:
+            _in_session(spark).check(self, spark.given)
+
+    def _run_spark(
+        self,
+        context: Any,
+        session: StreamSession | IntervalSession,
+        sink: Sink,
+        work: RunWork,
+        spark: SparkChoice,
+        spec_uri: str,
+    ) -> AirflowException | None:
+        assert isinstance(sink, ForeachBatchSink)  # noqa: S101  # it was made here
+        with function_here(sink.function, self._function(context)):
+            if isinstance(spark.backend, ConnectBackend):
+                return super()._run_spark(context, session, sink, work, spark, spec_uri)
+            return self._run_here(session, sink, work, spark, spec_uri)
+
+    def _run_here(
+        self,
+        session: StreamSession | IntervalSession,
+        sink: ForeachBatchSink,
+        work: RunWork,
+        spark: SparkChoice,
+        spec_uri: str,
+    ) -> AirflowException | None:
+        backend = _in_session(spark)
+        storage = job_storage(session.connected.places(sink.table_uri), sink)
+        made = prepare_submission(backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir())
+        reach("submit.before")
+        try:
+            with submitted(backend, made, cache_dir()) as arguments:
+                self._job_here = job = SessionJob(arguments, spec_uri, str(self.name))
+                job.work(lambda _: commit_reported(session, work))
+        except FdsError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever became of Spark, the reports say what it has done
+            return AirflowException(f"{type(error).__name__}: {error}")
+        reach("submit.after")
+        return None
+
+    def _function(self, context: Any) -> Callable[[Any, Any], Any]:
+        """Return the user's function as ``function(df, batch)``, with the rest of its arguments given."""
+        wanted = inspect.signature(self.python_callable).parameters
+        of_airflow = {name: context[name] for name in wanted if name in context}
+
+        def called(df: Any, batch: Any) -> Any:
+            given = {name: value for name, value in (("df", df), ("batch", batch)) if name in wanted}
+            return self.python_callable(**{**of_airflow, **self.op_kwargs, **given})
+
+        return called
+
+
+def delta_batch_task(
+    python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
+) -> TaskDecorator:
+    """Make a task of a function that gets each batch of a stream; see :class:`DeltaBatchDecoratedOperator`.
+
+    Used as ``@task.delta_batch(stream=…, writes=[…], conn_id=…)``.
+    """
+    if multiple_outputs:
+        raise ConfigurationError("@task.delta_batch: multiple_outputs is not available; the XCom is the run's result.")
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=False,
+        decorated_operator_class=DeltaBatchDecoratedOperator,
+        **kwargs,
+    )
+
+
+def _by_name(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature with all arguments given by name, those of the task not needed."""
+    parameters = [
+        parameter
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD
+        else parameter.replace(
+            kind=inspect.Parameter.KEYWORD_ONLY, default=None if parameter.name in _GIVEN else parameter.default
+        )
+        for parameter in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
+def _in_session(spark: SparkChoice) -> SessionBackend:
+    backend = spark.backend
+    return SessionBackend(**{field.name: getattr(backend, field.name) for field in fields(SessionBackend)})
+
+
+def _check(
+    function: Callable[..., Any],
+    op_args: Sequence[Any] | None,
+    op_kwargs: Mapping[str, Any] | None,
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Refuse what the function cannot be called with."""
+    name = getattr(function, "__name__", repr(function))
+    problems = []
+    if not name.isidentifier() or inspect.iscoroutinefunction(function):
+        problems.append(f"{name} is not a function with a name, written with def, that the stream could be bound to.")
+    if "df" not in inspect.signature(function).parameters:
+        problems.append(f"function {name} has no parameter df, by which it gets the rows of the batch.")
+    by_position = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+    ]
+    if by_position:
+        problems.append(f"function {name} takes {', '.join(by_position)} by position only; arguments come by name.")
+    if op_args:
+        problems.append(f"{name}(…) was given {len(op_args)} arguments by position; give them by name.")
+    if taken := [key for key in _GIVEN if key in (op_kwargs or {})]:
+        problems.append(f"{name}(…) was given {', '.join(taken)}, which the task gives it when it runs.")
+    if "sink" in kwargs:
+        problems.append("sink is not an argument: the function is the sink.")
+    if problems:
+        raise ConfigurationError(*problems, subject="@task.delta_batch")

@@ -1,0 +1,157 @@
+"""A batch in a session of this process: the job of ``job.py``, worked off here, by a JVM that is a child of it.
+
+Standard library and pyspark only; pyspark is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import warnings
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.spark.files import hadoop_path, read_bytes
+from airflow_provider_fds.spark.install import SparkSetupError
+from airflow_provider_fds.spark.job import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.spark.submit import SubmitArguments
+
+_END_SECONDS: Final = 10
+_ELSEWHERE: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE", "PYSPARK_GATEWAY_PORT")
+
+
+@dataclass
+class SessionJob:
+    """One job of planned batches, worked off in a Spark session of this process, in client mode.
+
+    Whatever ends it (a kill that Python hears of, a time limit), what Spark does for it is stopped.
+
+    Attributes:
+        arguments: What spark-submit would get. Its secret settings are in a file, see
+            :func:`~airflow_provider_fds.spark.submit.submission`, which has to be there until the job is done.
+        spec_uri: URI of the job spec.
+        name: Name of the Spark application.
+    """
+
+    arguments: SubmitArguments
+    spec_uri: str
+    name: str
+    _jvm: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+
+    def work(self, on_report: Callable[[TryReport], object] | None = None) -> int:
+        """Work the job off, and end the session and its JVM. Returns the exit code of :func:`~.job.run`.
+
+        Raises:
+            SparkSetupError: This process has a Spark session already, or Spark does not start.
+        """
+        from pyspark import SparkContext
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+
+        if SparkContext._active_spark_context is not None:
+            raise SparkSetupError(
+                "this process has a Spark session already, with settings of its own: a batch needs one started "
+                "for it. Stop the other one first (spark.stop())"
+            )
+        # of a session that was stopped: its JVM has the settings that it was started with
+        _end_gateway(SparkContext)
+        try:
+            spark = self._start()
+            self._jvm = getattr(SparkContext._gateway, "proc", None)
+            try:
+                spec = JobSpec.from_json(read_bytes(hadoop_path(self.spec_uri, spark), spark))
+                return run(spark, spec, on_report)
+            except Exception:
+                raise
+            except BaseException:
+                # a time limit, in the middle of a call of the JVM: that has to be over before anything else is said
+                self.kill()
+                raise
+            finally:
+                # a JVM that is gone cannot stop its session
+                with suppress(Exception):
+                    spark.stop()
+        except PySparkRuntimeError as error:
+            raise SparkSetupError(f"Spark did not start in this process: {error}") from error
+        finally:
+            self._jvm = None
+            _end_gateway(SparkContext)
+            # as stop() does, if it could
+            SparkContext._active_spark_context = None
+            SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+    def kill(self) -> None:
+        """End the JVM, and with it what Spark does for this job; may be called in a signal handler."""
+        jvm, self._jvm = self._jvm, None
+        if jvm is not None:
+            jvm.kill()
+
+    def _start(self) -> Any:
+        env = {
+            **self.arguments.env_vars,
+            "PYSPARK_SUBMIT_ARGS": shell_arguments(self.arguments),
+            # with one of these pyspark would take another Spark than the one that is started here
+            **dict.fromkeys(_ELSEWHERE),
+        }
+        with _environment(env), warnings.catch_warnings():
+            # said by pyspark itself at import, whenever pandas 3 is installed
+            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+            from pyspark.sql import SparkSession
+
+            return SparkSession.builder.appName(self.name).getOrCreate()
+
+
+def shell_arguments(arguments: SubmitArguments) -> str:
+    """Return what pyspark starts the JVM of a session with: spark-submit's options, and no application."""
+    options = arguments.command()[1 : -1 - len(arguments.application_args)]
+    return shlex.join([*options, "pyspark-shell"])
+
+
+def _end_gateway(context: Any) -> None:
+    """End the JVM of this process, if it has one, and have pyspark start another one next time."""
+    gateway = context._gateway
+    if gateway is None:
+        return
+    context._gateway = context._jvm = None
+    with suppress(Exception):
+        gateway.shutdown()
+    jvm = getattr(gateway, "proc", None)
+    if jvm is None:
+        return
+    with suppress(OSError):
+        jvm.stdin.close()
+    try:
+        jvm.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables, or remove those that are ``None``, for what is started meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+__all__ = ["SessionJob", "shell_arguments"]
