@@ -126,29 +126,38 @@ def _load(
     output: str = "text",
 ) -> Collected:
     """Run one Spark application, and commit each batch as soon as it is done."""
+    shown = _Shown(output)
     with _ending_spark_too():
         if isinstance(where, str):
-            _submit(session, work, sink, where, conf)
+            _submit(session, work, sink, where, conf, shown)
         else:
-            _work_on(session, work, sink, where, conf)
+            _work_on(session, work, sink, where, conf, shown)
     collected = session.collect(work)
-    for report in collected.reports:
-        if report.is_done:
-            _show(report, output)
+    shown(collected)
     if collected.failure is not None:
         raise collected.failure
     return collected
 
 
-def _submit(session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any]) -> None:
+def _submit(
+    session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any], shown: _Shown
+) -> None:
     from airflow_provider_fds.spark.launch import job_storage, run_locally
+    from airflow_provider_fds.stream.collecting import collecting
 
     storage = job_storage(session.connected.places(sink.uri), sink)
-    run_locally(session.job(work, sink), master=master, conf=conf, on_line=_log_line, storage=storage)
+    spec_uri = session.job(work, sink)
+    with collecting(session, work, shown):
+        run_locally(spec_uri, master=master, conf=conf, on_line=_log_line, storage=storage)
 
 
 def _work_on(
-    session: StreamSession, work: RunWork, sink: DeltaTableSink, server: ConnectServer, conf: dict[str, Any]
+    session: StreamSession,
+    work: RunWork,
+    sink: DeltaTableSink,
+    server: ConnectServer,
+    conf: dict[str, Any],
+    shown: _Shown,
 ) -> None:
     from airflow_provider_fds.operators.spark_connect import work_off
     from airflow_provider_fds.spark.connect import ConnectJob
@@ -157,7 +166,7 @@ def _work_on(
     files = driver_files(session.connected, sink)
     job = ConnectJob(server, session.job(work, sink), files=files, conf=conf, tell=_log_line)
     with redirect_stdout(_Log()):
-        work_off(job, session, work)
+        work_off(job, session, work, shown)
 
 
 class _Log(io.TextIOBase):
@@ -186,12 +195,26 @@ def _ending_spark_too() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _show(report: TryReport, output: str) -> None:
-    if output == "json":
-        facts = {"batch_id": report.batch_id, "rows": report.rows_written, "sink_version": report.sink_version}
-        print(json.dumps(facts), flush=True)
-    else:
-        print(f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}", flush=True)
+class _Shown:
+    """Tells of each batch of one application once it is committed, on what is stdout now."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._out = sys.stdout
+        self._count = 0
+
+    def __call__(self, collected: Collected) -> None:
+        """Tell of the batches that were committed since the last call."""
+        done = [report for report in collected.reports if report.is_done]
+        for report in done[self._count :]:
+            print(self._words(report), file=self._out, flush=True)
+        self._count = max(self._count, len(done))
+
+    def _words(self, report: TryReport) -> str:
+        if self._output == "json":
+            facts = {"batch_id": report.batch_id, "rows": report.rows_written, "sink_version": report.sink_version}
+            return json.dumps(facts)
+        return f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}"
 
 
 def _show_end(session: StreamSession, error: FdsError | None, arguments: argparse.Namespace, *, is_more: bool) -> None:

@@ -18,7 +18,6 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import cache_dir, retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
-from airflow_provider_fds.operators.collecting import collecting
 from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_backend import (
@@ -36,6 +35,7 @@ from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENT
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.collecting import collecting
 from airflow_provider_fds.stream.result import RunResult, told
 from airflow_provider_fds.stream.session import StreamSession
 from airflow_provider_fds.triggers.deferral import check_event

@@ -14,11 +14,11 @@ from airflow_provider_fds.stream.collecting import commit_reported
 from airflow_provider_fds.stream.driver_files import driver_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.interval_session import IntervalSession
-    from airflow_provider_fds.stream.result import RunWork
+    from airflow_provider_fds.stream.result import Collected, RunWork
     from airflow_provider_fds.stream.session import StreamSession
 
 log = logging.getLogger(__name__)
@@ -89,8 +89,19 @@ class ConnectBackend:
         )
 
 
-def work_off(job: ConnectJob, session: StreamSession | IntervalSession, work: RunWork) -> None:
+def work_off(
+    job: ConnectJob,
+    session: StreamSession | IntervalSession,
+    work: RunWork,
+    tell: Callable[[Collected], object] = lambda _: None,
+) -> None:
     """Work the job off, and commit each batch as soon as it is reported. What came of it, the reports say.
+
+    Args:
+        job: The job.
+        session: The run.
+        work: What the job is made of.
+        tell: Called with what came of the try until now, after each report.
 
     Raises:
         ServerLostError: The server does not answer; retryable.
@@ -98,7 +109,7 @@ def work_off(job: ConnectJob, session: StreamSession | IntervalSession, work: Ru
     """
     table = session.stream.table
     try:
-        job.work(lambda _: commit_reported(session, work))
+        job.work(lambda _: tell(commit_reported(session, work)))
     except ServerUnreachableError as error:
         raise ServerLostError(str(error), error_class="ServerUnreachable", table=table) from None
     except ServerUnfitError as error:

@@ -16,6 +16,10 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.spec import read_commit_metadata
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import EXIT_BATCH_FAILED
+from airflow_provider_fds.ledger.log import Ledger
+from tests.stuck_file import stuck_file
 
 
 def append(lake: Path, first: int, rows: int) -> None:
@@ -141,3 +145,24 @@ def test_a_run_on_a_spark_connect_server_needs_no_spark_of_its_own(lake, connect
     assert [(batch["batch_id"], batch["rows"]) for batch in batches[:-1]] == [(0, 20), (1, 10)]
     assert batches[-1] == {"status": "up_to_date", "error": None}
     assert deltalake.DeltaTable(lake / "bronze").to_pyarrow_table().num_rows == 30
+
+
+def test_batches_are_committed_while_spark_is_at_the_next_one_and_stay_when_that_fails(lake):
+    log = lake / "orders" / "_delta_log" / f"{2:020d}.json"
+    (add,) = [json.loads(line)["add"] for line in log.read_text().splitlines() if '"add"' in line]
+    with stuck_file(lake / "orders" / add["path"]) as stuck:
+        run = subprocess.Popen(command(lake, *ONE_BY_ONE), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        # the job stands at the third batch, whose file cannot be read, while the first two are told of
+        batches = [json.loads(run.stdout.readline()) for _ in range(2)]
+        assert [batch["batch_id"] for batch in batches] == [0, 1]
+        assert run.poll() is None
+        assert spark_of(lake), "Spark has ended already"
+        assert Ledger(open_storage((lake / "staging").as_uri()), "orders").find().last_committed.batch_id == 1
+        assert json.loads((lake / "cp.json").read_text())["batch_id"] == 1
+        stuck.wait_for_reader()
+        stuck.release()
+        rest, _ = run.communicate(timeout=120)
+    assert run.returncode == EXIT_BATCH_FAILED
+    assert json.loads(rest.splitlines()[-1])["status"] == "stopped"
+    assert Ledger(open_storage((lake / "staging").as_uri()), "orders").find().last_committed.batch_id == 1
+    assert deltalake.DeltaTable(lake / "bronze").to_pyarrow_table().num_rows == 20
