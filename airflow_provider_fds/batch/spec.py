@@ -181,11 +181,18 @@ class TryReport:
         outcome: One of :data:`OUTCOMES`.
         sink_version: Version of the sink that holds the batch.
         sink_table_id: ``metaData.id`` of the sink.
-        rows_written: ``numOutputRows`` of that commit.
+        rows_planned: Rows of the batch by the statistics of the source's log, ``None`` if a file has none.
+        rows_read: Rows of the batch: as many as planned; else as many as were written, if the sink writes every row
+            as it is; else ``None``, since counting them would read them once more.
+        rows_written: Rows that the sink's commit brought (``numOutputRows``; of a merge those that it changed).
+        files_written: Data files of that commit.
+        bytes_written: Bytes of these files.
         error_class: Class of the exception, for ``failed``.
         error_message: Its text, shortened.
         retryable: Whether another try may succeed.
-        seconds: Wall-clock seconds by phase (``load``, ``write``, ``verify``).
+        seconds: Wall-clock seconds by phase: ``look`` (into the sink, whether the batch is there), ``load`` (the
+            manifest), ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
+        settings: Settings of Spark that rows depend on, as they were in force.
     """
 
     uuid: str
@@ -205,6 +212,7 @@ class TryReport:
     retryable: bool = True
     seconds: Dict[str, float] = field(default_factory=dict)
     settings: Dict[str, str] = field(default_factory=dict)
+    rows_read: Optional[int] = None
 
     @property
     def is_done(self) -> bool:

@@ -102,6 +102,10 @@ def _line(entry: Entry) -> str:
         "reason",
     )
     facts = [f"{key}={str(action[key]).partition(chr(10))[0]}" for key in shown if action.get(key) is not None]
+    for key, value in (action.get("measures") or {}).items():
+        shown_value = ",".join(f"{phase}:{took:.1f}" for phase, took in value.items()) if key == "seconds" else value
+        if shown_value not in (None, ""):
+            facts.append(f"{key}={shown_value}")
     if action.get("batches"):
         ids = [batch["batch_id"] for batch in action["batches"]]
         facts.append(f"batches={ids[0]}..{ids[-1]}")

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.spark.connect import ConnectServer
+    from airflow_provider_fds.stream.phases import PhaseSeconds
     from airflow_provider_fds.stream.result import Collected, RunWork
     from airflow_provider_fds.stream.session import StreamSession
 
@@ -71,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.spark.launch import java_problem
+    from airflow_provider_fds.stream.phases import PhaseSeconds
     from airflow_provider_fds.stream.session import StreamSession
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
@@ -87,22 +90,24 @@ def run(arguments: argparse.Namespace) -> int:
     )
     owner = common.process_owner(arguments.deployment)
     session = StreamSession(common.stream_of(arguments), common.surroundings_of(arguments, owner=owner))
+    phases = PhaseSeconds()
     left = arguments.max_batches or _NO_LIMIT
     error: FdsError | None = None
     is_more = False
     while left > 0 and error is None:
-        work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
+        with phases.phase("plan"):
+            work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
         if work.status == "fence":
-            _load(session, work, sink, remote or arguments.master, conf)
+            _load(session, work, sink, remote or arguments.master, conf, phases)
             continue
         if work.status != "work":
             is_more = False
             error = work.warning if work.status == "paused" else None
             break
-        collected = _load(session, work, sink, remote or arguments.master, conf, arguments.output)
+        collected = _load(session, work, sink, remote or arguments.master, conf, phases, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
-    _show_end(session, error, arguments, is_more=is_more)
+    _show_end(session, error, arguments, phases, is_more=is_more)
     return EXIT_OK if error is None else error.exit_code
 
 
@@ -123,16 +128,18 @@ def _load(
     sink: DeltaTableSink,
     where: ConnectServer | str,
     conf: dict[str, Any],
+    phases: PhaseSeconds,
     output: str = "text",
 ) -> Collected:
     """Run one Spark application, and commit each batch as soon as it is done."""
     shown = _Shown(output)
-    with _ending_spark_too():
+    with _ending_spark_too(), phases.phase("spark"):
         if isinstance(where, str):
             _submit(session, work, sink, where, conf, shown)
         else:
             _work_on(session, work, sink, where, conf, shown)
-    collected = session.collect(work)
+    with phases.phase("commit"):
+        collected = session.collect(work)
     shown(collected)
     if collected.failure is not None:
         raise collected.failure
@@ -212,12 +219,27 @@ class _Shown:
 
     def _words(self, report: TryReport) -> str:
         if self._output == "json":
-            facts = {"batch_id": report.batch_id, "rows": report.rows_written, "sink_version": report.sink_version}
+            facts = {
+                "batch_id": report.batch_id,
+                "rows": report.rows_written,
+                "rows_read": report.rows_read,
+                "files_written": report.files_written,
+                "bytes_written": report.bytes_written,
+                "sink_version": report.sink_version,
+                "seconds": report.seconds,
+            }
             return json.dumps(facts)
         return f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}"
 
 
-def _show_end(session: StreamSession, error: FdsError | None, arguments: argparse.Namespace, *, is_more: bool) -> None:
+def _show_end(
+    session: StreamSession,
+    error: FdsError | None,
+    arguments: argparse.Namespace,
+    phases: PhaseSeconds,
+    *,
+    is_more: bool,
+) -> None:
     from airflow_provider_fds.cli.main import end_of, shown
 
     finished = session.finished_reason() if error is None and not is_more else None
@@ -226,7 +248,9 @@ def _show_end(session: StreamSession, error: FdsError | None, arguments: argpars
         return
     result = session.result()
     if result is not None:
+        result = replace(result, seconds={**phases.to_dict(), **result.seconds})
         print(f"{result.rows} rows in {result.batches} batches", flush=True)
+        logger.info("%s", result.words())
     if error is not None:
         print(f"fds: stopped: {shown(error, arguments)}", file=sys.stderr)
         return

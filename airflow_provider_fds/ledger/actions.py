@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001  # the annotations of a struct are read when it is defined
+# the annotations of a struct are read when it is defined
+from airflow_provider_fds.ledger.measures import Measures  # noqa: TC001
+from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,6 +226,7 @@ class Committed(ActionBase, frozen=True, kw_only=True, tag="committed"):
         rows: Rows written, ``None`` where an own job did not say.
         last_commit_sha256: Digest of the last consumed commit file of the source.
         was_accepted: Whether a person accepted a verification that failed.
+        measures: What the driver measured, ``None`` where it said nothing.
     """
 
     epoch: int
@@ -238,6 +241,7 @@ class Committed(ActionBase, frozen=True, kw_only=True, tag="committed"):
     rows: int | None
     last_commit_sha256: str
     was_accepted: bool = False
+    measures: Measures | None = None
 
 
 class Advanced(ActionBase, frozen=True, kw_only=True, tag="advanced"):
@@ -380,7 +384,11 @@ class IntervalPlanned(ActionBase, frozen=True, kw_only=True, tag="interval_plann
 
 
 class IntervalCommitted(ActionBase, frozen=True, kw_only=True, tag="interval_committed"):
-    """Batches of a data interval up to ``batch_id`` are in the sink, in one transaction, verified."""
+    """Batches of a data interval up to ``batch_id`` are in the sink, in one transaction, verified.
+
+    Attributes:
+        measures: What the driver measured, ``None`` where it said nothing.
+    """
 
     interval: str
     generation: int
@@ -392,6 +400,7 @@ class IntervalCommitted(ActionBase, frozen=True, kw_only=True, tag="interval_com
     sink_version: int | None
     sink_table_id: str | None
     rows: int | None
+    measures: Measures | None = None
 
 
 class Transferred(ActionBase, frozen=True, kw_only=True, tag="transferred"):

@@ -14,6 +14,7 @@ from airflow_provider_fds.ledger.commands_interval import IntervalCommand
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.actions import PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
+    from airflow_provider_fds.ledger.measures import Measures
     from airflow_provider_fds.ledger.owner import Owner
 
 
@@ -117,6 +118,7 @@ class Commit:
     sink_version: int | None = None
     sink_table_id: str | None = None
     rows: int | None = None
+    measures: Measures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.actions import PlannedBatch
+    from airflow_provider_fds.ledger.measures import Measures
     from airflow_provider_fds.ledger.owner import Owner
 
 
@@ -79,6 +80,7 @@ class CommitInterval:
     sink_version: int | None
     sink_table_id: str | None
     rows: int | None
+    measures: Measures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

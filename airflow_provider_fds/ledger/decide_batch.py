@@ -103,6 +103,7 @@ def decide_commit(state: StreamState, command: Commit) -> Action | None:
         rows=command.rows,
         last_commit_sha256=batch.last_commit_sha256,
         was_accepted=state.accepted is not None,
+        measures=command.measures,
     )
 
 

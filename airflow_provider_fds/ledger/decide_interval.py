@@ -153,6 +153,7 @@ def _commit(state: StreamState, command: CommitInterval) -> Action | None:
         sink_version=command.sink_version,
         sink_table_id=command.sink_table_id,
         rows=command.rows,
+        measures=command.measures,
     )
 
 

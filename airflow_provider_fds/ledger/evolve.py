@@ -264,6 +264,7 @@ def _with_batch(run: RunRecord, batch: PlannedBatch, committed: Committed) -> Ru
         num_files=run.num_files + batch.num_files,
         num_bytes=run.num_bytes + batch.num_bytes,
         rows=None if run.rows is None or committed.rows is None else run.rows + committed.rows,
+        measures=run.measures.plus(committed.measures),
         sink_version=committed.sink_version,
     )
 

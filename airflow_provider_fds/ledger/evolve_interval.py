@@ -75,6 +75,7 @@ def _committed(state: StreamState, record: IntervalRecord, action: IntervalCommi
         num_files=record.num_files + sum(batch.num_files for batch in parts),
         num_bytes=record.num_bytes + sum(batch.num_bytes for batch in parts),
         rows=rows,
+        measures=record.measures.plus(action.measures),
         sink_version=action.sink_version,
         accepted=None,
     )

@@ -9,6 +9,7 @@ import msgspec
 
 # the annotations of a struct are read when it is defined
 from airflow_provider_fds.ledger.actions import Blocked, PlannedBatch  # noqa: TC001
+from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         since: Version of the sink that was the newest of this stream when the generation was planned.
         batches: Number of committed batches of this generation, as far as the next fields go.
         rows: Rows written, ``None`` if one batch did not say.
+        measures: What was measured of the committed batches, together.
         blocked: The verification that failed, until a person's word or the next generation.
         accepted: The failed verification that a person accepted, until its batch is committed.
     """
@@ -58,6 +60,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     num_files: int = 0
     num_bytes: int = 0
     rows: int | None = 0
+    measures: Measures = NONE_YET
     sink_version: int | None = None
     blocked: Blocked | None = None
     accepted: Blocked | None = None

@@ -22,6 +22,7 @@ from airflow_provider_fds.ledger.actions import (
     SnapshotRef,  # noqa: TC001
 )
 from airflow_provider_fds.ledger.intervals import IntervalRecord, KnownBoundary  # noqa: TC001
+from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 
 #: So many runs, the newest, are in the state; older ones are found in the entries.
@@ -43,6 +44,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         start: Start of the first committed batch (exclusive).
         end: End of the last committed batch (inclusive).
         rows: Rows written, ``None`` if one batch did not say.
+        measures: What was measured of the committed batches, together.
     """
 
     owner: Owner
@@ -58,6 +60,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_files: int = 0
     num_bytes: int = 0
     rows: int | None = 0
+    measures: Measures = NONE_YET
     sink_version: int | None = None
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: What of a result is unknown once the event covers more than the run's own batches.
-_COUNTS = ("rows", "files", "bytes")
+_COUNTS = ("rows", "files", "bytes", "rows_read", "files_written", "bytes_written", "seconds")
 
 
 def asset_uri(sink_uri: str) -> str:

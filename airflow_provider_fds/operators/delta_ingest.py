@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -36,6 +37,7 @@ from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.collecting import collecting
+from airflow_provider_fds.stream.phases import PhaseSeconds
 from airflow_provider_fds.stream.result import RunResult, told
 from airflow_provider_fds.stream.session import StreamSession
 from airflow_provider_fds.triggers.deferral import check_event
@@ -74,7 +76,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     Nothing new, or a stream that is finished: the task is skipped (``on_no_data="succeed"``: it succeeds with
     ``None``), no asset event. Done: the
     XCom is what this run has committed (``stream, epoch, batches, first_batch_id, last_batch_id, start`` (exclusive)
-    ``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes, sink_version``), and
+    ``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes, sink_version,
+    rows_read, files_written, bytes_written, seconds``, see :class:`~.stream.result.RunResult`), and
     the sink's asset event has the same in ``extra``. A cleared or repeated task of a run that has committed returns
     that result again. Batches before a version that the stream may not pass are a success with a warning; a run that
     finds such a version first fails, and is not retried, nor is any other failure that a retry would find again.
@@ -84,7 +87,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
     go in any order and side by side. A cleared run with a ``DeltaReplaceSink`` replaces what it wrote; with a
     ``DeltaTableSink`` it returns its result again. An interval without rows is skipped, except by a sink that
     replaces. The XCom then is ``stream, interval_start`` (inclusive)``, interval_end`` (exclusive)``, generation,
-    batches, first_version, last_version, rows, files, bytes, sink_version``.
+    batches, first_version, last_version, rows, files, bytes, sink_version, rows_read, files_written, bytes_written,
+    seconds``.
 
     **Assets.** Without ``outlets`` the operator has an asset alias as its outlet, whose events name the sink's URI
     (``s3a`` as ``s3``), for mapped tasks too: consumers schedule on ``Asset("s3://…")``. Give ``outlets=[Asset(…)]``
@@ -180,6 +184,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self._idle: RunWork | None = None
         self._job_here: ConnectJob | SessionJob | None = None
         self._loads_defaults = False
+        self._phases = PhaseSeconds()
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
 
@@ -253,23 +258,15 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self, context: Any, session: StreamSession | IntervalSession, sink: Sink, result: RunResult | IntervalResult
     ) -> dict[str, Any]:
         """Tell log and asset event what this run has committed, and return it."""
+        result = replace(result, seconds={**self._phases.to_dict(), **result.seconds})
+        self.log.info("%s", result.words())
         if not isinstance(result, RunResult):
             asset_event.emit(self, context, result.to_dict(), sink.table_uri)
-            self.log.info(
-                "Stream %s: interval %s to %s, versions %d to %d, %s rows, sink version %s.",
-                *(result.stream, result.interval_start, result.interval_end),
-                *(result.first_version, result.last_version, result.rows, result.sink_version),
-            )
             return result.to_dict()
         extra = asset_event.uncovered(
             self, result.to_dict(), sink.table_uri, epoch_start=session.connected.state.epoch_start
         )
         asset_event.emit(self, context, extra, sink.table_uri)
-        self.log.info(
-            "Stream %s: committed batches %d to %d of epoch %d, versions %d to %d, %s rows, sink version %s.",
-            *(result.stream, result.first_batch_id, result.last_batch_id, result.epoch),
-            *(result.first_version, result.last_version, result.rows, result.sink_version),
-        )
         return result.to_dict()
 
     def on_kill(self) -> None:
@@ -311,7 +308,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         has_committed = False
         while True:
             try:
-                work = session.begin(sink, max_batches=self.batches_per_run, retry=is_retry)
+                with self._phases.phase("plan"):
+                    work = session.begin(sink, max_batches=self.batches_per_run, retry=is_retry)
             except StreamBusyError as busy:
                 give_way(self.on_busy, busy)
             except StoppedError as stopped:
@@ -375,8 +373,10 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             versions = "no versions" if is_empty else f"versions {first.first_version} to {last.last_version}"
             self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
         spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
-        spark_error = self._run_spark(context, session, sink, work, spark, spec_uri)
-        collected = session.collect(work)
+        with self._phases.phase("spark"):
+            spark_error = self._run_spark(context, session, sink, work, spark, spec_uri)
+        with self._phases.phase("commit"):
+            collected = session.collect(work)
         if any(report.is_done for report in collected.reports):
             self.log.info("This application: %s.", told(collected.reports))
         is_late = deadline_ms is not None and time.time() * 1000 >= deadline_ms

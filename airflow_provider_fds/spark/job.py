@@ -184,6 +184,8 @@ class _BatchWork:
             self._step("load")
             landed = sink.append(frame, self._batch)
             self._step("write")
+            self._seconds["write"] -= landed.looked_seconds
+            self._seconds["verify"] = landed.looked_seconds
         return self._verified(landed)
 
     def failed(self, error: Exception) -> TryReport:
@@ -225,13 +227,15 @@ class _BatchWork:
         if commit is None:
             # a function of the user's has returned; what it wrote, it alone knows
             outcome = "written" if landed.by_this_try else "verified"
-            return replace(self._blank, outcome=outcome, rows_written=landed.rows)
+            return replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
         wrote = commit.rows_written
+        is_copy = sink_from_dict(self._spec.sink).writes_rows_as_they_are
         report = replace(
             self._blank,
             outcome="written" if landed.by_this_try else "verified",
             sink_version=commit.version,
             rows_written=wrote,
+            rows_read=wrote if batch.num_rows is None and is_copy else batch.num_rows,
             files_written=commit.files_written,
             bytes_written=commit.bytes_written,
         )

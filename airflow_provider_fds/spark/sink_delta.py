@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
@@ -48,11 +48,13 @@ class Landed:
         commit: The sink's commit, ``None`` where the user's function wrote.
         by_this_try: Whether this try made it.
         rows: Rows that the user's function says it wrote.
+        looked_seconds: How long it took to find the commit after the write.
     """
 
     commit: Optional[SinkCommit]
     by_this_try: bool
     rows: Optional[int] = None
+    looked_seconds: float = 0.0
 
 
 class DeltaAppendSink:
@@ -138,6 +140,7 @@ class DeltaAppendSink:
             if landed is None:
                 raise
             return landed
+        began = time.monotonic()
         landed = self._look_again(batch)
         if landed is None:
             raise RefusalError(
@@ -147,7 +150,7 @@ class DeltaAppendSink:
                 "its history: another batch was written out of turn, or the sink was restored. Nothing was written; "
                 "compare the sink with the stream's history before going on",
             )
-        return landed
+        return replace(landed, looked_seconds=time.monotonic() - began)
 
     def _rows(self, frame: Any) -> Any:
         """Return what is written of the batch."""

@@ -33,7 +33,7 @@ from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
-from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork
+from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork, measured
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -189,6 +189,10 @@ class IntervalSession:
             files=record.num_files,
             bytes=record.num_bytes,
             sink_version=record.sink_version,
+            rows_read=record.measures.rows_read,
+            files_written=record.measures.files_written,
+            bytes_written=record.measures.bytes_written,
+            seconds=record.measures.seconds,
         )
 
     def keep_house(self, retention: Retention) -> None:
@@ -326,6 +330,7 @@ class IntervalSession:
                     sink_version=report.sink_version,
                     sink_table_id=report.sink_table_id,
                     rows=report.rows_written,
+                    measures=measured(report),
                 )
             )
             so_far.add(write.parts, report)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
+
 from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_fds.batch.spec import LandedBatch
-    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.entries import Committed, Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -144,7 +146,33 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
         files=record.num_files,
         bytes=record.num_bytes,
         sink_version=record.sink_version,
+        rows_read=record.measures.rows_read,
+        files_written=record.measures.files_written,
+        bytes_written=record.measures.bytes_written,
+        seconds=record.measures.seconds,
     )
+
+
+def _more_of(state: StreamState) -> dict[str, Any]:
+    """Return what a status says of a stream only where there is something to say."""
+    more: dict[str, Any] = {}
+    if state.quarantined is not None:
+        more["quarantined"] = state.quarantined.why
+    if state.held is not None:
+        more["held"] = state.held.why
+    if state.reads_by_interval:
+        more["intervals"] = len(state.intervals)
+        more["intervals not done"] = [record.interval for record in state.intervals if not record.is_done]
+    if state.retired is not None:
+        more["retired"] = state.retired.why
+    return more
+
+
+def _last_commit(last: Committed | None) -> dict[str, Any] | None:
+    if last is None:
+        return None
+    measures = {} if last.measures is None else msgspec.to_builtins(last.measures)
+    return {"epoch": last.epoch, "batch_id": last.batch_id, "rows": last.rows, **measures}
 
 
 def status_of(connected: ConnectedStream) -> StreamStatus:
@@ -171,15 +199,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
             lag += 1
         if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
             extra["warning"] = warning
-    if state.quarantined is not None:
-        extra["quarantined"] = state.quarantined.why
-    if state.held is not None:
-        extra["held"] = state.held.why
-    if state.reads_by_interval:
-        extra["intervals"] = len(state.intervals)
-        extra["intervals not done"] = [record.interval for record in state.intervals if not record.is_done]
-    if state.retired is not None:
-        extra["retired"] = state.retired.why
+    extra.update(_more_of(state))
     return StreamStatus(
         name=connected.stream.name,
         table=connected.table.uri,
@@ -191,6 +211,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         newest_version=newest,
         lag_versions=lag,
         last_batch_id=state.last_batch_id,
+        last_commit=_last_commit(state.last_committed),
         planned_batches=len(state.planned),
         owner=state.owner.words() if state.owner is not None else None,
         sink=None if state.sink is None else {"kind": state.sink.kind, "target": state.sink.target},

@@ -9,6 +9,7 @@ from airflow_provider_fds.batch.spec import TryReport, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.commands import Block, Commit
+from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, veri
             outcome="own_job",
             digest=planned.digest,
             rows=_reported_rows(connected, planned),
+            # what a job makes of its rows it alone knows; how many there were for it the log does
+            measures=Measures(rows_read=planned.num_rows),
         )
     )
     return owner

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.entries import PlannedBatch
+
+
+#: Phases of a run in which seconds are counted, in order. Those within ``spark`` are the driver's own.
+PHASES: Final = ("plan", "spark", "look", "load", "write", "verify", "commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +24,11 @@ class RunResult:
     """What one run has committed: a gapless stretch of one epoch.
 
     ``start`` is exclusive, ``end`` inclusive (Delta streaming offset JSON); ``first_version`` and ``last_version``
-    are inclusive. ``rows`` is ``None`` where a batch was committed by a job that did not report its rows.
+    are inclusive. ``files`` and ``bytes`` are of the source, ``files_written`` and ``bytes_written`` of the sink.
+    ``rows_read`` are the rows of the batches, ``rows`` those that the sink's commits brought. ``seconds`` has
+    wall-clock seconds by phase: of the driver (``look``, ``load``, ``write``, ``verify``), of the run itself
+    (``plan``, ``spark``, ``commit``) where this is not what an earlier try has done. A number is ``None`` where
+    nobody knows it of one of the batches.
     """
 
     stream: str
@@ -34,10 +44,21 @@ class RunResult:
     files: int
     bytes: int
     sink_version: int | None
+    rows_read: int | None = None
+    files_written: int | None = None
+    bytes_written: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, int | str | None]:
-        """Return the result as flat JSON values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, flat but for ``seconds``."""
         return asdict(self)
+
+    def words(self) -> str:
+        """Return the result as one line for people."""
+        return (
+            f"Stream {self.stream}: committed batches {self.first_batch_id} to {self.last_batch_id} of epoch "
+            f"{self.epoch}, versions {self.first_version} to {self.last_version}, {_counted(self)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +66,8 @@ class IntervalResult:
     """What is committed of one data interval.
 
     ``interval_start`` is inclusive, ``interval_end`` exclusive (ISO 8601, UTC); ``first_version`` and
-    ``last_version`` are inclusive, the last is below the first where the interval has no commits.
+    ``last_version`` are inclusive, the last is below the first where the interval has no commits. The numbers are
+    those of :class:`RunResult`.
     """
 
     stream: str
@@ -59,10 +81,21 @@ class IntervalResult:
     files: int
     bytes: int
     sink_version: int | None
+    rows_read: int | None = None
+    files_written: int | None = None
+    bytes_written: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, int | str | None]:
-        """Return the result as flat JSON values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, flat but for ``seconds``."""
         return asdict(self)
+
+    def words(self) -> str:
+        """Return the result as one line for people."""
+        return (
+            f"Stream {self.stream}: interval {self.interval_start} to {self.interval_end}, versions "
+            f"{self.first_version} to {self.last_version}, {_counted(self)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +147,8 @@ class StreamStatus:
         newest_version: Newest version of the table, ``None`` if the table could not be read (``problem`` says why).
         lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
             if unknown.
+        last_commit: What was measured of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, where they
+            are known, ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
         planned_batches: Batches that are planned and not committed.
         owner: The run that owns them, in words.
         finished: That the stream has read everything up to its end, in a sentence; ``None`` if not, or if it has no
@@ -130,6 +165,7 @@ class StreamStatus:
     newest_version: int | None = None
     lag_versions: int | None = None
     last_batch_id: int | None = None
+    last_commit: dict[str, Any] | None = None
     planned_batches: int = 0
     owner: str | None = None
     sink: dict[str, str] | None = None
@@ -148,23 +184,45 @@ class StreamStatus:
 def told(reports: Sequence[TryReport]) -> str:
     """Return in words what tries have done, for a line in the log: rows in and out, files, bytes, seconds by phase.
 
-    Rows in are those that the source's log counts, ``unknown`` where a file has no statistics.
+    Rows in are ``unknown`` where a file has no statistics and the sink does not write every row as it is.
     """
     done = [report for report in reports if report.is_done]
-    seconds: dict[str, float] = {}
+    measures = NONE_YET
     for report in done:
-        for phase, took in report.seconds.items():
-            seconds[phase] = seconds.get(phase, 0.0) + took
-    total = seconds.pop("total", 0.0)
-    phases = ", ".join(f"{phase} {took:.1f}" for phase, took in seconds.items())
+        measures = measures.plus(measured(report))
+    total = sum(report.seconds.get("total", 0.0) for report in done)
+    written = [report.rows_written for report in done]
+    rows = None if None in written else sum(count or 0 for count in written)
     return (
-        f"{_sum(report.rows_planned for report in done)} rows in, {_sum(report.rows_written for report in done)} rows "
-        f"out in {_sum(report.files_written for report in done)} files of "
-        f"{_sum(report.bytes_written for report in done)} bytes, {total:.1f} s in Spark ({phases})"
+        f"{_number(measures.rows_read)} rows in, {_number(rows)} rows "
+        f"out in {_number(measures.files_written)} files of {_number(measures.bytes_written)} bytes, {total:.1f} s in "
+        f"Spark ({_phases(measures.seconds)})"
     )
 
 
-def _sum(numbers: Iterable[int | None]) -> str:
-    values = list(numbers)
-    known = [value for value in values if value is not None]
-    return f"{sum(known):,}" if len(known) == len(values) else "unknown"
+def measured(report: TryReport) -> Measures:
+    """Return what the driver measured of a batch, as the ledger keeps it."""
+    return Measures(
+        rows_read=report.rows_read,
+        files_written=report.files_written,
+        bytes_written=report.bytes_written,
+        seconds={phase: took for phase, took in report.seconds.items() if phase != "total"},
+    )
+
+
+def _counted(result: RunResult | IntervalResult) -> str:
+    """Return rows in and out, files and bytes of both sides, the sink's version and the seconds in words."""
+    line = (
+        f"{_number(result.rows_read)} rows in from {result.files:,} files of {result.bytes:,} bytes, "
+        f"{_number(result.rows)} rows out in {_number(result.files_written)} files of "
+        f"{_number(result.bytes_written)} bytes, sink version {result.sink_version}"
+    )
+    return f"{line}; seconds: {_phases(result.seconds)}." if result.seconds else f"{line}."
+
+
+def _phases(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{phase} {seconds[phase]:.1f}" for phase in PHASES if phase in seconds)
+
+
+def _number(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"

@@ -35,7 +35,7 @@ from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TableWatch
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
-from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus
+from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -258,6 +258,7 @@ class StreamSession:
                     sink_version=report.sink_version,
                     sink_table_id=report.sink_table_id,
                     rows=report.rows_written,
+                    measures=measured(report),
                 )
             )
             so_far.add((batch,), report)

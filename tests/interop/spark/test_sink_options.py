@@ -59,6 +59,7 @@ def test_rows_are_filtered_then_transformed_then_projected(spark, stream, jobs):
     code, reports = stream.work(spark, stream.job(*batches, sink=sink))
     # the log counts 10 rows in each batch; what the sink chooses is not held against it
     assert (code, [report.rows_written for report in reports]) == (0, [4, 0])
+    assert [report.rows_read for report in reports] == [10, 10]
     frame = spark.read.format("delta").load(str(stream.sink_path))
     assert frame.columns == ["id", "shout", "_source_version", "_source_timestamp"]
     assert rows(spark, stream, "id", "shout", "_source_version") == [(i, f"NAME {i}", 0) for i in (1, 3, 5, 9)]

@@ -95,6 +95,11 @@ def test_a_row_count_that_is_not_the_plans_blocks_and_a_retry_does_not_forget_it
 def test_without_statistics_nothing_is_counted(spark, stream):
     code, (report,) = stream.work(spark, stream.job(replace(stream.plan()[0], num_rows=None)))
     assert (code, report.outcome, report.rows_planned, report.rows_written) == (0, "written", None, 10)
+    # every row is written as it is, so as many were read
+    assert report.rows_read == 10
+    assert list(report.seconds) == ["look", "load", "write", "verify", "total"]
+    assert min(report.seconds.values()) >= 0
+    assert sum(report.seconds.values()) <= 2 * report.seconds["total"] + 0.01
 
 
 def test_a_manifest_that_is_gone_is_named(spark, stream):

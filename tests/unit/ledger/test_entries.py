@@ -43,6 +43,7 @@ from airflow_provider_fds.ledger.entries import (
     digest_of,
 )
 from airflow_provider_fds.ledger.fold import Fold
+from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.position import Checkpoint
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledger"
@@ -66,6 +67,9 @@ def every_action(make):
         versions={"fds:u1": 8589934592, "fds:u1#dim": 8589934592},
         sink_version=17,
         sink_table_id=make.sink_id,
+    )
+    measures = Measures(
+        rows_read=25, files_written=2, bytes_written=4096, seconds={"look": 0.25, "load": 0.5, "write": 1.5}
     )
     owner, interval = make.owner(), "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z"
     return [
@@ -102,6 +106,7 @@ def every_action(make):
             sink_table_id=make.sink_id,
             rows=20,
             last_commit_sha256="sha0",
+            measures=measures,
         ),
         Advanced(
             epoch=1,
@@ -144,6 +149,7 @@ def every_action(make):
             sink_version=18,
             sink_table_id=make.sink_id,
             rows=20,
+            measures=measures,
         ),
         Ended(epoch=1, instant="2024-01-01T00:03:30.000Z", version=3),
         Transferred(previous="prod", deployment="prod2", why="moved"),
@@ -167,7 +173,13 @@ def test_every_entry_is_written_as_in_its_golden_file_and_read_from_it(make):
 
 
 def test_entries_from_before_some_of_their_fields_existed_are_read(make):
-    later = {"created": ("recovered",), "opened": ("meaning_digest", "continues"), "acknowledged": ("skip",)}
+    later = {
+        "created": ("recovered",),
+        "opened": ("meaning_digest", "continues"),
+        "acknowledged": ("skip",),
+        "committed": ("measures",),
+        "interval_committed": ("measures",),
+    }
     for kind, names in later.items():
         old = json.loads((GOLDEN / f"{kind}.json").read_bytes())
         for name in names:

@@ -27,6 +27,7 @@ from airflow_provider_fds.ledger.entries import (
     SnapshotRef,
 )
 from airflow_provider_fds.ledger.evolve import evolve
+from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.state import KEPT_REQUESTS, KEPT_RUNS, StreamState
 
 REWIND = Request(reason="rewind", why="wrong rows")
@@ -107,6 +108,19 @@ def test_a_run_is_one_record_from_its_first_plan_to_its_last_commit(make):
         3,
     )
     assert (record.num_files, record.num_bytes, record.rows, record.sink_version) == (6, 6000, 60, 3)
+
+
+def test_what_was_measured_of_the_batches_of_a_run_is_added_up_and_unknown_if_it_is_of_one(make):
+    first = Measures(rows_read=25, files_written=1, bytes_written=100, seconds={"look": 0.25, "write": 1.5})
+    second = Measures(rows_read=5, files_written=2, bytes_written=50, seconds={"write": 0.5, "verify": 0.125})
+    batches = make.plan(make.batch(0), make.batch(1), make.batch(2))
+    state = make.opened(batches, make.commit(0, measures=first), make.commit(1, measures=second))
+    assert state.run.measures == Measures(
+        rows_read=30, files_written=3, bytes_written=150, seconds={"look": 0.25, "write": 2.0, "verify": 0.125}
+    )
+    assert state.last_committed.measures == second
+    state = make.opened(batches, make.commit(0, measures=first), make.commit(1))
+    assert state.run.measures == Measures(seconds=first.seconds)
 
 
 def test_rows_of_a_run_are_unknown_if_one_batch_did_not_say(make):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_fds.batch.spec import TryReport
-from airflow_provider_fds.stream.result import told
+from airflow_provider_fds.stream.result import RunResult, told
 
 
 def report(**fields: object) -> TryReport:
@@ -11,8 +11,8 @@ def report(**fields: object) -> TryReport:
 
 
 def test_what_an_application_has_done_is_one_line_with_rows_files_bytes_and_seconds() -> None:
-    first = {"rows_planned": 1000, "rows_written": 900, "files_written": 1, "bytes_written": 2048}
-    second = {"rows_planned": 500, "rows_written": 500, "files_written": 2, "bytes_written": 1024}
+    first = {"rows_read": 1000, "rows_written": 900, "files_written": 1, "bytes_written": 2048}
+    second = {"rows_read": 500, "rows_written": 500, "files_written": 2, "bytes_written": 1024}
     reports = [
         report(**first, seconds={"look": 0.25, "write": 1.0, "total": 1.3}),
         report(**second, seconds={"look": 0.25, "write": 2.0, "total": 2.3}),
@@ -21,6 +21,27 @@ def test_what_an_application_has_done_is_one_line_with_rows_files_bytes_and_seco
     assert told(reports) == (
         "1,500 rows in, 1,400 rows out in 3 files of 3,072 bytes, 3.6 s in Spark (look 0.5, write 3.0)"
     )
+
+
+def result(**fields: object) -> RunResult:
+    known = {"rows": 900, "files": 2, "bytes": 4096, "sink_version": 7}
+    return RunResult("orders", 1, 2, 0, 1, "", "", 3, 4, **{**known, **fields})  # type: ignore[arg-type]
+
+
+def test_a_run_is_one_line_with_rows_in_and_out_files_bytes_versions_and_seconds_in_the_order_of_the_phases() -> None:
+    seconds = {"commit": 0.1, "look": 0.25, "plan": 0.5, "spark": 9.0, "write": 2.0}
+    words = result(rows_read=1000, files_written=1, bytes_written=2048, seconds=seconds).words()
+    assert words == (
+        "Stream orders: committed batches 0 to 1 of epoch 1, versions 3 to 4, 1,000 rows in from 2 files of 4,096 "
+        "bytes, 900 rows out in 1 files of 2,048 bytes, sink version 7; seconds: plan 0.5, spark 9.0, look 0.2, "
+        "write 2.0, commit 0.1."
+    )
+
+
+def test_a_result_of_a_job_that_measured_nothing_says_so() -> None:
+    words = result(rows=None).words()
+    assert "unknown rows in from 2 files of 4,096 bytes, unknown rows out in unknown files of unknown bytes" in words
+    assert words.endswith("sink version 7.")
 
 
 def test_what_is_not_known_of_one_batch_is_not_known_of_all() -> None:

@@ -181,6 +181,24 @@ def test_batches_are_committed_one_by_one_while_spark_is_at_the_next_and_the_end
     assert session.result().batches == 2
 
 
+def test_what_the_driver_measured_is_in_the_result_of_the_run_and_in_that_of_its_retry(bench, two_appends, sink):
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink)
+    measured = {"rows_read": 30, "rows_written": 20, "files_written": 1, "bytes_written": 100}
+    seconds = {"look": 0.25, "write": 1.5, "total": 1.75}
+    bench.report(session, work, session.job(work, sink), **measured, seconds=seconds)
+    session.collect(work)
+
+    batches = len(work.batches)
+    for run in (session, bench.session(stream=session.stream)):
+        result = run.begin(sink, retry=True).result if run is not session else session.result()
+        assert (result.rows_read, result.rows) == (30 * batches, 20 * batches)
+        assert (result.files_written, result.bytes_written) == (batches, 100 * batches)
+        assert result.seconds == {"look": 0.25 * batches, "write": 1.5 * batches}
+    last = session.status().last_commit
+    assert (last["rows_read"], last["rows"], last["seconds"]) == (30, 20, {"look": 0.25, "write": 1.5})
+
+
 def test_what_is_wrong_with_a_batch_waits_for_the_end_of_spark(bench, two_appends, sink):
     session = bench.session()
     work = session.begin(sink)

@@ -1,0 +1,50 @@
+"""What was measured of batches: rows in, files and bytes out, seconds; decides nothing, and is added up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of one batch or several. ``None`` is what nobody knows, of one of them or of all.
+
+    Attributes:
+        rows_read: Rows of the batch, before a filter, a transform or a merge of the sink.
+        files_written: Data files of the sink's commits.
+        bytes_written: Bytes of these files.
+        seconds: Wall-clock seconds on the Spark driver by phase (``look``, ``load``, ``write``, ``verify``); none of
+            a batch that a user's own job has loaded.
+    """
+
+    rows_read: int | None = None
+    files_written: int | None = None
+    bytes_written: int | None = None
+    seconds: dict[str, float] = {}
+
+    def plus(self, other: Measures | None) -> Measures:
+        """Return the sum; ``None`` is a batch of which nothing was measured."""
+        more = UNKNOWN if other is None else other
+        seconds = dict(self.seconds)
+        for phase, took in more.seconds.items():
+            seconds[phase] = round(seconds.get(phase, 0.0) + took, 3)
+        return Measures(
+            rows_read=_sum(self.rows_read, more.rows_read),
+            files_written=_sum(self.files_written, more.files_written),
+            bytes_written=_sum(self.bytes_written, more.bytes_written),
+            seconds=seconds,
+        )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+#: Of a batch of which nothing was measured.
+UNKNOWN: Final = Measures()
+
+#: Of no batch at all.
+NONE_YET: Final = Measures(rows_read=0, files_written=0, bytes_written=0)
+
+__all__ = ["NONE_YET", "UNKNOWN", "Measures"]

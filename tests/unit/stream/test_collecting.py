@@ -1,0 +1,61 @@
+"""Batches are committed while the caller waits for Spark, and what goes wrong is left for the end."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_fds.errors import LedgerError, StorageError
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.stream.collecting import collecting
+
+
+@pytest.fixture
+def sink(tmp_path):
+    return DeltaTableSink(str(tmp_path / "sink"))
+
+
+def test_each_batch_is_committed_and_told_of_while_the_body_waits_for_spark(bench, two_appends, sink):
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink)
+    parts = [replace(work, batches=(batch,)) for batch in work.batches[:2]]
+    jobs = [session.job(part, sink) for part in parts]
+    told, seen = threading.Event(), []
+
+    def tell(collected):
+        seen.append([batch.batch_id for batch in collected.committed])
+        told.set()
+
+    with collecting(session, work, tell, poll_seconds=0.01):
+        for number, (part, job) in enumerate(zip(parts, jobs, strict=True)):
+            bench.report(session, part, job)
+            assert told.wait(30)
+            told.clear()
+            assert session.connected.state.last_batch_id == number
+    assert seen == [[0], [0, 1]]
+
+
+@pytest.mark.parametrize("error", [LedgerError("the stream was taken away"), StorageError("no answer")])
+def test_what_goes_wrong_meanwhile_is_left_to_the_end_of_spark(bench, two_appends, sink, error):
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink)
+    asked = threading.Event()
+
+    class Failing:
+        def collect(self, _work, *, is_running):
+            assert is_running
+            asked.set()
+            raise error
+
+    with collecting(Failing(), work, pytest.fail, poll_seconds=0.01):
+        assert asked.wait(30)
+
+
+def test_one_batch_alone_is_left_to_the_end_of_spark(bench, two_appends, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    before = threading.active_count()
+    with collecting(session, work, pytest.fail, poll_seconds=0.01):
+        assert threading.active_count() == before
