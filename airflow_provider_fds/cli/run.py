@@ -72,16 +72,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.spark.launch import java_problem
     from airflow_provider_fds.stream.phases import PhaseSeconds
     from airflow_provider_fds.stream.session import StreamSession
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
     remote = None if arguments.spark_remote is None else _remote(arguments.spark_remote)
-    if remote is None and (problem := java_problem()) is not None:
-        raise ConfigurationError(problem)
     conf = common.pairs(arguments.conf, "--conf")
+    if remote is None:
+        _check_machine(conf)
     sink = DeltaTableSink(
         arguments.sink,
         partition_by=tuple(arguments.partition_by),
@@ -109,6 +108,16 @@ def run(arguments: argparse.Namespace) -> int:
         error, is_more = work.warning, work.is_more
     _show_end(session, error, arguments, phases, is_more=is_more)
     return EXIT_OK if error is None else error.exit_code
+
+
+def _check_machine(conf: dict[str, Any]) -> None:
+    """Refuse a machine on which Spark cannot start, before anything is planned."""
+    from airflow_provider_fds.spark.launch import brought_delta_problems, java_problem, spark_problem
+
+    problems = [problem for problem in (java_problem(), spark_problem()) if problem is not None]
+    problems += brought_delta_problems(conf.get("spark.jars.packages"), conf.get("spark.jars"))
+    if problems:
+        raise ConfigurationError(*problems, subject="Spark on this machine")
 
 
 def _remote(url: str) -> ConnectServer:
@@ -149,13 +158,16 @@ def _load(
 def _submit(
     session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any], shown: _Shown
 ) -> None:
-    from airflow_provider_fds.spark.launch import job_storage, run_locally
+    from airflow_provider_fds.spark.launch import SparkSetupError, job_storage, run_locally
     from airflow_provider_fds.stream.collecting import collecting
 
     storage = job_storage(session.connected.places(sink.uri), sink)
     spec_uri = session.job(work, sink)
     with collecting(session, work, shown):
-        run_locally(spec_uri, master=master, conf=conf, on_line=_log_line, storage=storage)
+        try:
+            run_locally(spec_uri, master=master, conf=conf, on_line=_log_line, storage=storage)
+        except SparkSetupError as error:
+            raise ConfigurationError(str(error)) from error
 
 
 def _work_on(

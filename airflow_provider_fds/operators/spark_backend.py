@@ -14,6 +14,7 @@ from airflow_provider_fds.spark.launch import (
     JobStorage,
     SparkSetupError,
     SubmitArguments,
+    brought_delta_problems,
     conf_problems,
     is_local_master,
     java_problem,
@@ -168,8 +169,12 @@ def check_backend(backend: SparkBackend, given: GivenArguments) -> None:
     problems += _place_problems(backend, given)
     if backend.driver_is_here and (problem := java_problem()) is not None:
         problems.append(problem)
-    if backend.uses_bundled_spark and (problem := spark_problem()) is not None:
-        problems.append(problem)
+    if backend.uses_bundled_spark:
+        if (problem := spark_problem()) is not None:
+            problems.append(problem)
+        conf = given.conf
+        problems += brought_delta_problems(given.packages, conf.get(_PACKAGES), given.jars, conf.get("spark.jars"))
+        problems += brought_delta_problems(given.driver_class_path, conf.get("spark.driver.extraClassPath"))
     if problems:
         raise ConfigurationError(*problems, subject=f"Spark job of connection {backend.conn_id!r}")
 

@@ -47,6 +47,7 @@ _MODULES: Final = (
     "spark/sink_replace.py",
     "spark/sql.py",
     "spark/user_code.py",
+    "spark/versions.py",
 )
 _PACKAGES: Final = ("", "batch/", "sinks/", "spark/")
 

@@ -25,6 +25,7 @@ from airflow_provider_fds.spark.failures import explain, redacted, shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
 from airflow_provider_fds.spark.job import EXIT_DONE, run
 from airflow_provider_fds.spark.settings import conf_problems
+from airflow_provider_fds.spark.versions import minor, server_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -145,8 +146,9 @@ class ConnectServer:
     def _check(self, spark: Any, conf: Mapping[str, str]) -> None:
         try:
             version = spark.version
+            problem = server_problem(version, metadata.version("pyspark"))
             extensions = spark.conf.get(_EXTENSIONS, None) or ""
-            for key, value in {**_SESSION_CONF, **conf}.items():
+            for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
                 spark.conf.set(key, value)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             failure = explain(error)
@@ -155,6 +157,10 @@ class ConnectServer:
                 f"the Spark Connect server of {self.name} at {self.endpoint} refused the session "
                 f"({failure.error_class}): {failure.message}"
             ) from None
+        if problem is not None:
+            raise ServerUnfitError(
+                f"the Spark Connect server of {self.name} at {self.endpoint} cannot be used: {problem}"
+            )
         if _DELTA_EXTENSION not in extensions:
             raise ServerUnfitError(
                 f"the Spark Connect server of {self.name} at {self.endpoint} (Spark {version}) has no Delta: "
@@ -167,16 +173,12 @@ class ConnectServer:
 def version_difference(server_version: str) -> str | None:
     """Return in words that server and installed pyspark are of different versions, ``None`` if they are not."""
     mine = metadata.version("pyspark")
-    if _minor(server_version) == _minor(mine):
+    if minor(server_version) == minor(mine):
         return None
     return (
         f"the server is Spark {server_version}, the installed pyspark is {mine}. Spark promises that a client works "
         "with a server of its own or a newer version; what FDS was tried with is the same version on both sides"
     )
-
-
-def _minor(version: str) -> list[str]:
-    return re.findall(r"\d+", version)[:2]
 
 
 @dataclass

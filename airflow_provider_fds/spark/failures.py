@@ -36,6 +36,11 @@ _OUT_OF_MEMORY = re.compile(
     r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY|"
     r"exceeding (?:physical |virtual )?memory limits|OOMKilled|[Ee]xit (?:code|status)[: ]+(?:137|143|52)\b"
 )
+#: Code that was compiled against another version than the one it meets.
+_LINKAGE = re.compile(
+    r"\.(NoSuchMethodError|NoSuchFieldError|NoClassDefFoundError|AbstractMethodError|IncompatibleClassChangeError|"
+    r"IllegalAccessError|VerifyError|UnsupportedClassVersionError)$"
+)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 #: Errors of Python that the same rows bring about again; others (network, disk) may pass.
 _LASTING_IN_PYTHON = re.compile(
@@ -125,8 +130,8 @@ def explain(error: BaseException) -> Failure:
         return Failure(_FILE_GONE, _files_are_gone(everything), retryable=False)
     if (in_function := _user_function(error, everything)) is not None:
         return in_function
-    if _OUT_OF_MEMORY.search(everything):
-        return Failure("OutOfMemory", _out_of_memory(everything), retryable=True)
+    if (of_jvm := _of_the_jvm(chain, everything)) is not None:
+        return of_jvm
     if _is_server_lost(error, name):
         return Failure("ServerLost", _server_lost(chain[0]), retryable=True)
     if is_conflict(error):
@@ -166,6 +171,22 @@ def _files_are_gone(everything: str) -> str:
     return shortened(
         f"data files of the batch are gone{which}: they were removed from the source, by VACUUM or by hand, after the "
         "batch was planned. Nothing was written"
+    )
+
+
+def _of_the_jvm(chain: List[_Cause], everything: str) -> Optional[Failure]:
+    """Return the failure of a JVM that lacks memory, or whose classes do not go together, ``None`` if it is neither."""
+    if _OUT_OF_MEMORY.search(everything):
+        return Failure("OutOfMemory", _out_of_memory(everything), retryable=True)
+    unlinked = next((cause for cause in chain if _LINKAGE.search(cause.name)), None)
+    return None if unlinked is None else Failure("VersionMismatch", _unlinked(unlinked), retryable=False)
+
+
+def _unlinked(cause: _Cause) -> str:
+    return shortened(
+        f"JARs of the job were built for another version of Spark, Scala or Delta than it has "
+        f"({cause.name.rsplit('.', 1)[-1]}: {_first_line(cause.text)}). Take JARs that are not needed out of packages, "
+        "jars and class path, and choose the others for the Spark that runs; on Spark Connect those of the server"
     )
 
 

@@ -14,7 +14,9 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
+from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_place import check_log_store, check_retention
+from airflow_provider_fds.spark.versions import check_versions
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
@@ -26,6 +28,8 @@ _MOST_TRIES = 5
 def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -> FenceReport:
     """Write the fence if it is not there, and say what of older epochs has landed before it."""
     try:
+        check_versions(spark)
+        force(spark)
         return _Fence(spark, spec, fence, sink).close()
     except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
         failure = explain(e)

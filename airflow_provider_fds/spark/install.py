@@ -15,6 +15,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.spark.versions import allows, brought_problems, minor
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -64,7 +66,7 @@ def spark_problem() -> str | None:
     """Return what is wrong with the installed pyspark, pyspark-client and delta-spark, or ``None``.
 
     pyspark-client (the Spark provider asks for it) shares its files with pyspark: with two versions, the one
-    installed last overwrites the other's.
+    installed last overwrites the other's, and when one is removed, the other is left with half of its own.
     """
     pyspark, client, delta = (_version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
     if pyspark is None:
@@ -76,7 +78,51 @@ def spark_problem() -> str | None:
         )
     if delta is None:
         return "delta-spark is not installed: pip install airflow-provider-fds"
-    return None
+    needed = [text for text in metadata.requires("delta-spark") or () if re.match(r"pyspark\s*[<>=!~(]", text)]
+    if not allows(needed, pyspark):
+        return (
+            f"delta-spark is {delta}, which is for {' and '.join(needed)}, but pyspark is {pyspark}: "
+            f"pip install 'pyspark=={pyspark}' delta-spark chooses the one that goes with this pyspark"
+        )
+    return _files_problem(pyspark)
+
+
+def brought_delta_problems(*names: str | None) -> list[str]:
+    """Return what is wrong with JARs of Delta that a user brings along for the bundled Spark, one sentence each.
+
+    Args:
+        names: Maven coordinates or files, separated as spark-submit has them (``,``, on class paths ``:``); ``None``
+            for none.
+    """
+    if spark_problem() is not None:
+        # which is told by itself
+        return []
+    found = [name for text in names if text for name in re.split(r",|:(?=/)", text)]
+    return brought_problems(
+        found, spark=metadata.version("pyspark"), delta=metadata.version("delta-spark"), expected=delta_package()
+    )
+
+
+def _files_problem(pyspark: str) -> str | None:
+    """Return that the files of pyspark are not those of the version that pip knows, ``None`` if they are."""
+    spec = util.find_spec("pyspark")
+    home = Path(spec.origin).parent if spec is not None and spec.origin else None
+    if home is None:
+        return None
+    found = {}
+    file = home / "version.py"
+    said = re.search(r"__version__[^\"']*[\"']([^\"']+)", file.read_text()) if file.is_file() else None
+    if said is not None:
+        found["its Python files are of"] = said[1]
+    for jar in (home / "jars").glob("spark-core_*.jar"):
+        found["its JARs are of"] = jar.stem.split("-", 2)[-1]
+    other = [f"{what} {version}" for what, version in found.items() if minor(version) != minor(pyspark)]
+    if not other:
+        return None
+    return (
+        f"pyspark is {pyspark} by what pip knows, but {' and '.join(other)}, in {home}: another version was installed "
+        f"over it: pip install --force-reinstall --no-deps pyspark=={pyspark}"
+    )
 
 
 def spark_major() -> int:

@@ -39,6 +39,7 @@ from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
 from airflow_provider_fds.spark.sink_foreach import ForeachFunction
 from airflow_provider_fds.spark.sink_merge import DeltaUpsertSink
 from airflow_provider_fds.spark.sink_replace import DeltaOverwriteSink
+from airflow_provider_fds.spark.versions import check_versions, no_session
 
 #: What performs a sink: looks for a batch, and writes it.
 Performer = Union[DeltaAppendSink, ForeachFunction]
@@ -60,16 +61,33 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_FAILED
     uri = argv[0]
     spark: Any = None
+    spec: Optional[JobSpec] = None
     try:
         # a local spec that cannot be read is known before a session is paid for
         path = hadoop_path(uri)
-        text = read_bytes(path) if local_path(path) is not None else None
-        spark = _session()
-        spec = JobSpec.from_json(read_bytes(hadoop_path(uri, spark), spark) if text is None else text)
+        if local_path(path) is not None:
+            spec = JobSpec.from_json(read_bytes(path))
+        try:
+            spark = _session()
+        except Exception as e:  # noqa: BLE001 - whatever it is, it is told
+            return _unstarted(spec, no_session(e))
+        if spec is None:
+            spec = JobSpec.from_json(read_bytes(hadoop_path(uri, spark), spark))
     except (OSError, ValueError, TypeError) as e:
         print(f"FDS cannot read the job spec {uri}: {e}", file=sys.stderr)
         return _leave(spark, EXIT_FAILED)
     return _leave(spark, run(spark, spec))
+
+
+def _unstarted(spec: Optional[JobSpec], error: Exception) -> int:
+    """Say why there is no session, in a report too if staging is local: other files are reached through Spark."""
+    failure = explain(error)
+    if spec is None or spec.fence is not None:
+        print(f"FDS has no session: {failure.error_class}: {failure.message}", flush=True)
+    else:
+        work = _BatchWork(None, spec, spec.batches[0])
+        work.report(work.failed(error))
+    return EXIT_FAILED_RETRYABLE if failure.retryable else EXIT_FAILED
 
 
 def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], object]] = None) -> int:
@@ -90,6 +108,7 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
             work.mark_started()
             reach("driver.started")
             if sink is None:
+                check_versions(spark)
                 settings = force(spark)
                 sink = _sink(spark, spec, settings)
             report = work.perform(sink)
@@ -109,7 +128,6 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
 
 
 def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
-    force(spark)
     sink = sink_from_dict(spec.sink)
     assert isinstance(sink, DeltaSink)  # noqa: S101  # only tables are fenced
     report = close_epochs(spark, spec, fence, sink)

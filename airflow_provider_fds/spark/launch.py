@@ -18,6 +18,7 @@ from airflow_provider_fds.spark.bundle import driver_zip, job_file
 from airflow_provider_fds.spark.install import (
     HADOOP_AWS_PACKAGE,
     SparkSetupError,
+    brought_delta_problems,
     bundled_spark_home,
     default_cache_dir,
     delta_jars,
@@ -45,6 +46,7 @@ __all__ = [
     "JobStorage",
     "SparkSetupError",
     "SubmitArguments",
+    "brought_delta_problems",
     "bundled_spark_home",
     "conf_problems",
     "default_cache_dir",

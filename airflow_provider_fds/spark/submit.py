@@ -20,6 +20,7 @@ from airflow_provider_fds.spark.bundle import driver_zip, job_file
 from airflow_provider_fds.spark.install import (
     HADOOP_AWS_PACKAGE,
     SparkSetupError,
+    brought_delta_problems,
     bundled_spark_home,
     default_cache_dir,
     delta_jars,
@@ -42,6 +43,7 @@ LOAD_DEFAULTS: Final = "--load-spark-defaults"
 _LOADS_DEFAULTS_SINCE: Final = 4
 
 _PACKAGES: Final = "spark.jars.packages"
+_JARS: Final = "spark.jars"
 _EXTENSIONS: Final = "spark.sql.extensions"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _DEFAULT_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
@@ -184,6 +186,8 @@ def submit_arguments(
     cache = default_cache_dir() if cache_dir is None else cache_dir
     is_local = is_local_master(master)
     packages = [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]
+    if use_bundled_spark and (problems := brought_delta_problems(settings.get(_PACKAGES), settings.get(_JARS))):
+        raise SparkSetupError("; ".join(problems))
     brings_delta = any(package.startswith(_DELTA_ARTIFACT) for package in packages)
     # a class and what it extends have to come from one class loader: packages are in that of --jars
     on_class_path = is_local and not brings_delta

@@ -17,6 +17,7 @@ from airflow_provider_fds.operators.spark_backend import (
     find_backend,
     prepare_submission,
 )
+from airflow_provider_fds.spark.install import delta_package
 from airflow_provider_fds.spark.object_store import JobStorage, Place
 
 LOCAL = SparkBackend("spark_default", "local[1]", None, has_own_binary=False)
@@ -112,9 +113,20 @@ def test_the_users_own_arguments_are_kept(tmp_path):
 
 
 def test_delta_brought_along_as_a_package_is_not_added_again():
-    given = GivenArguments(packages="io.delta:delta-spark_4.2_2.13:4.4.0")
+    given = GivenArguments(packages=delta_package())
     made = prepare_submission(LOCAL, "file:///spec", given=given, storage=JobStorage(), cache_dir=None)
     assert (made.jars, made.driver_class_path) == (None, None)
+
+
+def test_a_delta_of_another_version_is_refused_before_anything_is_planned_with_the_one_that_fits():
+    other = "io.delta:delta-spark_2.12:3.3.2"
+    given = GivenArguments(packages=f"org.x:y:1,{other}", conf={"spark.jars": "/own/delta-spark_2.12-3.3.1.jar"})
+    with pytest.raises(ConfigurationError, match="Leave it out: FDS adds") as caught:
+        check_backend(LOCAL, given)
+    assert [problem.split()[0] for problem in caught.value.problems] == [other, "/own/delta-spark_2.12-3.3.1.jar"]
+    assert f"FDS adds {delta_package()} by itself" in caught.value.problems[0]
+    # another Spark has its own Delta; the driver looks at both
+    check_backend(SparkBackend("spark_default", "yarn", "cluster", has_own_binary=True), given)
 
 
 def test_on_yarn_and_kubernetes_no_environment_is_added_because_it_would_be_visible_there():

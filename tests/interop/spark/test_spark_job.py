@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import metadata
 
+import pyspark
 import pytest
 
 from airflow_provider_fds.batch.spec import TryReport, report_name
 from airflow_provider_fds.spark import files
-from airflow_provider_fds.spark.failures import explain
-from airflow_provider_fds.spark.job import main
+from airflow_provider_fds.spark.failures import RefusalError, explain
+from airflow_provider_fds.spark.job import _unstarted, main
+from airflow_provider_fds.spark.versions import DeltaJar, DriverVersions
 
 
 @pytest.fixture
@@ -97,9 +100,33 @@ def test_without_statistics_nothing_is_counted(spark, stream):
     assert (code, report.outcome, report.rows_planned, report.rows_written) == (0, "written", None, 10)
     # every row is written as it is, so as many were read
     assert report.rows_read == 10
-    assert list(report.seconds) == ["look", "load", "write", "verify", "total"]
+    assert set(report.seconds) == {"look", "load", "write", "verify", "total"}
     assert min(report.seconds.values()) >= 0
     assert sum(report.seconds.values()) <= 2 * report.seconds["total"] + 0.01
+
+
+def test_the_versions_of_the_session_are_found_and_go_together(spark):
+    found = DriverVersions.of(spark)
+    assert (found.pyspark, found.spark) == (pyspark.__version__, spark.version)
+    assert found.delta == metadata.version("delta-spark")
+    assert DeltaJar.named(found.delta_jar).delta == found.delta
+    assert found.problem() is None
+
+
+def test_a_driver_of_another_pyspark_is_refused_before_anything_is_read(spark, stream, monkeypatch):
+    monkeypatch.setattr(pyspark, "__version__", "3.4.1")
+    code, (report,) = stream.work(spark, stream.job(stream.plan()[0]))
+    assert (code, report.error_class, report.retryable) == (11, "VersionMismatch", False)
+    assert f"the driver's Python has pyspark 3.4.1, its JVM is Spark {spark.version}" in report.error_message
+    assert not stream.sink_path.exists()
+
+
+def test_a_job_without_a_session_reports_why(stream):
+    spec = stream.job(*stream.plan())
+    assert _unstarted(spec, RefusalError("VersionMismatch", "pyspark 3.4.1 on Spark 4.2.0")) == 11
+    (report,) = stream.read_reports(spec)
+    assert (report.batch_id, report.error_class, report.retryable) == (0, "VersionMismatch", False)
+    assert _unstarted(None, RuntimeError("Java gateway process exited")) == 10
 
 
 def test_a_manifest_that_is_gone_is_named(spark, stream):

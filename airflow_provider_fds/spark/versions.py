@@ -1,0 +1,232 @@
+"""Which versions of Spark, Scala, Delta and Python's packages go together, and what mends it where they do not.
+
+Looked at on Airflow's side before anything starts (``install.py``) and on the driver before it touches the sink.
+What is compared is major and minor version: Spark and Delta keep their interfaces within these.
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterable, List, Optional, Tuple
+
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.identity import is_connect
+
+#: A JAR of Delta, as a file or as Maven coordinates; since 4.1 with the version of Spark that it was built for.
+_DELTA_JAR = re.compile(
+    r"(?P<name>delta-(?:spark|core)(?:_(?P<spark>\d+\.\d+))?_(?P<scala>\d+\.\d+))[:-](?P<delta>\d+\.[\w.]*\w)"
+)
+
+_BOUND = re.compile(r"(<=|>=|==|<|>)\s*(\d+(?:\.\d+)*)")
+
+
+def minor(version: str) -> Tuple[int, int]:
+    """Return major and minor version; what a vendor has put behind them does not count."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    return (numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 0)
+
+
+def of_minor(version: str) -> str:
+    """Return major and minor version as text: ``4.2``."""
+    return ".".join(str(number) for number in minor(version))
+
+
+@dataclass(frozen=True)
+class DeltaJar:
+    """A JAR of Delta, by its name.
+
+    Attributes:
+        delta: Version of Delta.
+        scala: Version of Scala, ``2.13``.
+        spark: Version of Spark that it was built for (``4.2``), ``None`` if the name does not say.
+    """
+
+    name: str
+    delta: str
+    scala: str
+    spark: Optional[str]
+
+    @classmethod
+    def named(cls, text: str) -> Optional[DeltaJar]:
+        """Read the name of a file or Maven coordinates; ``None`` if it is no JAR of Delta."""
+        found = _DELTA_JAR.search(re.sub(r"\.jar$", "", text.strip()))
+        if found is None:
+            return None
+        delta = found["delta"]
+        return cls(found["name"], delta, found["scala"], found["spark"] or spark_of(delta))
+
+    def words(self) -> str:
+        """Return the JAR as people read it."""
+        spark = "" if self.spark is None else f"Spark {self.spark} and "
+        return f"Delta {self.delta} for {spark}Scala {self.scala}"
+
+
+def spark_of(delta: str) -> Optional[str]:
+    """Return the one version of Spark that a release of Delta is for, ``None`` if there are several (since 4.1)."""
+    if minor(delta) == (4, 0):
+        return "4.0"
+    return "3.5" if minor(delta)[0] == 3 else None  # noqa: PLR2004
+
+
+def allows(requirements: Iterable[str], version: str) -> bool:
+    """Whether bounds such as ``<=4.2.0``, ``>=4.0.1``, as pip has them, leave room for this major and minor version."""
+    found = minor(version)
+    for requirement in requirements:
+        for relation, text in _BOUND.findall(requirement):
+            bound = minor(text)
+            is_whole = not any(int(number) for number in text.split(".")[2:])
+            if (
+                (relation == "==" and found != bound)
+                or (relation in (">=", ">") and found < bound)
+                or (relation in ("<=", "<") and found > bound)
+                or (relation == "<" and is_whole and found == bound)
+            ):
+                return False
+    return True
+
+
+def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: str) -> List[str]:
+    """Return what is wrong with JARs of Delta that a user brings for the bundled Spark, one sentence each.
+
+    Args:
+        names: Files or Maven coordinates, of Delta or not.
+        spark: Version of the installed pyspark.
+        delta: Version of the installed delta-spark.
+        expected: Coordinates of the JAR that FDS adds by itself.
+    """
+    wanted = DeltaJar.named(expected)
+    problems = []
+    for name in names:
+        jar = DeltaJar.named(name)
+        if jar is None or wanted is None:
+            continue
+        fits_spark = jar.scala == wanted.scala and jar.spark in (None, of_minor(spark))
+        if fits_spark and jar.delta == delta:
+            continue
+        packages = f"delta-spark=={jar.delta}"
+        if not fits_spark and jar.spark is not None:
+            packages = f"'pyspark=={jar.spark}.*' {packages}"
+        problems.append(
+            f"{name.strip()} is {jar.words()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and the "
+            f"installed delta-spark {delta}. Leave it out: FDS adds {expected} by itself; or, to use that version: "
+            f"pip install {packages}"
+        )
+    return problems
+
+
+@dataclass(frozen=True)
+class DriverVersions:
+    """What a driver is made of.
+
+    Attributes:
+        pyspark: Version of the Python package that the job imports.
+        spark: Version of the Spark in the JVM.
+        delta: Version of the Delta in the JVM, ``None`` if it does not say.
+        delta_jar: Where that was loaded from, ``None`` if it is not known.
+    """
+
+    pyspark: str
+    spark: str
+    delta: Optional[str] = None
+    delta_jar: Optional[str] = None
+
+    @classmethod
+    def of(cls, spark: Any) -> DriverVersions:
+        """Look at the session of a driver."""
+        import pyspark
+
+        delta = delta_jar = None
+        try:
+            jvm = spark._jvm
+            delta = str(jvm.io.delta.package.VERSION())
+            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            source = loader.loadClass("io.delta.package").getProtectionDomain().getCodeSource()
+            delta_jar = str(source.getLocation().getPath())
+        except Exception:  # noqa: BLE001, S110 - a Spark with a Delta of its own may not say, and is believed
+            pass
+        return cls(pyspark.__version__, str(spark.version), delta, delta_jar)
+
+    @classmethod
+    def without_session(cls) -> Optional[DriverVersions]:
+        """Look at the folder of the Spark that started this Python; ``None`` if it does not say its version."""
+        import pyspark
+
+        for jar in Path(os.environ.get("SPARK_HOME", "")).glob("jars/spark-core_*.jar"):
+            return cls(pyspark.__version__, jar.stem.split("-", 2)[-1])
+        return None
+
+    def problem(self) -> Optional[str]:
+        """Return in words what does not go together, ``None`` if all does."""
+        if minor(self.pyspark) != minor(self.spark):
+            return (
+                f"the driver's Python has pyspark {self.pyspark}, its JVM is Spark {self.spark}: use the spark-submit "
+                "of that pyspark (no spark-binary, no other SPARK_HOME), or install the Python package of that Spark "
+                f"where the driver runs: pip install 'pyspark=={of_minor(self.spark)}.*'"
+            )
+        if self.delta is None:
+            return None
+        jar = DeltaJar.named(self.delta_jar or "")
+        built_for = jar.spark if jar is not None else spark_of(self.delta)
+        if built_for is None or minor(built_for) == minor(self.spark):
+            return None
+        where = "" if self.delta_jar is None else f" ({self.delta_jar})"
+        return (
+            f"the JVM has Delta {self.delta}{where}, which was built for Spark {built_for}, and is Spark {self.spark}: "
+            "take that JAR out of the packages, jars and class path of the job, and out of the jars folder of that "
+            "Spark; FDS adds the one that goes with pip's delta-spark: "
+            f"pip install 'pyspark=={of_minor(self.spark)}.*' delta-spark"
+        )
+
+
+def check_versions(spark: Any) -> None:
+    """Refuse a driver whose parts do not go together. A Spark Connect server is looked at when it is reached.
+
+    Raises:
+        RefusalError: They do not; the message says what to install or to take out.
+    """
+    if is_connect(spark):
+        return
+    problem = DriverVersions.of(spark).problem()
+    if problem is not None:
+        raise RefusalError("VersionMismatch", f"{problem}. Nothing was read or written")
+
+
+def no_session(error: Exception) -> Exception:
+    """Return why there is no session: versions that do not go together, if it is that, else ``error`` itself."""
+    found = DriverVersions.without_session()
+    problem = None if found is None else found.problem()
+    return error if problem is None else RefusalError("VersionMismatch", f"{problem}. Spark could not be started")
+
+
+def server_problem(server: str, pyspark: str) -> Optional[str]:
+    """Return why this pyspark cannot work on a Spark Connect server, ``None`` if Spark promises that it can.
+
+    Spark promises it for a server of the client's own or of a newer minor version.
+    """
+    theirs, mine = minor(server), minor(pyspark)
+    if theirs[0] == mine[0] and theirs >= mine:
+        return None
+    version = f"{of_minor(server)}.*"
+    return (
+        f"the server is Spark {server}, the installed pyspark is {pyspark}. Spark promises that a client works with a "
+        "server of its own or of a newer minor version, and with no other: upgrade the server, or install its version "
+        f"here: pip install 'pyspark=={version}' 'pyspark-client=={version}'"
+    )
+
+
+__all__: List[str] = [
+    "DeltaJar",
+    "DriverVersions",
+    "allows",
+    "brought_problems",
+    "check_versions",
+    "minor",
+    "no_session",
+    "of_minor",
+    "server_problem",
+    "spark_of",
+]
