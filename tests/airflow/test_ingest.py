@@ -58,6 +58,10 @@ def test_what_a_failed_run_has_done_stays_and_the_next_run_delivers_the_rest_up_
     assert lake.ids("stopping") == [1, 2, 3]
     result = delivered.xcom("ingest")
     assert (result["first_batch_id"], result["rows"], result["first_version"]) == (1, 1, 1)
+    assert (result["rows_read"], result["files_written"]) == (1, 1)
+    assert result["bytes_written"] > 0
+    assert set(result["seconds"]) == {"plan", "spark", "commit", "look", "load", "write", "verify"}
+    assert result["seconds"]["spark"] > result["seconds"]["write"] > 0
     (event,) = installation.events(f"{lake.uri}/stopping")
     assert (event["first_batch_id"], event["batches"], event["rows"], event["first_version"]) == (0, 2, None, 0)
     assert (event["end"], event["sink_version"]) == (result["end"], result["sink_version"])
