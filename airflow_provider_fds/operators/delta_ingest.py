@@ -298,6 +298,8 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
                 with submitted(spark.backend, made, cache_dir()) as arguments, collecting(session, work):
                     self._set_submission(arguments, spark.backend)
                     super().execute(context)
+                if made.class_archive is not None:
+                    made.class_archive.make_in_background()
             except AirflowException as error:
                 # what it has done before it failed is committed below
                 spark_error = error

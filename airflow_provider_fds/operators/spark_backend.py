@@ -196,6 +196,8 @@ def prepare_submission(
         driver_class_path=_joined(":", made.driver_class_path, given.driver_class_path),
         py_files=_joined(",", given.py_files, made.py_files) or "",
         env_vars={**made.env_vars, **given.env_vars},
+        # it is of FDS's class path alone
+        class_archive=None if given.driver_class_path else made.class_archive,
     )
 
 

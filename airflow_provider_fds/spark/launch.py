@@ -108,7 +108,10 @@ def run_locally(
         raise SparkSetupError(problem)
     arguments = submit_arguments(spec_uri, master=master, conf=conf, cache_dir=cache_dir, storage=storage)
     with submission(arguments, cache_dir) as submitted:
-        return _run(submitted, on_line)
+        code = _run(submitted, on_line)
+    if code == 0 and arguments.class_archive is not None:
+        arguments.class_archive.make_in_background()
+    return code
 
 
 def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> int:
