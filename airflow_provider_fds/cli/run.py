@@ -144,7 +144,14 @@ def _submit(session: StreamSession, work: RunWork, sink: DeltaTableSink, master:
     from airflow_provider_fds.spark.launch import job_storage, run_locally
 
     storage = job_storage(session.connected.places(sink.uri), sink)
-    run_locally(session.job(work, sink), master=master, conf=conf, on_line=_log_line, storage=storage)
+    run_locally(
+        session.job(work, sink),
+        master=master,
+        conf=conf,
+        on_line=_log_line,
+        storage=storage,
+        num_bytes=sum(batch.num_bytes for batch in work.batches),
+    )
 
 
 def _work_on(

@@ -291,7 +291,12 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         else:
             storage = job_storage(session.connected.places(sink.table_uri), sink)
             made = prepare_submission(
-                spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir()
+                spark.backend,
+                spec_uri,
+                given=spark.given,
+                storage=storage,
+                cache_dir=cache_dir(),
+                num_bytes=sum(batch.num_bytes for batch in work.batches),
             )
             reach("submit.before")
             try:

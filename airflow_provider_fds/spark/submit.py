@@ -49,8 +49,13 @@ _DEFAULT_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 
-#: Of a local driver: a collector that starts at once, and a compiler that stops early.
-LIGHT_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+#: Of a local driver: a collector that starts at once, and a compiler that stops early, which a big batch would pay for.
+_QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+_QUICK_COLLECTOR: Final = "-XX:+UseSerialGC"
+LIGHT_JVM: Final = (_QUICK_COMPILER, _QUICK_COLLECTOR)
+
+#: From so many planned bytes on, code that is compiled well is worth the wait for it.
+BIG_JOB_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,8 @@ def is_local_master(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
-def lean_conf(master: str, deploy_mode: str = "client") -> dict[str, str]:
-    """Return the settings of a lean start for this master, without anything of the user's."""
+def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> dict[str, str]:
+    """Return the settings of a lean start for this master and so many bytes, without anything of the user's."""
     conf = {
         _EXTENSIONS: _DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -123,7 +128,7 @@ def lean_conf(master: str, deploy_mode: str = "client") -> dict[str, str]:
     if is_local_master(master):
         # the host's name may not resolve, and nobody else has to reach this driver
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        java_options += LIGHT_JVM
+        java_options += LIGHT_JVM if num_bytes < BIG_JOB_BYTES else (_QUICK_COLLECTOR,)
     if deploy_mode == "client":
         quiet = Path(__file__).resolve().with_name("log4j2.properties")
         java_options.append(f"-Dlog4j2.configurationFile={quiet.as_uri()}")
@@ -148,7 +153,7 @@ def merged_conf(lean: Mapping[str, str], user: Mapping[str, Any] | None) -> dict
     java_options = conf.get(_DEFAULT_JAVA_OPTIONS, "")
     if re.search(r"-XX:\+Use\w+GC", own.get(_JAVA_OPTIONS, "")):
         # the JVM refuses to start with two collectors
-        java_options = java_options.replace("-XX:+UseSerialGC", "").strip()
+        java_options = java_options.replace(_QUICK_COLLECTOR, "").strip()
     if java_options:
         conf[_DEFAULT_JAVA_OPTIONS] = re.sub(r" {2,}", " ", java_options)
     return conf
@@ -164,6 +169,7 @@ def submit_arguments(
     use_bundled_spark: bool = True,
     storage: JobStorage | None = None,
     properties_file: str | None = None,
+    num_bytes: int = 0,
 ) -> SubmitArguments:
     """Put together what spark-submit gets for the job at ``spec_uri``.
 
@@ -181,13 +187,14 @@ def submit_arguments(
         use_bundled_spark: Start the Spark that pip installed, with this Python (local and client mode only).
         storage: Where the job reads and writes.
         properties_file: The user's own file of settings; what it says of S3 stands.
+        num_bytes: Planned bytes of all its batches: with many, a local driver compiles better, and later.
 
     Raises:
         SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced, or a place of ``storage``
             cannot be reached.
     """
     storage = JobStorage() if storage is None else storage
-    settings = merged_conf(lean_conf(master, deploy_mode), conf)
+    settings = merged_conf(lean_conf(master, deploy_mode, num_bytes), conf)
     cache = default_cache_dir() if cache_dir is None else cache_dir
     is_local = is_local_master(master)
     packages = [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]

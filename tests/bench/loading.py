@@ -61,10 +61,8 @@ def merge(rows: int, commits: int, rounds: int) -> dict[str, Any]:
 
         def by_hand(frame: Any, _: int) -> None:
             frame.createOrReplaceTempView("news")
-            newest = (
-                "SELECT * EXCEPT (n) FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY seq DESC) n FROM news) "
-                "WHERE n = 1"
-            )
+            ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY seq DESC) n FROM news"
+            newest = f"SELECT * EXCEPT (n) FROM ({ranked}) WHERE n = 1"
             frame.sparkSession.sql(
                 f"MERGE INTO delta.`{sinks[-1]}` t USING ({newest}) s ON t.id = s.id "
                 "WHEN MATCHED AND s.seq >= t.seq THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
