@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Counts the faults of tests/chaos and tests/stack.
 pytest_plugins = ["tests.chaos.reporting"]
 
+# no process stays behind a test; an archive that is there is used
+os.environ.setdefault("FDS_CLASS_ARCHIVE", "use")
+
 #: Time of version 0 of a hand-made log, 2024-01-01T00:00:00Z; each version comes a minute later.
 FIRST_COMMIT_MS = 1_704_067_200_000
 MINUTE_MS = 60_000

@@ -163,9 +163,10 @@ def _submit(
 
     storage = job_storage(session.connected.places(sink.uri), sink)
     spec_uri = session.job(work, sink)
+    num_bytes = sum(batch.num_bytes for batch in work.batches)
     with collecting(session, work, shown):
         try:
-            run_locally(spec_uri, master=master, conf=conf, on_line=_log_line, storage=storage)
+            run_locally(spec_uri, master=master, conf=conf, on_line=_log_line, storage=storage, num_bytes=num_bytes)
         except SparkSetupError as error:
             raise ConfigurationError(str(error)) from error
 

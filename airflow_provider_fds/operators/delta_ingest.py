@@ -404,13 +404,18 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
             work_off(job, session, work)
             return None
         storage = job_storage(session.connected.places(sink.table_uri), sink)
-        made = prepare_submission(spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir())
+        num_bytes = sum(batch.num_bytes for batch in work.batches)
+        made = prepare_submission(
+            spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir(), num_bytes=num_bytes
+        )
         reach("submit.before")
         spark_error: AirflowException | None = None
         try:
             with submitted(spark.backend, made, cache_dir()) as arguments, collecting(session, work):
                 self._set_submission(arguments, spark.backend)
                 super().execute(context)
+            if made.class_archive is not None:
+                made.class_archive.make_in_background()
         except AirflowException as error:
             # what it has done before it failed is committed by the caller
             spark_error = error

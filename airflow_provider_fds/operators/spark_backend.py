@@ -199,7 +199,13 @@ def _place_problems(backend: SparkBackend, given: GivenArguments) -> list[str]:
 
 
 def prepare_submission(
-    backend: SparkBackend, spec_uri: str, *, given: GivenArguments, storage: JobStorage, cache_dir: Path | None
+    backend: SparkBackend,
+    spec_uri: str,
+    *,
+    given: GivenArguments,
+    storage: JobStorage,
+    cache_dir: Path | None,
+    num_bytes: int = 0,
 ) -> SubmitArguments:
     """Return the arguments of spark-submit for FDS's job, the user's own merged in.
 
@@ -213,6 +219,7 @@ def prepare_submission(
         given: The user's arguments.
         storage: Where Spark reads and writes.
         cache_dir: For JARs and the driver's modules.
+        num_bytes: Planned bytes of all its batches.
 
     Raises:
         ConfigurationError: JARs that cannot be had, a cache that cannot be written, and as :func:`check_backend`.
@@ -228,6 +235,7 @@ def prepare_submission(
             use_bundled_spark=backend.uses_bundled_spark,
             storage=storage,
             properties_file=given.properties_file,
+            num_bytes=num_bytes,
         )
     except SparkSetupError as error:
         raise ConfigurationError(f"Spark cannot be started for connection {backend.conn_id!r}: {error}") from error
@@ -237,6 +245,8 @@ def prepare_submission(
         driver_class_path=_joined(":", made.driver_class_path, given.driver_class_path),
         py_files=_joined(",", given.py_files, made.py_files) or "",
         env_vars={**made.env_vars, **given.env_vars},
+        # it is of FDS's class path alone
+        class_archive=None if given.driver_class_path else made.class_archive,
     )
 
 

@@ -88,6 +88,7 @@ def run_locally(
     cache_dir: Path | None = None,
     on_line: Callable[[str], None] | None = None,
     storage: JobStorage | None = None,
+    num_bytes: int = 0,
 ) -> int:
     """Run the job in client mode with the bundled Spark, wait for it, and return its exit code.
 
@@ -102,15 +103,21 @@ def run_locally(
         cache_dir: For JARs and zip; default :func:`~airflow_provider_fds.spark.install.default_cache_dir`.
         on_line: Gets each line, without its line end.
         storage: Where the job reads and writes, for what Spark has to know of S3.
+        num_bytes: Planned bytes of all its batches.
 
     Raises:
         SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced.
     """
     if problem := java_problem():
         raise SparkSetupError(problem)
-    arguments = submit_arguments(spec_uri, master=master, conf=conf, cache_dir=cache_dir, storage=storage)
+    arguments = submit_arguments(
+        spec_uri, master=master, conf=conf, cache_dir=cache_dir, storage=storage, num_bytes=num_bytes
+    )
     with submission(arguments, cache_dir) as submitted:
-        return _run(submitted, on_line)
+        code = _run(submitted, on_line)
+    if code == 0 and arguments.class_archive is not None:
+        arguments.class_archive.make_in_background()
+    return code
 
 
 def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> int:

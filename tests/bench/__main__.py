@@ -19,7 +19,7 @@ from tests.bench.report import Row, write
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROUNDS = 5
+ROUNDS = int(os.environ.get("FDS_BENCH_ROUNDS", "5"))
 
 
 def polling() -> list[Row]:
@@ -112,16 +112,100 @@ def submit() -> list[Row]:
         submitting.prepare(folder)
         arguments = {"root": folder}
         measure.run("submitting:by_hand", **arguments)  # fills Ivy's cache
-        found = measure.in_turn(ROUNDS, ours=("submitting:by_fds", arguments), theirs=("submitting:by_hand", arguments))
-    ours, theirs = measure.median(found["ours"]), measure.median(found["theirs"])
+        measure.run("submitting:make_archive")
+        found = measure.in_turn(
+            ROUNDS,
+            ours=("submitting:by_fds", arguments),
+            packages=("submitting:by_hand", arguments),
+            light=("submitting:by_hand_light", arguments),
+        )
+    ours, packages, light = (measure.median(found[name]).seconds for name in ("ours", "packages", "light"))
     return [
-        Row("one micro-batch by spark-submit, FDS / hand-written", ours.seconds / theirs.seconds, "x", 0.7),
-        Row("… FDS", ours.seconds, "s", None),
-        Row("… hand-written, --packages and defaults", theirs.seconds, "s", None),
+        Row("one micro-batch by spark-submit, FDS / hand-written with defaults", ours / packages, "x", 0.35),
+        Row("… FDS / hand-written with light settings", ours / light, "x", 0.6),
+        Row("… FDS", ours, "s", None),
+        Row("… hand-written, --packages and defaults", packages, "s", None),
+        Row("… hand-written, --jars and light settings", light, "s", None),
     ]
 
 
-BENCHES = {f.__name__: f for f in (polling, planning, snapshot, reading, submit)}
+def warm() -> list[Row]:
+    batches = _size("BATCHES", 50)
+    many = measure.run("loading:catch_up", files=batches * 100, files_per_batch=100, rounds=ROUNDS).value
+    files = _size("FILES", 10_000)
+    one = measure.run("loading:catch_up", files=files, files_per_batch=files, rounds=ROUNDS).value
+    return [
+        Row(f"{batches} batches of 100 files into a Delta table, FDS / AvailableNow", many["ratio"], "x", 1.1),
+        Row("… FDS, from plan to committed offset", many["ours"], "s", None),
+        Row("… Structured Streaming, maxFilesPerTrigger=100", many["theirs"], "s", None),
+        Row(f"1 batch of {files:,} files, FDS / AvailableNow", one["ratio"], "x", 1.0),
+        Row("… FDS", one["ours"], "s", None),
+        Row("… Structured Streaming", one["theirs"], "s", None),
+    ]
+
+
+def scan() -> list[Row]:
+    value = measure.run("loading:scan", files=_size("SCAN_FILES", 200), mb_per_file=_size("SCAN_MB", 10), rounds=ROUNDS)
+    found = value.value
+    return [
+        Row(
+            f"scan of {found['gb']:.2g} GB in {_size('SCAN_FILES', 200)} files, manifest / the table itself",
+            found["ratio"],
+            "x",
+            1.03,
+        ),
+        Row("… manifest", found["manifest"], "s", None),
+        Row("… spark.read.format(delta)", found["table"], "s", None),
+    ]
+
+
+def merge() -> list[Row]:
+    rows, commits = _size("MERGE_ROWS", 10_000_000), _size("MERGE_COMMITS", 200)
+    found = measure.run("loading:merge", rows=rows, commits=commits, rounds=ROUNDS).value
+    return [
+        Row(
+            f"{commits} commits merged into {rows:,} rows, FDS / foreachBatch on AvailableNow", found["ratio"], "x", 1.0
+        ),
+        Row("… FDS, DeltaMergeSink", found["ours"], "s", None),
+        Row("… hand-written foreachBatch", found["theirs"], "s", None),
+    ]
+
+
+def connect() -> list[Row]:
+    points = [10, 50, _size("CONNECT_BATCHES", 100)]
+    found = measure.run("connecting:trivial_batches", rounds=20, checkpoints=points).value
+    first, last = found["memory"][str(points[0])], found["memory"][str(points[-1])]
+    between = points[-1] - points[0]
+    return [
+        Row("trivial batch on a warm Connect server, from plan to committed offset", found["batch"], "s", 1.2),
+        Row("… the first one of the server", found["first"], "s", None),
+        *(Row(f"heap of the server after {n} batches", found["memory"][str(n)]["heap"], "MB", None) for n in points),
+        Row("… more for each batch", (last["heap"] - first["heap"]) / between, "MB", None),
+        Row(f"resident memory of the server after {points[-1]} batches", last["server"], "MB", None),
+        Row("… of the client, more for each batch", (last["client"] - first["client"]) / between, "MB", None),
+    ]
+
+
+def task() -> list[Row]:
+    files = _size("TASK_FILES", 100_000)
+    with tempfile.TemporaryDirectory() as folder:
+        generate_log.write_log(Path(folder) / "table", 100, files // 100)
+        samples = [
+            measure.run("planning:around_the_job", root=f"{folder}/table", target=100, files=files, as_task=True)
+            for _ in range(ROUNDS)
+        ]
+    return [
+        Row(f"memory of the task's process, one batch of {files:,} files", measure.median(samples).peak_mb, "MB", 300),
+        Row("… time of plan, manifest, verification and commit", measure.median(samples).seconds, "s", None),
+    ]
+
+
+BENCHES = {f.__name__: f for f in (polling, planning, snapshot, reading, warm, scan, merge, submit, connect, task)}
+
+
+def _size(name: str, default: int) -> int:
+    """Return a size of a benchmark: ``FDS_BENCH_<name>`` of the environment, for a trial with less."""
+    return int(os.environ.get(f"FDS_BENCH_{name}", default))
 
 
 @contextlib.contextmanager
@@ -138,6 +222,8 @@ def _loopback_store(tables: int, commits: int) -> Iterator[int]:
 
 def main() -> None:
     names = sys.argv[1:] or list(BENCHES)
+    if unknown := [name for name in names if name not in BENCHES]:
+        sys.exit(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHES)}")
     results = Path(tempfile.gettempdir()) / "fds-bench.json"
     kept = json.loads(results.read_text()) if results.exists() and sys.argv[1:] else {}
     for name in names:

@@ -30,8 +30,14 @@ def plan(root: str, target: int) -> dict[str, Any]:
     return {"batches": batches, "files": files, "bytes": size}
 
 
-def around_the_job(root: str, target: int) -> dict[str, Any]:
-    """Do all a run does for one batch of 1,000 files, but Spark: plan, manifest, ledger, checkpoint, verify, commit."""
+def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool = False) -> dict[str, Any]:
+    """Do all a run does for one batch, but Spark: plan, manifest, ledger, checkpoint, verify, commit.
+
+    ``as_task`` first imports what an Airflow task has: Airflow, the operator, its hooks; and puts spark-submit's
+    arguments together.
+    """
+    if as_task:
+        import_module("airflow_provider_fds.operators.delta_ingest")
     from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.entries import Actor, Owner
@@ -40,7 +46,7 @@ def around_the_job(root: str, target: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder) / "staging"
-        stream = DeltaStream("bench", table=root, starting_version=target - 99)
+        stream = DeltaStream("bench", table=root, starting_version=target - 99, max_files_per_batch=files)
         import_module("airflow_provider_fds.stream.session")
         sink = DeltaTableSink(f"{folder}/sink")
         start = time.perf_counter()
@@ -56,11 +62,13 @@ def around_the_job(root: str, target: int) -> dict[str, Any]:
         )
         work = session.begin(sink)
         spec_uri = session.job(work, sink)
+        if as_task:
+            import_module("airflow_provider_fds.spark.submit").submit_arguments(spec_uri, master="local[2]")
         seconds = time.perf_counter() - start
         storage = session.connected.staging
         job = JobSpec.from_json(storage.get(spec_uri.removeprefix(storage.uri + "/"))[0])
         (batch,) = job.batches
-        assert batch.num_files == 1000
+        assert batch.num_files == files
         report = TryReport(
             uuid=batch.uuid,
             epoch=batch.epoch,

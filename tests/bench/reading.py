@@ -70,12 +70,12 @@ def _compare(spark: Any, folder: Path, files: int, rounds: int) -> dict[str, flo
     }
 
 
-def _write_table(spark: Any, table: Path, files: int) -> None:
-    """Write a table of ``files`` hard links to one data file, in ten commits."""
+def _write_table(spark: Any, table: Path, files: int, rows: Any = None) -> None:
+    """Write a table of ``files`` hard links to one data file, in ten commits; of 200 small rows, if none are given."""
     seed = table.with_name("seed")
-    spark.range(ROWS_PER_FILE).selectExpr("id", "cast(id as string) v", "id * 0.5D x").coalesce(1).write.format(
-        "delta"
-    ).save(str(seed))
+    if rows is None:
+        rows = spark.range(ROWS_PER_FILE).selectExpr("id", "cast(id as string) v", "id * 0.5D x")
+    rows.coalesce(1).write.format("delta").save(str(seed))
     lines = (seed / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     actions = [json.loads(line) for line in lines]
     add = next(a["add"] for a in actions if "add" in a)

@@ -12,7 +12,12 @@ TITLES = {
     "planning": "Planning",
     "snapshot": "Initial snapshot",
     "reading": "Reading a batch in a warm session",
+    "warm": "Loading in a warm session",
+    "scan": "Scanning big files",
+    "merge": "Merging into a big table",
     "submit": "One micro-batch by spark-submit",
+    "connect": "Spark Connect",
+    "task": "The task's process",
 }
 
 

@@ -62,13 +62,38 @@ def by_fds(root: str) -> dict[str, Any]:
 
 def by_hand(root: str) -> dict[str, Any]:
     """Run the same read and append with ``--packages`` and default settings; the packages are in Ivy's cache."""
+    return _by_hand(root, "--packages", "io.delta:delta-spark_4.2_2.13:4.4.0")
+
+
+def by_hand_light(root: str) -> dict[str, Any]:
+    """Run the same with Delta's two JARs by ``--jars``, no UI, and small shuffles and snapshots."""
+    from airflow_provider_fds.spark.install import delta_jars
+
+    return _by_hand(
+        root, "--jars", ",".join(map(str, delta_jars())),
+        "--conf", "spark.ui.enabled=false",
+        "--conf", "spark.databricks.delta.snapshotPartitions=1",
+        "--conf", "spark.sql.shuffle.partitions=1",
+    )  # fmt: skip
+
+
+def make_archive() -> dict[str, Any]:
+    """Make the archive of classes, which a first run leaves behind; nothing if it is there."""
+    from airflow_provider_fds.spark.submit import submit_arguments
+
+    archive = submit_arguments("", master="local[2]").class_archive
+    assert archive is not None
+    assert archive.make() is not None
+    return {}
+
+
+def _by_hand(root: str, *options: str) -> dict[str, Any]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            str(home / "bin" / "spark-submit"), "--master", "local[2]",
-            "--packages", "io.delta:delta-spark_4.2_2.13:4.4.0",
+            str(home / "bin" / "spark-submit"), "--master", "local[2]", *options,
             "--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
             "--conf", "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
             f"{root}/hand_written.py", f"{root}/source", f"{folder}/sink",

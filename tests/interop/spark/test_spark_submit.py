@@ -7,11 +7,12 @@ import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import psutil
 import pytest
 
-from airflow_provider_fds.spark.launch import run_locally, submit_arguments
+from airflow_provider_fds.spark.launch import delta_jars, run_locally, submit_arguments
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -106,3 +107,38 @@ def test_a_python_function_over_a_delta_table_does_not_hang(stream, tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     assert f"SUM {7 * sum(range(30))}" in out
+
+
+def test_a_start_uses_the_archive_of_classes_and_survives_a_damaged_one(stream, tmp_path):
+    """The start is the same whether there is an archive, none, or one that is broken inside."""
+    cache = tmp_path / "cache"
+    (cache / "jars").mkdir(parents=True)
+    for jar in delta_jars():
+        os.link(jar, cache / "jars" / jar.name)
+    archive = submit_arguments("x", master="local[2]", cache_dir=cache).class_archive
+    assert archive is not None
+    made = archive.make()
+    assert made is not None, [path.read_text() for path in archive.folder.glob("*.failed")]
+    mapped = archive.options()
+    assert mapped
+    command = replace(
+        submit_arguments("x", master="local[2]", cache_dir=cache),
+        application="--version",
+        application_args=(),
+    )
+    insisting = {
+        key: text.replace("-Xshare:auto", "-Xshare:on").replace("-Xlog:cds*=off", "")
+        for key, text in command.conf.items()
+    }
+    environment = {**os.environ, **command.env_vars}
+    runs = partial(subprocess.run, env=environment, capture_output=True, text=True, check=False)
+    assert runs(replace(command, conf=insisting).command()).returncode == 0
+
+    made.chmod(0o644)
+    with made.open("r+b") as file:
+        file.seek(made.stat().st_size // 2)
+        file.write(os.urandom(1 << 20))
+    assert runs(replace(command, conf=insisting).command()).returncode != 0
+    quiet = runs(command.command())
+    assert quiet.returncode == 0
+    assert "shared archive" not in quiet.stdout + quiet.stderr

@@ -21,6 +21,7 @@ from airflow_provider_fds.spark.launch import (
 )
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
 from airflow_provider_fds.spark.session_job import shell_arguments
+from airflow_provider_fds.spark.submit import BIG_JOB_BYTES
 
 EXTENSIONS = "spark.sql.extensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -56,6 +57,14 @@ def test_a_local_command_puts_the_jars_on_the_class_path(cache):
     assert Path(command[command.index("--py-files") + 1]).is_file()
     assert arguments.env_vars["PYSPARK_PYTHON"] == sys.executable
     assert arguments.env_vars["SPARK_HOME"] == str(bundled_spark_home())
+
+
+def test_a_big_job_on_a_local_master_is_compiled_well(cache):
+    small = submit_arguments("x", master="local[2]", cache_dir=cache, num_bytes=BIG_JOB_BYTES - 1)
+    big = submit_arguments("x", master="local[2]", cache_dir=cache, num_bytes=BIG_JOB_BYTES)
+    assert "-XX:TieredStopAtLevel=1" in small.conf[JAVA_OPTIONS]
+    assert "TieredStopAtLevel" not in big.conf[JAVA_OPTIONS]
+    assert "-XX:+UseSerialGC" in big.conf[JAVA_OPTIONS]
 
 
 def test_a_cluster_command_ships_the_jars_and_leaves_the_jvm_alone(cache):

@@ -1,0 +1,49 @@
+"""``fds prepare``: fetch and make what a first run would, for an image or a new machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``prepare``."""
+    parser = commands.add_parser(
+        "prepare",
+        help="fetch Delta's JARs and make the archive of classes now, not at the first run",
+        description="Fetch Delta's JARs, and make the archive of Spark's and Delta's classes with which a local Spark "
+        "starts faster. Takes a minute and 200 MB of FDS_CACHE_DIR. Without it the first run fetches the JARs, and "
+        "the archive is made behind it.",
+    )
+    parser.set_defaults(command=prepare)
+
+
+def prepare(_: argparse.Namespace) -> int:
+    """Perform ``fds prepare``."""
+    from airflow_provider_fds.spark.launch import SparkSetupError, java_problem, submit_arguments
+
+    if (problem := java_problem()) is not None:
+        raise ConfigurationError(problem)
+    try:
+        arguments = submit_arguments("", master="local[2]")
+    except SparkSetupError as error:
+        raise ConfigurationError(str(error)) from error
+    print(f"JARs: {arguments.driver_class_path}")
+    archive = arguments.class_archive
+    if archive is None:
+        print("no archive of classes: it is switched off (FDS_CLASS_ARCHIVE), or Spark's settings are in a folder")
+        return EXIT_OK
+    made = archive.make()
+    if made is None:
+        print(f"no archive of classes was made; files named *.failed in {archive.folder} say why", file=sys.stderr)
+        return EXIT_OK
+    print(f"archive of classes: {made}")
+    return EXIT_OK
+
+
+__all__ = ["add_commands", "prepare"]

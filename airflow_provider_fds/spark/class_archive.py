@@ -1,0 +1,234 @@
+"""An archive of Spark's and Delta's classes, mapped by the JVM instead of loaded and verified anew at every start.
+
+Java's application class-data sharing (JEP 310, 350). The archive is made once per installation, behind the runs, by a
+small job of FDS's own, and holds no class of any user. It belongs to one JVM, one Spark and one class path, all of
+which are in its name. ``docs/decisions/2026-11-21-class-archive.md`` has what it saves. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_fds.spark.install import bundled_spark_home, default_cache_dir
+
+_LOG = logging.getLogger(__name__)
+
+#: ``off``: neither made nor used; ``use``: used where there is one; else also made.
+SWITCH: Final = "FDS_CLASS_ARCHIVE"
+
+#: Part of the name of every archive: to be raised when the options or the job by which it is made change.
+_FORMAT: Final = 1
+
+#: Each would put a folder with files onto the class path, of which the JVM makes no archive.
+_MORE_CLASS_PATH: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
+
+#: The archive is some 190 MB: space for it and the file it is written to.
+_FREE_BYTES: Final = 1 << 30
+_KEPT: Final = 3
+_SECONDS: Final = 900
+_TRY_AGAIN_SECONDS: Final = 24 * 3600
+
+
+@dataclass(frozen=True)
+class ClassArchive:
+    """Where the archive of one installation is, or would be.
+
+    Attributes:
+        folder: Holds the archives, in FDS's cache.
+        key: Digest of JVM, Spark, class path and options.
+        class_path: What ``--driver-class-path`` has, colon separated.
+        java_options: Options that are the same when it is made and used.
+    """
+
+    folder: Path
+    key: str
+    class_path: str
+    java_options: str
+
+    def path(self) -> Path | None:
+        """Return the archive, ``None`` if there is none that is whole.
+
+        Its size is in its name: of a truncated file the JVM would die.
+        """
+        for found in self.folder.glob(f"{self.key}-*.jsa"):
+            with suppress(OSError):
+                if found.stem == f"{self.key}-{found.stat().st_size}":
+                    return found
+        return None
+
+    def options(self) -> list[str]:
+        """Return the options of a JVM that uses the archive: none if there is none.
+
+        Damage is found by a checksum; whatever does not fit is left alone, and nothing is said about it.
+        """
+        found = self.path()
+        # a space would end the option
+        if found is None or " " in str(found):
+            return []
+        return [f"-XX:SharedArchiveFile={found}", "-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off"]
+
+    def make_in_background(self) -> bool:
+        """Start making the archive in a process of its own that outlives this one, if it is time to; return whether.
+
+        The process has the lowest priority, and ends at once if another one is at it.
+        """
+        if (
+            os.environ.get(SWITCH, "on") != "on"
+            or self.path() is not None
+            or self._has_failed()
+            or not self._has_room()
+        ):
+            return False
+        command = [sys.executable, "-m", __name__, str(self.folder), self.key, self.class_path, self.java_options]
+        try:
+            subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            _LOG.debug("The class archive is not made: %s", error)
+            return False
+        return True
+
+    def make(self) -> Path | None:
+        """Make the archive, check it, and return it; ``None`` if another process is making it or it cannot be made.
+
+        It appears whole or not at all. What went wrong is in a file beside it, and it is not tried again for a day.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return None
+            if (made := self.path()) is not None:
+                return made
+            # of a process that was killed; nobody else is at it
+            for left in self.folder.glob("*.tmp"):
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(dir=self.folder, suffix=".tmp", ignore_cleanup_errors=True) as work:
+                try:
+                    made, problem = self._dump(Path(work))
+                except (OSError, subprocess.TimeoutExpired) as error:
+                    made, problem = None, str(error)
+            if problem is not None:
+                self._failure.write_text(problem)
+            self._tidy()
+            return made
+
+    def _dump(self, work: Path) -> tuple[Path | None, str | None]:
+        dumped = work / "spark.jsa"
+        training = Path(__file__).with_name("class_archive_training.py")
+        ran = self._submit(work, f"-XX:ArchiveClassesAtExit={dumped}", str(training), str(work / "tables"))
+        if ran.returncode != 0 or not dumped.is_file():
+            return None, f"making the archive ended with {ran.returncode}:\n{ran.stdout[-4000:]}"
+        # with -Xshare:on, a JVM that cannot use it does not start
+        checked = self._submit(work, f"-XX:SharedArchiveFile={dumped} -Xshare:on -XX:+VerifySharedSpaces", "--version")
+        if checked.returncode != 0:
+            return None, f"a JVM cannot use the archive that it made:\n{checked.stdout[-4000:]}"
+        made = self.folder / f"{self.key}-{dumped.stat().st_size}.jsa"
+        dumped.replace(made)
+        return made, None
+
+    def _submit(self, work: Path, java_option: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        home = bundled_spark_home()
+        command = [
+            *(str(home / "bin" / "spark-submit"), "--master", "local[1]", "--driver-class-path", self.class_path),
+            *("--driver-java-options", f"{self.java_options} {java_option}", "--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
+            *("--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"),
+            *("--conf", "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"),
+            *("--conf", "spark.databricks.delta.snapshotPartitions=1", "--conf", "spark.sql.shuffle.partitions=2"),
+            *("--conf", f"spark.sql.warehouse.dir=file:{work / 'warehouse'}"),
+            *arguments,
+        ]
+        env = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        return subprocess.run(  # noqa: S603
+            command,
+            env=env,
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+
+    @property
+    def _failure(self) -> Path:
+        return self.folder / f"{self.key}.failed"
+
+    def _has_failed(self) -> bool:
+        try:
+            return time.time() - self._failure.stat().st_mtime < _TRY_AGAIN_SECONDS
+        except OSError:
+            return False
+
+    def _has_room(self) -> bool:
+        folder = next((folder for folder in (self.folder, *self.folder.parents) if folder.is_dir()), None)
+        return folder is not None and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= _FREE_BYTES
+
+    def _tidy(self) -> None:
+        """Remove archives of installations that were there before; a JVM that uses one keeps it to its end."""
+        archives = sorted(self.folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in archives[_KEPT:]:
+            path.unlink(missing_ok=True)
+
+
+def class_archive(class_path: str, java_options: str, cache_dir: Path | None = None) -> ClassArchive | None:
+    """Return the archive for a local driver of the bundled Spark, ``None`` where there cannot be one.
+
+    Starts no process.
+
+    Args:
+        class_path: What goes to ``--driver-class-path``: FDS's own JARs, none of the user's.
+        java_options: The options of FDS's own that decide what the JVM can map (collector, compiler).
+        cache_dir: FDS's cache; default :func:`~airflow_provider_fds.spark.install.default_cache_dir`.
+    """
+    if os.environ.get(SWITCH, "on") == "off" or any(os.environ.get(name) for name in _MORE_CLASS_PATH):
+        return None
+    home = bundled_spark_home()
+    if (home / "conf").exists() or (jvm := _jvm()) is None:
+        return None
+    seen = hashlib.sha256(f"{_FORMAT}\n{home}\n{class_path}\n{java_options}\n".encode())
+    try:
+        for path in (jvm, *map(Path, class_path.split(":")), *sorted((home / "jars").glob("*.jar"))):
+            facts = path.stat()
+            seen.update(f"{path}\t{facts.st_size}\t{facts.st_mtime_ns}\n".encode())
+    except OSError:
+        return None
+    folder = (default_cache_dir() if cache_dir is None else cache_dir) / "classes"
+    return ClassArchive(folder.absolute(), seen.hexdigest()[:24], class_path, java_options)
+
+
+def _jvm() -> Path | None:
+    """Return the library of the JVM that Spark would start; it changes with every build."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return None
+    jvm = Path(java).resolve().parents[1] / "lib" / "server" / "libjvm.so"
+    return jvm if jvm.is_file() else None
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    ClassArchive(Path(sys.argv[1]), *sys.argv[2:5]).make()
