@@ -199,9 +199,7 @@ def submit_arguments(
     settings = merged_conf(lean_conf(master, deploy_mode, num_bytes), conf)
     cache = default_cache_dir() if cache_dir is None else cache_dir
     is_local = is_local_master(master)
-    packages = [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]
-    if use_bundled_spark and (problems := brought_delta_problems(settings.get(_PACKAGES), settings.get(_JARS))):
-        raise SparkSetupError("; ".join(problems))
+    packages = _packages(settings, use_bundled_spark=use_bundled_spark)
     brings_delta = any(package.startswith(_DELTA_ARTIFACT) for package in packages)
     # a class and what it extends have to come from one class loader: packages are in that of --jars
     on_class_path = is_local and not brings_delta
@@ -287,6 +285,13 @@ def submission(
             loads_defaults=loads_defaults,
             secret_conf={},
         )
+
+
+def _packages(settings: Mapping[str, str], *, use_bundled_spark: bool) -> list[str]:
+    """Return the packages that the user brings; a Delta among them, or among his JARs, has to fit the bundled Spark."""
+    if use_bundled_spark and (problems := brought_delta_problems(settings.get(_PACKAGES), settings.get(_JARS))):
+        raise SparkSetupError("; ".join(problems))
+    return [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]
 
 
 def _properties_text(properties_file: str | None, *, use_bundled_spark: bool, env: Mapping[str, str]) -> str:
