@@ -203,7 +203,8 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     return StreamStatus(
         name=connected.stream.name,
         table=connected.table.uri,
-        phase=state.phase,
+        # nobody has asked for anything: intervals are loaded without an epoch being opened
+        phase="open" if state.reads_by_interval else state.phase,
         uuid=state.uuid or None,
         deployment=state.deployment or None,
         epoch=state.epoch,
