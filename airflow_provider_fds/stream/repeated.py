@@ -84,6 +84,7 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
         return (
             f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:",
             *statements,
+            "Pause its DAG until that is done: what comes after the next run takes out what that has read again, too.",
         )
     return (f"{lead}, and no one statement takes exactly their rows out of the sink.", _way_out(state, again, in_part))
 
