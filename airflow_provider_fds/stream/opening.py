@@ -156,6 +156,8 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
 def _more_of(state: StreamState) -> dict[str, Any]:
     """Return what a status says of a stream only where there is something to say."""
     more: dict[str, Any] = {}
+    if state.request is not None:
+        more["requested"] = f"{state.request.reason}: {state.request.why}"
     if state.quarantined is not None:
         more["quarantined"] = state.quarantined.why
     if state.held is not None:
