@@ -156,6 +156,8 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
 def _more_of(state: StreamState) -> dict[str, Any]:
     """Return what a status says of a stream only where there is something to say."""
     more: dict[str, Any] = {}
+    if state.request is not None:
+        more["requested"] = f"{state.request.reason}: {state.request.why}"
     if state.quarantined is not None:
         more["quarantined"] = state.quarantined.why
     if state.held is not None:
@@ -203,7 +205,8 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     return StreamStatus(
         name=connected.stream.name,
         table=connected.table.uri,
-        phase=state.phase,
+        # nobody has asked for anything: intervals are loaded without an epoch being opened
+        phase="open" if state.reads_by_interval else state.phase,
         uuid=state.uuid or None,
         deployment=state.deployment or None,
         epoch=state.epoch,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.ledger.entries import Committed, Planned
+from airflow_provider_fds.ledger.entries import Committed, Created, Planned, Requested
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -64,10 +64,16 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
     state = ledger.state
     loads = _loads(ledger, _sink_table_id(state))
     again = [load for load in loads if load.reaches(start)]
-    if not again:
+    forgotten = _forgotten(ledger)
+    is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
+    if not again and not is_forgotten:
         return ("No committed batch is read again.",)
     in_part = [load for load in again if not load.lies_behind(start)]
     lead = _lead(again, in_part)
+    if is_forgotten:
+        lead = (
+            "The history lacks batches of before the ledger was lost: all that the sink has from there on is read again"
+        )
     if is_reset:
         lead += ", if it begins where it began before"
     sink = state.sink
@@ -79,13 +85,43 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
             "with scd=2 take the history since then out first (RESTORE TABLE …), or it is there twice."
         )
         return (words,)
-    statements = _statements(f"delta.`{sink.target}`", loads, again, start)
+    table = f"delta.`{sink.target}`"
+    statements = _forgotten_statements(table, start) if is_forgotten else _statements(table, loads, again, start)
     if statements:
         return (
             f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:",
             *statements,
+            "Pause its DAG until that is done: what comes after the next run takes out what that has read again, too.",
         )
+    if is_forgotten:
+        return (f"{lead}. Before the next run take its rows out by a statement of your own, or they are there twice.",)
     return (f"{lead}, and no one statement takes exactly their rows out of the sink.", _way_out(state, again, in_part))
+
+
+def _forgotten(ledger: Ledger) -> Offset | None:
+    """Return where the newest batches end that the sink has and the ledger's history lacks, ``None`` if it has all."""
+    found: str | None = None
+    is_first = True
+    for entry in ledger.entries():
+        action = entry.action
+        if is_first and entry.n > 0:
+            # the folder was emptied under a run, which went on
+            found = ledger.state.position
+        if isinstance(action, Created) and action.recovered is not None:
+            found = action.recovered.position
+        elif isinstance(action, Requested) and action.reason == "recover" and action.to is not None:
+            found = action.to["offset"]
+        is_first = False
+    return None if found is None else Offset.from_json(found)
+
+
+def _forgotten_statements(table: str, start: Offset | None) -> list[str]:
+    if start is None:
+        return [f"DELETE FROM {table}  -- if nothing else writes to it"]
+    if start.is_initial_snapshot or start.next_index:
+        return []
+    condition = f"no other stream writes to it, and no initial snapshot of version {start.version} or later was loaded"
+    return [f"DELETE FROM {table} WHERE _source_version >= {start.version}  -- if it has provenance, {condition}"]
 
 
 def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start: Offset | None) -> list[str]:

@@ -341,6 +341,11 @@ def test_the_status_says_which_intervals_are_not_done(bench, six_commits, append
     assert extra["intervals not done"] == [minutes(3, 6).name]
 
 
+def test_the_status_does_not_call_a_stream_of_intervals_one_that_waits_for_something(bench, six_commits, append):
+    load(bench, minutes(0, 3), append)
+    assert bench.session(stream=bench.stream("days")).status().phase == "open"
+
+
 def test_manifests_of_intervals_go_when_they_are_old(bench, six_commits, append, replacing):
     load(bench, minutes(0, 3), append)
     open_one = session_of(bench, minutes(3, 6))

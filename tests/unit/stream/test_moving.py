@@ -52,6 +52,13 @@ def mover(bench: Bench, *, log: bool = True, **kw: Any) -> Mover:
     return Mover(ledger, "a test", log=DeltaLog(open_storage(str(bench.table))) if log else None, **kw)
 
 
+def test_the_status_shows_a_request_that_waits_for_its_run(loaded):
+    asked = mover(loaded)
+    perform(asked.ledger, asked.rewind(to_version=2), PERSON)
+    status = loaded.session("looker").status()
+    assert (status.phase, status.extra["requested"]) == ("requested", "rewind: a test")
+
+
 def test_a_rewind_says_where_the_stream_stands_and_what_would_be_in_the_sink_twice(loaded, sink):
     said = mover(loaded).rewind(to_version=2).words()
 

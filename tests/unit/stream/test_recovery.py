@@ -118,6 +118,35 @@ def test_a_ledger_that_is_older_than_the_sink_goes_on_behind_it(bench, source, s
     assert state_of(bench).request.to["offset"] == ask_sink(open_storage(sink.value.uri), "orders").end
 
 
+def rewind_to(bench: Bench, version: int, capsys: Any) -> str:
+    words = ["rewind", "orders", "--staging", str(bench.staging), "--to-version", str(version), "--why", "w"]
+    assert main([*words, "--deployment", "test", "--replace", "--yes"]) == 0
+    return str(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("copy", ["none", "older", "entries_gone"])
+def test_a_rewind_behind_a_lost_history_does_not_say_that_nothing_is_read_again(
+    bench, source, sink, capsys, tmp_path, copy
+):
+    sink.load(bench, "run-1", batches=1)
+    shutil.copytree(bench.staging, tmp_path / "copy")
+    sink.load(bench, "run-2")
+    if copy == "entries_gone":
+        entries = sorted((bench.staging / "orders" / "ledger").glob("*.json"))
+        for entry in entries[:-1]:
+            entry.unlink()
+    else:
+        shutil.rmtree(bench.staging)
+        if copy == "older":
+            shutil.copytree(tmp_path / "copy", bench.staging)
+        assert recover(bench, sink, capsys)[0] == 0
+
+    said = rewind_to(bench, 1, capsys)
+    assert "The history lacks batches of before the ledger was lost" in said
+    assert "WHERE _source_version >= 1  -- if it has provenance" in said
+    assert "RESTORE" not in said
+
+
 def test_a_recovery_that_is_called_again_asks_for_nothing_more(bench, source, sink, capsys, tmp_path):
     sink.load(bench, "run-1", batches=1)
     shutil.copytree(bench.staging, tmp_path / "copy")
