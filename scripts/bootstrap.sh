@@ -130,8 +130,13 @@ rm -f .venv/.fds-demo .venv/.fds-dev
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps \
     --build-constraints requirements/build.txt --editable .
 
-say "fetching Delta's JARs, once per machine"
-.venv/bin/python -c 'from airflow_provider_fds.spark.launch import delta_jars; delta_jars()'
+if [ "$group" = dev ]; then
+    say "fetching Delta's JARs and preparing Spark's start, once per machine"
+    .venv/bin/fds prepare >/dev/null
+else
+    say "fetching Delta's JARs, once per machine"
+    .venv/bin/python -c 'from airflow_provider_fds.spark.launch import delta_jars; delta_jars()'
+fi
 
 pwd -P >.venv/.fds-home
 inputs "$group" >".venv/.fds-$group"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
 
-from airflow_provider_fds.spark.launch import delta_jars, run_locally, submit_arguments
+from airflow_provider_fds.spark.launch import run_locally, submit_arguments
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -111,21 +113,19 @@ def test_a_python_function_over_a_delta_table_does_not_hang(stream, tmp_path):
 
 def test_a_start_uses_the_archive_of_classes_and_survives_a_damaged_one(stream, tmp_path):
     """The start is the same whether there is an archive, none, or one that is broken inside."""
-    cache = tmp_path / "cache"
-    (cache / "jars").mkdir(parents=True)
-    for jar in delta_jars():
-        os.link(jar, cache / "jars" / jar.name)
-    archive = submit_arguments("x", master="local[2]", cache_dir=cache).class_archive
-    assert archive is not None
-    made = archive.make()
-    assert made is not None, [path.read_text() for path in archive.folder.glob("*.failed")]
-    mapped = archive.options()
-    assert mapped
+    usual = submit_arguments("x", master="local[2]").class_archive
+    assert usual is not None
+    # `make test` has made it
+    path = usual.make()
+    assert path is not None, [path.read_text() for path in usual.folder.glob("*.failed")]
+    archive = replace(usual, folder=tmp_path)
+    made = Path(shutil.copy(path, tmp_path))
     command = replace(
-        submit_arguments("x", master="local[2]", cache_dir=cache),
+        submit_arguments("x", master="local[2]"),
         application="--version",
         application_args=(),
     )
+    command.conf["spark.driver.defaultJavaOptions"] = " ".join([archive.java_options, *archive.options()])
     insisting = {
         key: text.replace("-Xshare:auto", "-Xshare:on").replace("-Xlog:cds*=off", "")
         for key, text in command.conf.items()
