@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
@@ -68,7 +69,15 @@ def show(arguments: argparse.Namespace) -> int:
 def history(arguments: argparse.Namespace) -> int:
     """Perform ``fds history``."""
     ledger, _ = common.ledger_of(arguments)
+    expected = 0
     for entry in ledger.entries():
+        if entry.n > expected:
+            print(
+                f"WARNING entries {expected} to {entry.n - 1} are gone: staging was removed, or part of it. What they "
+                "committed is in the sink's own history",
+                file=sys.stderr,
+            )
+        expected = entry.n + 1
         print(entry.to_json().decode().strip() if arguments.output == "json" else _line(entry))
     return EXIT_OK
 

@@ -7,6 +7,8 @@ import pytest
 
 from airflow_provider_fds import __version__
 from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
 
 
 def fds(capsys: Any, *arguments: object) -> tuple[int, str]:
@@ -49,6 +51,16 @@ def test_history_prints_every_entry(planned, capsys):
     assert [line.split()[2] for line in text.splitlines()] == ["created", "opened", "planned"]
     entries = fds(capsys, "history", "x", "--staging", planned, "--output", "json")[1]
     assert [json.loads(line)["n"] for line in entries.splitlines()] == [0, 1, 2]
+
+
+def test_history_says_that_entries_are_gone(planned, capsys):
+    ledger = Ledger(open_storage(str(planned)), "x")
+    ledger.find()
+    ledger.save_fold()
+    first = min((planned / "x" / "ledger").glob("*.json"))
+    first.unlink()
+    text = fds(capsys, "history", "x", "--staging", planned)[1]
+    assert "WARNING entries 0 to 0 are gone" in text
 
 
 def test_history_and_status_say_what_was_passed_over_and_what_stands_in_the_way(log_builder, tmp_path, capsys):
