@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk.bases.decorator import TaskDecorator
 
-    from airflow_provider_fds.operators.delta_ingest import SparkChoice
+    from airflow_provider_fds.operators.spark_task import SparkChoice
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.interval_session import IntervalSession

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk.exceptions import TaskDeferralTimeout
 
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
-from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.failures import task_failures, words_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.hooks.settings import cache_dir, retention
+from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_backend import (
-    GivenArguments,
-    SparkBackend,
-    check_backend,
     find_backend,
-    prepare_submission,
-    submitted,
 )
-from airflow_provider_fds.operators.spark_connect import ConnectBackend, work_off
-from airflow_provider_fds.operators.submit_hook import SubmitHook
+from airflow_provider_fds.operators.spark_task import SparkChoice, SparkTask
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
-from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.collecting import collecting
 from airflow_provider_fds.stream.phases import PhaseSeconds
 from airflow_provider_fds.stream.result import RunResult, told
 from airflow_provider_fds.stream.session import StreamSession
@@ -48,9 +38,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.spark.connect import ConnectJob
-    from airflow_provider_fds.spark.launch import SubmitArguments
-    from airflow_provider_fds.spark.session_job import SessionJob
     from airflow_provider_fds.stream.interval_session import IntervalSession
     from airflow_provider_fds.stream.result import IntervalResult, RunWork
 
@@ -58,14 +45,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAME: Final = "arrow-spark"
 
 
-class SparkChoice(NamedTuple):
-    """Where Spark runs, by the connection, and what the user has said of it."""
-
-    backend: SparkBackend | ConnectBackend
-    given: GivenArguments
-
-
-class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
+class DeltaIngestOperator(ValueTemplates, SparkTask):
     """Loads everything new in a table into a sink: plans batches, has Spark write them, then moves the offset.
 
     **Contract.** A run works up to the version that was the newest when it planned first, in as many Spark
@@ -141,7 +121,7 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         1
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "stream", "sink")
+    template_fields: Sequence[str] = (*SparkTask.template_fields, "stream", "sink")
     ui_color = "#d9f2e6"
 
     def __init__(
@@ -170,8 +150,6 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         if not reads_by_interval(stream):
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(conn_id=conn_id, **kwargs)
-        # a job that Airflow would rejoin reports under the name of a try that is over; a new try looks into the sink
-        self.durable = False
         self.stream = stream
         self.sink = sink
         self.conn_id = conn_id
@@ -182,8 +160,6 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         self.wait = wait
         self._waiting = Waiting.of(waiting) if wait else None
         self._idle: RunWork | None = None
-        self._job_here: ConnectJob | SessionJob | None = None
-        self._loads_defaults = False
         self._phases = PhaseSeconds()
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
@@ -268,35 +244,6 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         )
         asset_event.emit(self, context, extra, sink.table_uri)
         return result.to_dict()
-
-    def on_kill(self) -> None:
-        """Kill the Spark job, if one was started."""
-        if self._job_here is not None:
-            self._job_here.kill()
-        elif self._hook is not None:
-            super().on_kill()
-
-    def _get_hook(self) -> SubmitHook:
-        return SubmitHook.like(super()._get_hook(), loads_defaults=self._loads_defaults)
-
-    def _check_spark(self, spark: SparkChoice) -> None:
-        """Check, before anything is planned, that Spark can work as the operator was told."""
-        if isinstance(spark.backend, ConnectBackend):
-            spark.backend.check(self)
-        else:
-            check_backend(spark.backend, spark.given)
-
-    def _given(self) -> GivenArguments:
-        """Return the user's own arguments of spark-submit, as rendered."""
-        return GivenArguments(
-            conf=dict(self.conf or {}),
-            jars=self.jars,
-            packages=self.packages,
-            py_files=self.py_files,
-            driver_class_path=self.driver_class_path,
-            env_vars=dict(self.env_vars or {}),
-            properties_file=self.properties_file,
-        )
 
     def _drain(
         self, context: Any, session: StreamSession | IntervalSession, sink: Sink, spark: SparkChoice
@@ -388,54 +335,3 @@ class DeltaIngestOperator(ValueTemplates, SparkSubmitOperator):
         if spark_error is not None:
             self.log.warning("Spark ended with an error after all batches were committed: %s", spark_error)
         return is_late and work.is_more
-
-    def _run_spark(
-        self,
-        context: Any,
-        session: StreamSession | IntervalSession,
-        sink: Sink,
-        work: RunWork,
-        spark: SparkChoice,
-        spec_uri: str,
-    ) -> AirflowException | None:
-        """Have Spark work off the job at ``spec_uri``. Returns how Spark has failed; what it did the reports say."""
-        if isinstance(spark.backend, ConnectBackend):
-            self._job_here = job = spark.backend.job(session, sink, spec_uri, spark.given.conf)
-            work_off(job, session, work)
-            return None
-        storage = job_storage(session.connected.places(sink.table_uri), sink)
-        num_bytes = sum(batch.num_bytes for batch in work.batches)
-        made = prepare_submission(
-            spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir(), num_bytes=num_bytes
-        )
-        reach("submit.before")
-        spark_error: AirflowException | None = None
-        try:
-            with submitted(spark.backend, made, cache_dir()) as arguments, collecting(session, work):
-                self._set_submission(arguments, spark.backend)
-                super().execute(context)
-            if made.class_archive is not None:
-                made.class_archive.make_in_background()
-        except AirflowException as error:
-            # what it has done before it failed is committed by the caller
-            spark_error = error
-        finally:
-            # a file with secrets is gone by now
-            self.properties_file = spark.given.properties_file
-        reach("submit.after")
-        return spark_error
-
-    def _set_submission(self, made: SubmitArguments, backend: SparkBackend) -> None:
-        self.application = made.application
-        self.application_args = list(made.application_args)
-        self.conf = dict(made.conf)
-        self.jars = made.jars
-        self.packages = None  # they are part of conf now
-        self.driver_class_path = made.driver_class_path
-        self.py_files = made.py_files
-        self.env_vars = dict(made.env_vars) or None
-        self.properties_file = made.properties_file
-        self._loads_defaults = made.loads_defaults
-        if backend.uses_bundled_spark:
-            self._spark_binary = made.spark_binary
-        self._hook = None  # it would hold the arguments of the application before
