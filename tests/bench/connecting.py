@@ -32,7 +32,7 @@ def trivial_batches(rounds: int, checkpoints: list[int]) -> dict[str, Any]:
             for number in range(1, max(rounds + 3, *checkpoints) + 1):
                 write_deltalake(f"{folder}/source", rows, mode="append")
                 start = time.perf_counter()
-                _load(folder, server.url)
+                _load(folder, server.url, f"run-{number}")
                 seconds.append(time.perf_counter() - start)
                 if number in checkpoints:
                     memory[str(number)] = _memory(server.pid)
@@ -40,7 +40,7 @@ def trivial_batches(rounds: int, checkpoints: list[int]) -> dict[str, Any]:
     return {"batch": statistics.median(seconds[3 : rounds + 3]), "first": seconds[0], "memory": memory}
 
 
-def _load(folder: Path, url: str) -> None:
+def _load(folder: Path, url: str, run_id: str) -> None:
     """Do what a task does: open the stream, plan, load on the server, commit."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.entries import Actor, Owner
@@ -57,7 +57,7 @@ def _load(folder: Path, url: str) -> None:
             staging_uri=f"{folder}/staging",
             deployment="bench",
             actor=Actor(deployment="bench", user="bench", host="bench"),
-            owner=Owner(kind="cli", deployment="bench", run_id="bench"),
+            owner=Owner(kind="cli", deployment="bench", run_id=run_id),
             checkpoints=FileCheckpointStore(folder / "checkpoint.json"),
         ),
     )
