@@ -50,12 +50,12 @@ def merge(rows: int, commits: int, rounds: int) -> dict[str, Any]:
         folder = Path(name)
         spark = _session(folder)
         source, target = folder / "changes", folder / "target"
-        columns = "id * 7 % {} as id, id as seq, cast(id as string) as v, id * 0.5D as x"
+        columns = (f"id * 7 % {rows * 2} as id", "id as seq", "cast(id as string) as v", "id * 0.5D as x")
         spark.range(rows).selectExpr("id", "0L as seq", "cast(id as string) as v", "id * 0.5D as x").repartition(
             8
         ).write.format("delta").save(str(target))
         # half of the changed keys are new ones
-        changes = spark.range(1, commits * 500 + 1).selectExpr(columns.format(rows * 2))
+        changes = spark.range(1, commits * 500 + 1).selectExpr(*columns)
         changes.repartitionByRange(commits, "seq").write.format("delta").save(str(folder / "seed"))
         _one_commit_a_file(folder / "seed", source)
 
