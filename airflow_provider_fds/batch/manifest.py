@@ -25,7 +25,7 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError, Unsupporte
 from airflow_provider_fds.source.planned import ChangedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow_provider_fds.delta.actions import DeletionVector
     from airflow_provider_fds.source.plan import PlannedFile, SourceBatch
@@ -163,8 +163,11 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
     schema = manifest_schema(
         state.metadata, with_row_ids=with_row_ids, table=table_uri, version=state.version, feed=batch.feed
     )
-    files = _files(batch.files, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)
-    adds = _ENCODER.encode_lines([_Line(add=file) for file in files])
+    # encoded one by one: the structs of a large batch would take several times the space of its lines
+    adds = bytearray()
+    for file in _files(batch.files, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids):
+        _ENCODER.encode_into(_Line(add=file), adds, -1)
+        adds += b"\n"
     content = f"{state.metadata.id}\n{schema.schema_string}\n{hashlib.sha256(adds).hexdigest()}"
     metadata = _MetaData(
         id=str(uuid.uuid5(NAMESPACE, content)),
@@ -176,8 +179,8 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
     )
     commit_json = _ENCODER.encode_lines([_Line(protocol=protocol), _Line(meta_data=metadata)]) + adds
     checksum = _Checksum(
-        table_size_bytes=sum(file.size for file in files),
-        num_files=len(files),
+        table_size_bytes=sum(file.add.size for file in batch.files),
+        num_files=len(batch.files),
         num_metadata=1,
         num_protocol=1,
         set_transactions=(),
@@ -194,8 +197,7 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
 
 def _files(
     planned: Sequence[PlannedFile], *, base: str, schema: ManifestSchema, stats: bool, with_row_ids: bool
-) -> list[_File]:
-    files = []
+) -> Iterator[_File]:
     seen: set[tuple[str, str | None]] = set()
     stamps: dict[int, str] = {}
     vectors = _Vectors(base)
@@ -223,20 +225,17 @@ def _files(
         }
         if schema.change_type_key is not None and isinstance(add, ChangedFile):
             partition_values[schema.change_type_key] = add.change_type
-        files.append(
-            _File(
-                path=path,
-                partition_values=partition_values,
-                size=add.size,
-                modification_time=add.modificationTime,
-                data_change=True,
-                stats=add.stats if stats else _count_only(add.stats),
-                deletion_vector=vector,
-                base_row_id=add.baseRowId if with_row_ids else None,
-                default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,
-            )
+        yield _File(
+            path=path,
+            partition_values=partition_values,
+            size=add.size,
+            modification_time=add.modificationTime,
+            data_change=True,
+            stats=add.stats if stats else _count_only(add.stats),
+            deletion_vector=vector,
+            base_row_id=add.baseRowId if with_row_ids else None,
+            default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,
         )
-    return files
 
 
 class _Vectors:
