@@ -91,7 +91,8 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
         return (
             f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:",
             *statements,
-            "Pause its DAG until that is done: what comes after the next run takes out what that has read again, too.",
+            "Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done: what comes after the "
+            "next run takes out what that has read again, too.",
         )
     if is_forgotten:
         return (f"{lead}. Before the next run take its rows out by a statement of your own, or they are there twice.",)

@@ -129,7 +129,9 @@ class StreamSession:
             )
         state = opening.ensure_open(self.connected, sink, start=start)
         if state.needs_fence:
-            return self._fence(state, sink)
+            # a person who has asked for the epoch, and holds the stream, is at work on the sink
+            held = None if state.held is None else paused_work(state)
+            return held or self._fence(state, sink)
         if state.position is None:
             return RunWork("waiting", state.epoch)
         state = opening.ensure_bound(self.connected, sink, own_job=own_job)

@@ -85,6 +85,18 @@ def leave_fence(bench: Bench, session: StreamSession, spec: str, **changes: Any)
     return job
 
 
+def test_a_stream_that_is_held_begins_no_epoch_before_it_is_resumed(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "hold")
+    move(bench, "rewind", to_version=2)
+
+    held = bench.session("run-2").begin(sink)
+    assert (held.status, "`fds resume orders" in held.reason) == ("paused", True)
+
+    move(bench, "resume")
+    assert bench.session("run-2").begin(sink).status == "fence"
+
+
 def test_a_rewound_stream_reads_again_from_the_version_in_a_new_epoch_behind_a_fence(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
     move(bench, "rewind", to_version=2)

@@ -61,7 +61,9 @@ def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
 
 def test_statements_come_with_the_word_that_no_run_may_come_before_them(two_batches):
     said = mover(two_batches).rewind(to_version=3).words()
-    assert said.splitlines()[-1].startswith("  Pause its DAG until that is done")
+    assert said.splitlines()[-1].startswith(
+        "  Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done"
+    )
 
 
 def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_builder, sink):
