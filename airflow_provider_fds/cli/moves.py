@@ -88,7 +88,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "hold",
         help="pause a stream",
-        description="Until `fds resume` nothing new is planned, and no epoch that was asked for begins; what is planned may still be loaded.",
+        description="Until `fds resume` nothing new is planned, and no epoch that was asked for begins; "
+        "what is planned may still be loaded.",
     )
     _add_common(parser)
     parser.set_defaults(command=hold)

@@ -6,7 +6,7 @@ A statement is offered only where it takes out exactly what is read again: one t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.ledger.entries import Committed, Created, Planned, Requested
 from airflow_provider_fds.source.offset import Offset
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.actions import PlannedBatch
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
+
+_PAUSE: Final = (
+    "Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done: what comes after the next "
+    "run takes out what that has read again, too."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +96,7 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
         return (
             f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:",
             *statements,
-            "Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done: what comes after the "
-            "next run takes out what that has read again, too.",
+            _PAUSE,
         )
     if is_forgotten:
         return (f"{lead}. Before the next run take its rows out by a statement of your own, or they are there twice.",)
