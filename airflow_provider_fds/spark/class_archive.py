@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_fds.spark.install import bundled_spark_home, default_cache_dir
+from airflow_provider_fds.spark.install import bundled_spark_home, default_cache_dir, java_program, spark_env
+from airflow_provider_fds.spark.lean_conf import DEFAULT_JAVA_OPTIONS, lean_conf
 
 _LOG = logging.getLogger(__name__)
 
@@ -147,18 +148,19 @@ class ClassArchive:
 
     def _submit(self, work: Path, java_option: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         home = bundled_spark_home()
+        # as a batch starts, but for the JVM options that the key is about
+        conf = {
+            **lean_conf("local[1]"),
+            DEFAULT_JAVA_OPTIONS: self.java_options,
+            "spark.sql.warehouse.dir": f"file:{work / 'warehouse'}",
+        }
         command = [
             *(str(home / "bin" / "spark-submit"), "--master", "local[1]", "--driver-class-path", self.class_path),
-            *("--driver-java-options", f"{self.java_options} {java_option}", "--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
-            *("--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"),
-            *("--conf", "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"),
-            *("--conf", "spark.databricks.delta.snapshotPartitions=1", "--conf", "spark.sql.shuffle.partitions=2"),
-            *("--conf", f"spark.sql.warehouse.dir=file:{work / 'warehouse'}"),
+            *("--driver-java-options", java_option),
+            *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
             *arguments,
         ]
-        env = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        env = {**os.environ, **spark_env(home), "SPARK_LOCAL_IP": "127.0.0.1"}
         return subprocess.run(  # noqa: S603
             command,
             env=env,
@@ -221,8 +223,7 @@ def class_archive(class_path: str, java_options: str, cache_dir: Path | None = N
 
 def _jvm() -> Path | None:
     """Return the library of the JVM that Spark would start; it changes with every build."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    java = java_program()
     if java is None:
         return None
     jvm = Path(java).resolve().parents[1] / "lib" / "server" / "libjvm.so"

@@ -54,12 +54,21 @@ def bundled_spark_home() -> Path:
     Raises:
         SparkSetupError: pyspark is not installed, or only its Connect client is.
     """
-    spec = util.find_spec("pyspark")
-    home = Path(spec.origin).parent if spec is not None and spec.origin else None
+    home = _pyspark_folder()
     if home is None or not (home / "bin" / "spark-submit").is_file():
         found = "is not installed" if home is None else f"in {home} is only the client, without bin/spark-submit"
         raise SparkSetupError(f"pyspark {found}: install it into {sys.executable}: pip install airflow-provider-fds")
     return home
+
+
+def _pyspark_folder() -> Path | None:
+    spec = util.find_spec("pyspark")
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def spark_env(home: Path) -> dict[str, str]:
+    """Return the environment in which the Spark at ``home`` starts with this Python."""
+    return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def spark_problem() -> str | None:
@@ -94,10 +103,10 @@ def brought_delta_problems(*names: str | None) -> list[str]:
         names: Maven coordinates or files, separated as spark-submit has them (``,``, on class paths ``:``); ``None``
             for none.
     """
-    if spark_problem() is not None:
-        # which is told by itself
-        return []
     found = [name for text in names if text for name in re.split(r",|:(?=/)", text)]
+    # what is wrong with the installation is told by itself
+    if not found or spark_problem() is not None:
+        return []
     return brought_problems(
         found, spark=metadata.version("pyspark"), delta=metadata.version("delta-spark"), expected=delta_package()
     )
@@ -105,8 +114,7 @@ def brought_delta_problems(*names: str | None) -> list[str]:
 
 def _files_problem(pyspark: str) -> str | None:
     """Return that the files of pyspark are not those of the version that pip knows, ``None`` if they are."""
-    spec = util.find_spec("pyspark")
-    home = Path(spec.origin).parent if spec is not None and spec.origin else None
+    home = _pyspark_folder()
     if home is None:
         return None
     found = {}
@@ -130,10 +138,15 @@ def spark_major() -> int:
     return int(metadata.version("pyspark").partition(".")[0])
 
 
+def java_program() -> str | None:
+    """Return the Java that Spark would start, ``None`` if there is none on PATH; one of JAVA_HOME may not be there."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
+
+
 def java_problem() -> str | None:
     """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    home, java = os.environ.get("JAVA_HOME"), java_program()
     if java is None:
         return f"Spark needs Java {MINIMUM_JAVA} or newer and found none on PATH: {_INSTALL_JAVA}"
     try:
@@ -244,8 +257,7 @@ def _resolve(package: str, ivy: Path) -> Path:
             *(str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", package),
             *("--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false", str(application)),
         ]
-        env = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-        env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        env = {**os.environ, **spark_env(home)}
         ran = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)  # noqa: S603
     if ran.returncode != 0:
         tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:])

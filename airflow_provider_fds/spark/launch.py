@@ -26,16 +26,10 @@ from airflow_provider_fds.spark.install import (
     java_problem,
     spark_problem,
 )
+from airflow_provider_fds.spark.lean_conf import is_local_master, lean_conf, merged_conf
 from airflow_provider_fds.spark.object_store import JobStorage, job_storage
 from airflow_provider_fds.spark.settings import conf_problems
-from airflow_provider_fds.spark.submit import (
-    SubmitArguments,
-    is_local_master,
-    lean_conf,
-    merged_conf,
-    submission,
-    submit_arguments,
-)
+from airflow_provider_fds.spark.submit import SubmitArguments, submission, submit_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

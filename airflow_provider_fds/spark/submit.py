@@ -8,9 +8,7 @@ the rest from JARs on the class path of the JVM, a compiler that stops early, an
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,11 +24,18 @@ from airflow_provider_fds.spark.install import (
     default_cache_dir,
     delta_jars,
     s3a_jars,
+    spark_env,
     spark_major,
+)
+from airflow_provider_fds.spark.lean_conf import (
+    DEFAULT_JAVA_OPTIONS,
+    LIGHT_JVM,
+    is_local_master,
+    lean_conf,
+    merged_conf,
 )
 from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
 from airflow_provider_fds.spark.properties import is_secret, private_file, properties_text, property_names
-from airflow_provider_fds.spark.settings import conf_problems, forced_settings, setting_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,19 +50,7 @@ _LOADS_DEFAULTS_SINCE: Final = 4
 
 _PACKAGES: Final = "spark.jars.packages"
 _JARS: Final = "spark.jars"
-_EXTENSIONS: Final = "spark.sql.extensions"
-_DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
-_DEFAULT_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
-
-#: Of a local driver: a collector that starts at once, and a compiler that stops early, which a big batch would pay for.
-_QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"
-_QUICK_COLLECTOR: Final = "-XX:+UseSerialGC"
-LIGHT_JVM: Final = (_QUICK_COMPILER, _QUICK_COLLECTOR)
-
-#: From so many planned bytes on, code that is compiled well is worth the wait for it.
-BIG_JOB_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -108,57 +101,6 @@ class SubmitArguments:
         if self.driver_class_path:
             command += ["--driver-class-path", self.driver_class_path]
         return [*command, "--py-files", self.py_files, self.application, *self.application_args]
-
-
-def is_local_master(master: str) -> bool:
-    """Whether driver and executors are one process (``local``, ``local[2]``; not ``local-cluster[…]``)."""
-    return re.fullmatch(r"local(\[.*\])?", master) is not None
-
-
-def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> dict[str, str]:
-    """Return the settings of a lean start for this master and so many bytes, without anything of the user's."""
-    conf = {
-        _EXTENSIONS: _DELTA_EXTENSION,
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.shuffle.partitions": "2" if is_local_master(master) else "16",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        **forced_settings(),
-    }
-    java_options: list[str] = []
-    if is_local_master(master):
-        # the host's name may not resolve, and nobody else has to reach this driver
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        java_options += LIGHT_JVM if num_bytes < BIG_JOB_BYTES else (_QUICK_COLLECTOR,)
-    if deploy_mode == "client":
-        quiet = Path(__file__).resolve().with_name("log4j2.properties")
-        java_options.append(f"-Dlog4j2.configurationFile={quiet.as_uri()}")
-    if java_options:
-        # not extraJavaOptions: those belong to the user, and come after these
-        conf[_DEFAULT_JAVA_OPTIONS] = " ".join(java_options)
-    return conf
-
-
-def merged_conf(lean: Mapping[str, str], user: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return ``lean`` with the user's settings over it; what must hold together is merged, not replaced.
-
-    Raises:
-        SparkSetupError: a setting of the user contradicts one that a batch needs to be loaded right.
-    """
-    own = {key: setting_text(value) for key, value in (user or {}).items()}
-    if problems := conf_problems(own):
-        raise SparkSetupError("; ".join(problems))
-    conf = {**lean, **own}
-    if _DELTA_EXTENSION not in conf.get(_EXTENSIONS, "").split(","):
-        conf[_EXTENSIONS] = f"{conf[_EXTENSIONS]},{_DELTA_EXTENSION}"
-    java_options = conf.get(_DEFAULT_JAVA_OPTIONS, "")
-    if re.search(r"-XX:\+Use\w+GC", own.get(_JAVA_OPTIONS, "")):
-        # the JVM refuses to start with two collectors
-        java_options = java_options.replace(_QUICK_COLLECTOR, "").strip()
-    if java_options:
-        conf[_DEFAULT_JAVA_OPTIONS] = re.sub(r" {2,}", " ", java_options)
-    return conf
 
 
 def submit_arguments(
@@ -230,13 +172,13 @@ def submit_arguments(
         settings.setdefault("spark.sql.warehouse.dir", f"file:{cache.absolute() / 'warehouse'}")
         home = bundled_spark_home()
         binary = str(home / "bin" / "spark-submit")
-        env = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        env = spark_env(home)
         if is_local:
             env["SPARK_LOCAL_IP"] = "127.0.0.1"
         if on_class_path and _CLASS_PATH not in settings:
             archive = class_archive(":".join(jars), " ".join(LIGHT_JVM), cache)
             if archive is not None and (options := archive.options()):
-                settings[_DEFAULT_JAVA_OPTIONS] = " ".join([settings[_DEFAULT_JAVA_OPTIONS], *options])
+                settings[DEFAULT_JAVA_OPTIONS] = " ".join([settings[DEFAULT_JAVA_OPTIONS], *options])
     return SubmitArguments(
         master=master,
         deploy_mode=deploy_mode,

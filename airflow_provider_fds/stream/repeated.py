@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_fds.ledger.actions import PlannedBatch
+    from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
@@ -67,9 +68,11 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
         is_reset: Whether the stream's start options, which nobody here knows, say where it begins.
     """
     state = ledger.state
-    loads = _loads(ledger, _sink_table_id(state))
+    # a request for each entry: they are read once
+    entries = tuple(ledger.entries())
+    loads = _loads(entries, _sink_table_id(state))
     again = [load for load in loads if load.reaches(start)]
-    forgotten = _forgotten(ledger)
+    forgotten = _forgotten(entries, state)
     is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
     if not again and not is_forgotten:
         return ("No committed batch is read again.",)
@@ -103,20 +106,16 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
     return (f"{lead}, and no one statement takes exactly their rows out of the sink.", _way_out(state, again, in_part))
 
 
-def _forgotten(ledger: Ledger) -> Offset | None:
+def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
     """Return where the newest batches end that the sink has and the ledger's history lacks, ``None`` if it has all."""
-    found: str | None = None
-    is_first = True
-    for entry in ledger.entries():
+    # without its first entries, the folder was emptied under a run, which went on
+    found = state.position if entries and entries[0].n > 0 else None
+    for entry in entries:
         action = entry.action
-        if is_first and entry.n > 0:
-            # the folder was emptied under a run, which went on
-            found = ledger.state.position
         if isinstance(action, Created) and action.recovered is not None:
             found = action.recovered.position
         elif isinstance(action, Requested) and action.reason == "recover" and action.to is not None:
             found = action.to["offset"]
-        is_first = False
     return None if found is None else Offset.from_json(found)
 
 
@@ -174,11 +173,11 @@ def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
     return f"{len(again)} committed batches (up to {counted}) are read again, {part}"
 
 
-def _loads(ledger: Ledger, sink_table_id: str | None) -> list[Load]:
+def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:
     """Return the batches that were committed to the sink of now, in the order in which they were."""
     planned: dict[tuple[int, int], PlannedBatch] = {}
     loads = []
-    for entry in ledger.entries():
+    for entry in entries:
         action = entry.action
         if isinstance(action, Planned):
             planned |= {(action.epoch, batch.batch_id): batch for batch in action.batches}

@@ -19,9 +19,9 @@ from airflow_provider_fds.spark.launch import (
     submission,
     submit_arguments,
 )
+from airflow_provider_fds.spark.lean_conf import BIG_JOB_BYTES
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
 from airflow_provider_fds.spark.session_job import shell_arguments
-from airflow_provider_fds.spark.submit import BIG_JOB_BYTES
 
 EXTENSIONS = "spark.sql.extensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
