@@ -117,9 +117,8 @@ say "installing requirements/$group.txt into .venv (about 1 GB the first time; p
 if ! .venv/bin/uv --version 2>/dev/null | grep -qF "uv $(sed -n 's/^uv==\([^ ]*\).*/\1/p' requirements/uv.txt)"; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 fi
-# uv does not read pip's settings; who reaches packages through an index of their own has told pip
-index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
-if [ -n "$index" ] && [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
+index=$(scripts/package_index.sh)
+if [ -n "$index" ]; then
     export UV_DEFAULT_INDEX=$index
 fi
 # the newest stamp alone is true

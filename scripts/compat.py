@@ -38,7 +38,11 @@ def environment(spark: str) -> Path:
     if made_from.exists() and made_from.read_text() == wanted:
         return python
     uv = str(Path(sys.executable).with_name("uv"))
-    os.environ.update(_index())
+    asked = subprocess.run(
+        [ROOT / "scripts" / "package_index.sh"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    if index := asked.stdout.strip():
+        os.environ["UV_DEFAULT_INDEX"] = index
     print(f"making {folder.relative_to(ROOT)}", flush=True)
     subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True)
     install = [uv, "pip", "install", "--quiet", "--python", str(python), "--require-hashes"]
@@ -46,15 +50,6 @@ def environment(spark: str) -> Path:
     subprocess.run([*install, *constraints, "-r", str(requirements)], check=True)
     made_from.write_text(wanted)
     return python
-
-
-def _index() -> dict[str, str]:
-    """Return what tells uv, which does not read pip's settings, of an index that pip was told of."""
-    if {"UV_DEFAULT_INDEX", "UV_INDEX_URL"} & set(os.environ):
-        return {}
-    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    found = os.environ.get("PIP_INDEX_URL") or subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    return {"UV_DEFAULT_INDEX": found.strip()} if found.strip() else {}
 
 
 def run(spark: str) -> int:

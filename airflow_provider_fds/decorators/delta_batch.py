@@ -13,10 +13,9 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
-from airflow_provider_fds.operators.spark_backend import SessionBackend, prepare_submission, submitted
+from airflow_provider_fds.operators.spark_backend import SessionBackend, submitted
 from airflow_provider_fds.operators.spark_connect import ConnectBackend
 from airflow_provider_fds.sinks import ForeachBatchSink
-from airflow_provider_fds.spark.launch import job_storage
 from airflow_provider_fds.spark.session_job import SessionJob
 from airflow_provider_fds.spark.user_code import function_here
 from airflow_provider_fds.stream.collecting import commit_reported
@@ -26,12 +25,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk.bases.decorator import TaskDecorator
 
-    from airflow_provider_fds.operators.spark_task import SparkChoice
-    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.operators.spark_task import Application, SparkChoice
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.interval_session import IntervalSession
-    from airflow_provider_fds.stream.result import RunWork
-    from airflow_provider_fds.stream.session import StreamSession
 
 #: What the function is given by name.
 _GIVEN: Final = ("df", "batch")
@@ -108,37 +103,22 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         else:
             _in_session(spark).check(self, spark.given)
 
-    def _run_spark(
-        self,
-        context: Any,
-        session: StreamSession | IntervalSession,
-        sink: Sink,
-        work: RunWork,
-        spark: SparkChoice,
-        spec_uri: str,
-    ) -> AirflowException | None:
+    def _run_spark(self, context: Any, application: Application) -> AirflowException | None:
+        sink = application.sink
         assert isinstance(sink, ForeachBatchSink)  # noqa: S101  # it was made here
         with function_here(sink.function, self._function(context)):
-            if isinstance(spark.backend, ConnectBackend):
-                return super()._run_spark(context, session, sink, work, spark, spec_uri)
-            return self._run_here(session, sink, work, spark, spec_uri)
+            if isinstance(application.spark.backend, ConnectBackend):
+                return super()._run_spark(context, application)
+            return self._run_here(application)
 
-    def _run_here(
-        self,
-        session: StreamSession | IntervalSession,
-        sink: ForeachBatchSink,
-        work: RunWork,
-        spark: SparkChoice,
-        spec_uri: str,
-    ) -> AirflowException | None:
-        backend = _in_session(spark)
-        storage = job_storage(session.connected.places(sink.table_uri), sink)
-        made = prepare_submission(backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir())
+    def _run_here(self, application: Application) -> AirflowException | None:
+        backend = _in_session(application.spark)
+        made = application.submission(backend)
         reach("submit.before")
         try:
             with submitted(backend, made, cache_dir()) as arguments:
-                self._job_here = job = SessionJob(arguments, spec_uri, str(self.name))
-                job.work(lambda _: commit_reported(session, work))
+                self._job_here = job = SessionJob(arguments, application.spec_uri, str(self.name))
+                job.work(lambda _: commit_reported(application.session, application.work))
         except FdsError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever became of Spark, the reports say what it has done

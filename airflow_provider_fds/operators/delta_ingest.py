@@ -22,7 +22,7 @@ from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_backend import (
     find_backend,
 )
-from airflow_provider_fds.operators.spark_task import SparkChoice, SparkTask
+from airflow_provider_fds.operators.spark_task import Application, SparkChoice, SparkTask
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
@@ -321,7 +321,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
         spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
         with self._phases.phase("spark"):
-            spark_error = self._run_spark(context, session, sink, work, spark, spec_uri)
+            spark_error = self._run_spark(context, Application(session, sink, work, spark, spec_uri))
         with self._phases.phase("commit"):
             collected = session.collect(work)
         if any(report.is_done for report in collected.reports):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -36,6 +37,36 @@ class SparkChoice(NamedTuple):
 
     backend: SparkBackend | ConnectBackend
     given: GivenArguments
+
+
+@dataclass(frozen=True)
+class Application:
+    """One Spark application of a run.
+
+    Attributes:
+        session: The run.
+        sink: Where its batches go.
+        work: What it has to do.
+        spark: Where, and with which arguments.
+        spec_uri: Its job, as Spark reads it.
+    """
+
+    session: StreamSession | IntervalSession
+    sink: Sink
+    work: RunWork
+    spark: SparkChoice
+    spec_uri: str
+
+    def submission(self, backend: SparkBackend) -> SubmitArguments:
+        """Return the arguments of spark-submit, the user's own among them."""
+        return prepare_submission(
+            backend,
+            self.spec_uri,
+            given=self.spark.given,
+            storage=job_storage(self.session.connected.places(self.sink.table_uri), self.sink),
+            cache_dir=cache_dir(),
+            num_bytes=sum(batch.num_bytes for batch in self.work.batches),
+        )
 
 
 class SparkTask(SparkSubmitOperator):
@@ -77,25 +108,15 @@ class SparkTask(SparkSubmitOperator):
             properties_file=self.properties_file,
         )
 
-    def _run_spark(
-        self,
-        context: Any,
-        session: StreamSession | IntervalSession,
-        sink: Sink,
-        work: RunWork,
-        spark: SparkChoice,
-        spec_uri: str,
-    ) -> AirflowException | None:
-        """Have Spark work off the job at ``spec_uri``. Returns how Spark has failed; what it did the reports say."""
+    def _run_spark(self, context: Any, application: Application) -> AirflowException | None:
+        """Have Spark work off the job. Returns how Spark has failed; what it did the reports say."""
+        session, work, spark = application.session, application.work, application.spark
         if isinstance(spark.backend, ConnectBackend):
-            self._job_here = job = spark.backend.job(session, sink, spec_uri, spark.given.conf)
+            job = spark.backend.job(session, application.sink, application.spec_uri, spark.given.conf)
+            self._job_here = job
             work_off(job, session, work)
             return None
-        storage = job_storage(session.connected.places(sink.table_uri), sink)
-        num_bytes = sum(batch.num_bytes for batch in work.batches)
-        made = prepare_submission(
-            spark.backend, spec_uri, given=spark.given, storage=storage, cache_dir=cache_dir(), num_bytes=num_bytes
-        )
+        made = application.submission(spark.backend)
         reach("submit.before")
         spark_error: AirflowException | None = None
         try:

@@ -6,10 +6,9 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from airflow_provider_fds.batch.location import hadoop_path, spark_uri
-from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+from airflow_provider_fds.batch.spec import JobSpec, TryReport
 from airflow_provider_fds.errors import (
     ConfigurationError,
     SourceFilesGoneError,
@@ -34,6 +33,7 @@ from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
 from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork, measured
+from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -150,9 +150,7 @@ class IntervalSession:
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
-        key = f"{self._tries}/{work.epoch}/{work.batches[0].batch_id}/{work.try_id}.job.json"
-        self.connected.staging.put(key, spec.to_json())
-        return self.connected.staging_location(key)
+        return put_job(self.connected, f"{self._tries}/{work.epoch}/{work.batches[0].batch_id}", spec)
 
     def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
         """Read what the try reported and commit what is in the sink and verified; see ``StreamSession.collect``.
@@ -295,7 +293,7 @@ class IntervalSession:
             "work",
             record.generation,
             batches,
-            try_id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}",
+            try_id=new_try_id(),
             target=record.last_version,
             is_more=len(batches) < len(record.planned),
         )
@@ -306,7 +304,7 @@ class IntervalSession:
         replaces = sink is not None and sink.replaces
         for write in _writes(work.batches, replaces=replaces)[len(so_far.reports) :]:
             last = write.parts[-1]
-            report = self._report(work, write)
+            report = read_report(self.connected, self._tries, work, write.batch_id)
             if is_running and (report is None or not report.is_done):
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
@@ -349,15 +347,6 @@ class IntervalSession:
             error_class=failure.error_class,
             table=self.stream.table,
         )
-
-    def _report(self, work: RunWork, write: _Write) -> TryReport | None:
-        try:
-            data, _ = self.connected.staging.get(
-                f"{self._tries}/{report_name(work.epoch, write.batch_id, work.try_id)}"
-            )
-        except FileNotFoundError:
-            return None
-        return TryReport.from_json(data)
 
     def _block(self, work: RunWork, write: _Write, report: TryReport, reason: str, *, replaces: bool) -> None:
         """Block the interval and raise; return if a person has accepted exactly this before."""

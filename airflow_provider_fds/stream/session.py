@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from airflow_provider_fds.batch.location import hadoop_path, spark_uri
-from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+from airflow_provider_fds.batch.spec import JobSpec, TryReport
 from airflow_provider_fds.errors import (
     BatchFailedError,
     ConfigurationError,
@@ -19,7 +17,6 @@ from airflow_provider_fds.errors import (
     StreamBusyError,
     VerificationError,
 )
-from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
@@ -36,6 +33,7 @@ from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TableWatch
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured
+from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -156,7 +154,7 @@ class StreamSession:
         if work.status == "fence":
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
             spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
-            return self._put_job(folder, spec)
+            return put_job(self.connected, folder, spec)
         described = sink.to_dict() if sink.table_uri is None else self._located(sink, sink.table_uri).to_dict()
         spec = JobSpec(
             batches=self.batch_specs(work),
@@ -167,19 +165,13 @@ class StreamSession:
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
-        return self._put_job(folder, spec)
+        return put_job(self.connected, folder, spec)
 
     def _located(self, sink: Sink, uri: str) -> DeltaSink:
         """Return the sink at ``uri``, as Spark reaches it; a table where the run's own sink is none."""
         if not isinstance(sink, DeltaSink):
             sink = DeltaTableSink(uri)
         return replace(sink, uri=spark_uri(self.connected.open_sink(uri).uri))
-
-    def _put_job(self, folder: str, spec: JobSpec) -> str:
-        key = f"{folder}/{spec.try_id}.job.json"
-        self.connected.staging.put(key, spec.to_json())
-        reach("job.after")
-        return self.connected.staging_location(key)
 
     def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:
         """Return the batches of ``work`` as the Spark side needs them, chained by ``after``."""
@@ -222,7 +214,7 @@ class StreamSession:
                 "and the sink, which closes the epochs before it there: run the stream's DAG, or `fds run`",
                 table=state.table,
             )
-        return RunWork("fence", state.epoch, try_id=_try_id())
+        return RunWork("fence", state.epoch, try_id=new_try_id())
 
     def _collect_fence(self, work: RunWork) -> Collected:
         report = fence_report(self.connected, work.epoch, work.try_id)
@@ -236,7 +228,7 @@ class StreamSession:
     def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
         self._so_far = so_far = self._so_far.of(work)
         for batch in work.batches[len(so_far.reports) :]:
-            report = self._report(work, batch)
+            report = read_report(self.connected, self.connected.folder.tries, work, batch.batch_id)
             if is_running and (report is None or not report.is_done):
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
@@ -405,19 +397,11 @@ class StreamSession:
             "work",
             state.epoch,
             state.planned,
-            try_id=_try_id(),
+            try_id=new_try_id(),
             target=target,
             is_more=target is None or end.version <= target,
             warning=warning,
         )
-
-    def _report(self, work: RunWork, batch: PlannedBatch) -> TryReport | None:
-        name = report_name(work.epoch, batch.batch_id, work.try_id)
-        try:
-            data, _ = self.connected.staging.get(f"{self.connected.folder.tries}/{name}")
-        except FileNotFoundError:
-            return None
-        return TryReport.from_json(data)
 
     def _block(self, work: RunWork, batch: PlannedBatch, report: TryReport, reason: str) -> None:
         """Block the batch and raise; return if a person has accepted exactly this before."""
@@ -445,10 +429,6 @@ class StreamSession:
             table=self.connected.log.table_uri,
             version=batch.last_version,
         )
-
-
-def _try_id() -> str:
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}"
 
 
 def _position(state: StreamState) -> str:
