@@ -34,6 +34,8 @@ __all__ = ["Manifest", "build_manifest", "write_manifest"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGEST_CHARACTERS: Final = 32
+#: As long as every id.
+_NO_ID: Final = str(uuid.UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Manifest:
         digest: First 32 hex characters of the SHA-256 of ``commit_json``.
     """
 
-    commit_json: bytes
+    commit_json: bytes | bytearray
     checksum_json: bytes
     digest: str
 
@@ -163,24 +165,26 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
     schema = manifest_schema(
         state.metadata, with_row_ids=with_row_ids, table=table_uri, version=state.version, feed=batch.feed
     )
-    # encoded one by one: the structs of a large batch would take several times the space of its lines
-    adds = bytearray()
-    for file in _files(batch.files, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids):
-        _ENCODER.encode_into(_Line(add=file), adds, -1)
-        adds += b"\n"
-    content = f"{state.metadata.id}\n{schema.schema_string}\n{hashlib.sha256(adds).hexdigest()}"
     metadata = _MetaData(
-        id=str(uuid.uuid5(NAMESPACE, content)),
+        id=_NO_ID,
         format=_Format(provider="parquet", options={}),
         schema_string=schema.schema_string,
         partition_columns=schema.partition_columns,
         configuration=schema.configuration,
         created_time=0,
     )
-    commit_json = _ENCODER.encode_lines([_Line(protocol=protocol), _Line(meta_data=metadata)]) + adds
+    # encoded one by one, and behind a head that has no id yet: the files of a large batch are in memory once only
+    head = _head(protocol, metadata)
+    commit = bytearray(head)
+    for file in _files(batch.files, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids):
+        _ENCODER.encode_into(_Line(add=file), commit, -1)
+        commit += b"\n"
+    content = f"{state.metadata.id}\n{schema.schema_string}\n{_sha256(commit, len(head))}"
+    metadata = msgspec.structs.replace(metadata, id=str(uuid.uuid5(NAMESPACE, content)))
+    commit[: len(head)] = _head(protocol, metadata)
     checksum = _Checksum(
-        table_size_bytes=sum(file.add.size for file in batch.files),
-        num_files=len(batch.files),
+        table_size_bytes=batch.num_bytes,
+        num_files=batch.num_files,
         num_metadata=1,
         num_protocol=1,
         set_transactions=(),
@@ -189,16 +193,25 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
         protocol=protocol,
     )
     return Manifest(
-        commit_json=commit_json,
+        commit_json=commit,
         checksum_json=_ENCODER.encode(checksum),
-        digest=hashlib.sha256(commit_json).hexdigest()[:_DIGEST_CHARACTERS],
+        digest=_sha256(commit)[:_DIGEST_CHARACTERS],
     )
+
+
+def _head(protocol: ManifestProtocol, metadata: _MetaData) -> bytes:
+    return _ENCODER.encode_lines([_Line(protocol=protocol), _Line(meta_data=metadata)])
+
+
+def _sha256(data: bytearray, start: int = 0) -> str:
+    with memoryview(data) as view:
+        return hashlib.sha256(view[start:]).hexdigest()
 
 
 def _files(
     planned: Sequence[PlannedFile], *, base: str, schema: ManifestSchema, stats: bool, with_row_ids: bool
 ) -> Iterator[_File]:
-    seen: set[tuple[str, str | None]] = set()
+    seen: set[bytes] = set()
     stamps: dict[int, str] = {}
     vectors = _Vectors(base)
     for file in planned:
@@ -208,7 +221,8 @@ def _files(
             stamp = stamps[file.timestamp_ms] = _timestamp(file.timestamp_ms)
         path = _without_secret(absolute_path(base, add.path), base)
         vector = None if add.deletionVector is None else vectors.absolute(add.deletionVector, file.version)
-        key = (path, None if vector is None else vector.unique_id)
+        # a digest is a fifth of a path
+        key = hashlib.blake2b(f"{path}\n{vector.unique_id if vector else ''}".encode(), digest_size=16).digest()
         if key in seen:
             raise FdsError(
                 f"the batch of table {base} lists {path} of version {file.version} twice, with the same deletion "

@@ -63,7 +63,7 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
     return hadoop_path(uri)
 
 
-def _put_or_found(storage: Storage, key: str, content: bytes) -> bytes:
+def _put_or_found(storage: Storage, key: str, content: bytes | bytearray) -> bytes | bytearray:
     """Write a file that is not there yet, and return what lies at its name then.
 
     A put without an answer may have been done, and nobody but a writer of these bytes uses this name: it is repeated.

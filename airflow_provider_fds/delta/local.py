@@ -113,7 +113,7 @@ class LocalStorage:
         with self._errors("opening", key):
             return (self.root / key).open("rb")
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | bytearray) -> bool:
         """Write the file if there is none, whole or not at all; say whether it was written."""
         target = self.root / key
         with self._errors("writing", key):
@@ -241,7 +241,7 @@ def _temporary_beside(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, data: bytes | bytearray) -> None:
     with path.open("xb") as file:
         file.write(data)
         file.flush()

@@ -158,7 +158,7 @@ class ObjectStorage:
             reader = obstore.open_reader(self._store, self._prefix + key, buffer_size=_READ_AHEAD_BYTES)
         return cast("BinaryIO", io.BufferedReader(_RawReader(self, key, reader), _READ_AHEAD_BYTES))
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | bytearray) -> bool:
         """Write the object if there is none (a conditional PUT); say whether it was written."""
         with self._errors("writing", key):
             try:

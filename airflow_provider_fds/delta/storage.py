@@ -50,7 +50,7 @@ class Storage(Protocol):
     def open(self, key: str) -> BinaryIO:
         """Open the object for reading with seek (Parquet). Raises ``FileNotFoundError``."""
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | bytearray) -> bool:
         """Write the object if there is none, whole or not at all; say whether it was written. Atomic."""
 
     def put(self, key: str, data: bytes) -> None:

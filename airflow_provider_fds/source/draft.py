@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.log import TableState
 from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.source.admission import Admission
-from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch, commit_line
+from airflow_provider_fds.source.planned import SkippedCommit, SourceBatch, commit_line
+from airflow_provider_fds.source.planned_files import FileCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ class Draft:
         self.end = start
         self.state = state
         self.feed: FeedKind | None = None
-        self.files: list[PlannedFile] = []
+        self.files = FileCollector()
         self.skipped: list[SkippedCommit] = []
         self.keys: set[str | tuple[str, str]] = set()
         self.admission = Admission(options)
@@ -75,13 +76,15 @@ class Draft:
         self._commits.update(commit_line(commit.version, commit.size_bytes))
 
     def build(self) -> SourceBatch:
-        """Return the batch."""
+        """Return the batch. Nothing may be taken in any more."""
         if self.state is None:
             raise AssertionError("a batch was built before the first version was read")
+        # the planner still holds the draft while the batch is worked on, and the names of its files are large
+        self.keys.clear()
         return SourceBatch(
             start=self.start,
             end=self.end,
-            files=tuple(self.files),
+            files=self.files.collected(),
             state=TableState(self._last_version, self.state.protocol, self.state.metadata),
             skipped=tuple(self.skipped),
             first_version=self._first_version,

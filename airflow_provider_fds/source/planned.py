@@ -12,7 +12,7 @@ import msgspec
 from airflow_provider_fds.delta.actions import Add
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from airflow_provider_fds.delta.log import TableState
     from airflow_provider_fds.errors import FdsError
@@ -81,7 +81,8 @@ class SourceBatch:
     Attributes:
         start: Position before the batch (exclusive).
         end: Position after it (inclusive).
-        files: The files in their order; none in a stretch without data for the stream.
+        files: The files in their order; none in a stretch without data for the stream. Of a large batch they lie in a
+            temporary file.
         state: Protocol and metadata in force at :attr:`last_version`: the schema to read all files with.
         skipped: Commits of the range that were passed over although they change data.
         first_version: First version that was read for the batch: of a commit, or of the initial snapshot.
@@ -94,7 +95,7 @@ class SourceBatch:
 
     start: Offset
     end: Offset
-    files: tuple[PlannedFile, ...]
+    files: Sequence[PlannedFile]
     state: TableState
     skipped: tuple[SkippedCommit, ...]
     first_version: int
