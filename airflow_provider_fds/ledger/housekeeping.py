@@ -21,6 +21,7 @@ from airflow_provider_fds.ledger.actions import (
     IntervalCommitted,
     IntervalOpened,
     IntervalPlanned,
+    Opened,
     Planned,
     Requested,
 )
@@ -68,6 +69,7 @@ class Removable:
         manifests: Folders of manifests, relative to the stream's folder.
         batches: Epoch and id of the batches whose tries may go.
         interval_tries: Folders of the tries of data intervals that may go, relative to the stream's folder.
+        fences: Epochs whose fence is written, so that its tries may go.
         next_entry: Entries before it have nothing more to give; the next time begin there.
         leftovers: Folders of manifests that no entry names.
     """
@@ -75,6 +77,7 @@ class Removable:
     manifests: tuple[str, ...] = ()
     batches: tuple[tuple[int, int], ...] = ()
     interval_tries: tuple[str, ...] = ()
+    fences: tuple[int, ...] = ()
     next_entry: int = 0
     leftovers: tuple[str, ...] = ()
 
@@ -97,6 +100,7 @@ def removable(
     planned: dict[tuple[int, int], tuple[str, int]] = {}
     gone: dict[tuple[int, int], str] = {}
     intervals = _OldIntervals()
+    fences: list[int] = []
     next_entry = 0
     for entry in entries:
         if entry.time > earliest:
@@ -111,6 +115,9 @@ def removable(
             case Requested(epoch=epoch):
                 # what was planned and not committed in the epoch that closes here is decided too
                 decided = [key for key in planned if key[0] < epoch]
+            case Opened(epoch=epoch):
+                fences.append(epoch)
+                continue
             case IntervalOpened() | IntervalPlanned() | IntervalCommitted():
                 intervals.see(entry)
                 continue
@@ -123,6 +130,7 @@ def removable(
         manifests=tuple(manifest for manifest in (*gone.values(), *intervals.manifests) if manifest),
         batches=tuple(gone),
         interval_tries=tuple(intervals.tries),
+        fences=tuple(fences),
         next_entry=min([next_entry, *(n for _, n in planned.values()), *intervals.needed_entries]),
     )
 
@@ -231,6 +239,8 @@ def _remove_batches(storage: Storage, folder: StreamFolder, found: Removable) ->
         storage.delete_folder(folder.below(manifest))
     for epoch, batch_id in found.batches:
         storage.delete_folder(folder.try_reports(epoch, batch_id))
+    for epoch in found.fences:
+        storage.delete_folder(folder.fence_reports(epoch))
     for tries in found.interval_tries:
         for meta in list(storage.list_after(folder.below(tries))):
             storage.delete(meta.key)

@@ -103,9 +103,13 @@ class StreamFolder:
         """Return the key, from the root of staging, of what an entry names relative to the stream's folder."""
         return f"{self.name}/{key}"
 
-    def try_reports(self, epoch: int, batch_id: int | str) -> str:
-        """Return the folder that holds what all tries of one batch left; of the epoch's fence for ``"fence"``."""
+    def try_reports(self, epoch: int, batch_id: int) -> str:
+        """Return the folder that holds what all tries of one batch left."""
         return f"{self.tries}/{epoch}/{batch_id}"
+
+    def fence_reports(self, epoch: int) -> str:
+        """Return the folder that holds what all tries of the epoch's fence left."""
+        return f"{self.tries}/{epoch}/fence"
 
 
 __all__ = ["StreamFolder", "check_stream_name", "numbered_name", "parse_numbered_name"]

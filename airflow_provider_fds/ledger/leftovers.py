@@ -11,7 +11,8 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.ledger.actions import Planned
+from airflow_provider_fds.ledger.actions import IntervalOpened, IntervalPlanned, Planned
+from airflow_provider_fds.ledger.intervals import interval_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +30,8 @@ LOOK_EVERY: Final = timedelta(days=1)
 _UNFINISHED: Final = timedelta(days=1)
 #: Epoch and batch id.
 Batch = tuple[int, int]
+#: Folder of a data interval, and its generation.
+Generation = tuple[str, int]
 
 _MANIFEST: Final = re.compile(r"(\d+)-[^/]+")
 
@@ -81,6 +84,41 @@ def orphans(
     return tuple(sorted(folder for batch in known for folder in folders[batch] - named))
 
 
+def interval_manifest_folders(storage: Storage, folder: StreamFolder) -> dict[Generation, set[str]]:
+    """Return the folders of manifests of data intervals in staging, relative to the stream's folder.
+
+    One listing, and one for each interval and generation.
+    """
+    return {
+        (interval, int(generation)): {f"manifests/{interval}/{generation}/{name}" for name in names}
+        for interval in storage.list_folders(folder.manifests)
+        if not interval.isdecimal()
+        for generation in storage.list_folders(f"{folder.manifests}/{interval}")
+        if generation.isdecimal() and (names := storage.list_folders(f"{folder.manifests}/{interval}/{generation}"))
+    }
+
+
+def interval_orphans(folders: dict[Generation, set[str]], entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Return the folders of manifests of data intervals that no entry names and no entry will. Pure.
+
+    A generation is planned once. Until it is, or the next one is opened, a writer may be about to name what lies there.
+
+    Args:
+        folders: What is in staging.
+        entries: The entries in order, from the first on that names a manifest which housekeeping has not removed; none
+            newer than ``folders``.
+    """
+    named: dict[Generation, set[str]] = {}
+    for entry in entries:
+        match entry.action:
+            case IntervalPlanned(interval=interval, generation=generation, batches=batches):
+                of_plan = named.setdefault((interval_folder(interval), generation), set())
+                of_plan.update(batch.manifest for batch in batches)
+            case IntervalOpened(interval=interval, generation=generation):
+                named.setdefault((interval_folder(interval), generation - 1), set())
+    return tuple(sorted(folder for place, of_plan in named.items() for folder in folders.get(place, set()) - of_plan))
+
+
 def remove_leftovers(
     ledger: Ledger, storage: Storage, *, first_entry: int, is_kept: Callable[[Batch], bool], now: datetime
 ) -> tuple[str, ...]:
@@ -98,6 +136,8 @@ def remove_leftovers(
     """
     folder = ledger.folder
     found = orphans(manifest_folders(storage, folder), ledger.entries(first_entry), ledger.state, is_kept)
+    if of_intervals := interval_manifest_folders(storage, folder):
+        found += interval_orphans(of_intervals, ledger.entries(first_entry))
     for manifest in found:
         storage.delete_folder(folder.below(manifest))
     before_ms = int((now - _UNFINISHED).timestamp() * 1000)
@@ -109,4 +149,11 @@ def remove_leftovers(
     return found
 
 
-__all__ = ["LOOK_EVERY", "manifest_folders", "orphans", "remove_leftovers"]
+__all__ = [
+    "LOOK_EVERY",
+    "interval_manifest_folders",
+    "interval_orphans",
+    "manifest_folders",
+    "orphans",
+    "remove_leftovers",
+]

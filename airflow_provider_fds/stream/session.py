@@ -150,7 +150,10 @@ class StreamSession:
         """
         state = self.connected.state
         # beside the reports of the first batch, with which it goes when the batch is old
-        folder = self.connected.folder.try_reports(work.epoch, work.batches[0].batch_id if work.batches else "fence")
+        place = self.connected.folder
+        folder = (
+            place.try_reports(work.epoch, work.batches[0].batch_id) if work.batches else place.fence_reports(work.epoch)
+        )
         if work.status == "fence":
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
             spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)

@@ -1,0 +1,141 @@
+"""What dead writers of data intervals, and fences, have left: found, and removed once nobody can need it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.ledger.commands import Bind, Create, Request
+from airflow_provider_fds.ledger.commands_interval import CommitInterval, OpenInterval, PlanInterval, ResolveBoundary
+from airflow_provider_fds.ledger.entries import SinkBinding
+from airflow_provider_fds.ledger.housekeeping import keep_house
+from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
+from airflow_provider_fds.ledger.leftovers import LOOK_EVERY
+from airflow_provider_fds.ledger.log import Ledger
+
+FILE = "_delta_log/00000000000000000000.json"
+DAY = interval_name("2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z")
+FOLDER = interval_folder(DAY)
+
+
+class Days:
+    """A stream of data intervals with one day, and the manifests that planners write before the entry."""
+
+    def __init__(self, make, root):
+        self.make = make
+        self.storage = LocalStorage(str(root))
+        self.now = make.now
+        self.ledger = Ledger(self.storage, "orders", clock=lambda: self.now)
+        self.execute(
+            Create(uuid="u", name="orders", table="file:///t", deployment="prod"),
+            *(ResolveBoundary(instant=i, version=v, table_id="t") for i, v in zip(DAY.split("/"), (0, 9), strict=True)),
+            Bind(epoch=1, sink=SinkBinding(kind="delta_replace", target="file:///s"), by_interval=True),
+        )
+
+    def execute(self, *commands):
+        for command in commands:
+            self.ledger.execute(command, self.make.actor)
+        self.now += timedelta(hours=1)
+
+    def open(self, generation):
+        self.execute(OpenInterval(interval=DAY, generation=generation, owner=self.make.owner()))
+
+    def manifest(self, generation, name):
+        self.storage.put(f"orders/manifests/{FOLDER}/{generation}/{name}/{FILE}", b"{}")
+
+    def plan(self, generation, names):
+        batches = tuple(
+            self.make.batch(n, manifest=f"manifests/{FOLDER}/{generation}/{name}") for n, name in enumerate(names)
+        )
+        for name in names:
+            self.manifest(generation, name)
+        owner = self.make.owner()
+        self.execute(
+            PlanInterval(interval=DAY, generation=generation, owner=owner, options_digest="o", batches=batches)
+        )
+        return CommitInterval(
+            interval=DAY,
+            generation=generation,
+            batch_id=batches[-1].batch_id,
+            owner=owner,
+            try_id="t",
+            outcome="written",
+            digest=digest_of_parts(batches),
+            sink_version=generation,
+            sink_table_id="s",
+            rows=20,
+        )
+
+    def left(self):
+        folder = self.storage.root / "orders" / "manifests" / FOLDER
+        return sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
+
+    def keep_house(self, after=timedelta(0)):
+        return keep_house(self.ledger, self.storage, now=self.now + after)
+
+
+@pytest.fixture
+def days(make, tmp_path):
+    return Days(make, tmp_path)
+
+
+def test_a_manifest_that_lost_its_put_goes_once_its_generation_is_planned_and_not_before(days):
+    days.open(1)
+    days.manifest(1, "0-lost")
+    assert days.keep_house().leftovers == ()  # its writer may be about to name it
+    days.plan(1, ["0-a", "1-b"])
+    assert days.keep_house(LOOK_EVERY).leftovers == (f"manifests/{FOLDER}/1/0-lost",)
+    assert days.left() == ["1/0-a", "1/1-b"]
+
+
+def test_what_a_generation_left_that_was_never_planned_goes_when_the_next_is_opened(days):
+    days.open(1)
+    days.execute(days.plan(1, ["0-a"]))
+    days.open(2)
+    days.manifest(2, "0-dead")
+    assert days.keep_house().leftovers == ()
+    days.execute(days.plan(2, ["0-c"]))
+    days.open(3)
+    days.manifest(3, "0-not-planned-yet")
+    assert days.keep_house(LOOK_EVERY).leftovers == (f"manifests/{FOLDER}/2/0-dead",)
+    assert days.left() == ["1/0-a", "2/0-c", "3/0-not-planned-yet"]
+
+
+def test_what_is_planned_and_what_was_committed_not_long_ago_stays(days):
+    days.open(1)
+    commit = days.plan(1, ["0-a", "1-b"])
+    assert days.keep_house(timedelta(days=99)).leftovers == ()
+    days.execute(commit)
+    assert days.keep_house(timedelta(days=13)).leftovers == ()
+    assert days.left() == ["1/0-a", "1/1-b"]
+    days.keep_house(timedelta(days=101))
+    assert days.left() == []
+
+
+@pytest.mark.parametrize("next_entry", [0, 4, 6, 1000])
+def test_a_wrong_note_of_how_far_it_came_removes_nothing_that_is_planned(days, next_entry):
+    days.open(1)
+    days.plan(1, ["0-a"])
+    days.storage.put(days.ledger.folder.cleaned, b'{"next_entry":%d}' % next_entry)
+    days.keep_house()
+    assert days.left() == ["1/0-a"]
+
+
+def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path):
+    storage = LocalStorage(str(tmp_path))
+    ledger = Ledger(storage, "orders", clock=lambda: make.now)
+    rewind = Request(reason="rewind", why="wrong rows")
+    for command in (make.create(), make.open(), make.bind(sink=make.own_job), rewind):
+        ledger.execute(command, make.actor)
+    for name in ("t1.job.json", "t1.json"):
+        storage.put(f"{ledger.folder.fence_reports(2)}/{name}", b"{}")
+    of_fence = tmp_path / "orders" / "tries" / "2" / "fence"
+    keep_house(ledger, storage, now=make.now + timedelta(days=99))
+    assert len(list(of_fence.iterdir())) == 2  # the epoch is requested: its fence may be under way
+    ledger.execute(make.open(2), make.actor)
+    keep_house(ledger, storage, now=make.now + timedelta(days=13))
+    assert len(list(of_fence.iterdir())) == 2
+    assert keep_house(ledger, storage, now=make.now + timedelta(days=15)).fences == (2,)
+    assert not of_fence.exists()
