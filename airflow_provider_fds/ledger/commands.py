@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_provider_fds.ledger.actions import Fence
 from airflow_provider_fds.ledger.commands_interval import IntervalCommand
+from airflow_provider_fds.ledger.values import Fence
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.actions import PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
     from airflow_provider_fds.ledger.measures import Measures
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.values import PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.actions import PlannedBatch
     from airflow_provider_fds.ledger.measures import Measures
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

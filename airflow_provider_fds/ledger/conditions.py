@@ -9,10 +9,10 @@ from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.actions import PlannedBatch
     from airflow_provider_fds.ledger.commands import Commit
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 
 def check_deployment(state: StreamState, deployment: str) -> None:

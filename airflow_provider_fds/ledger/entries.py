@@ -22,25 +22,20 @@ from airflow_provider_fds.ledger.actions import (
     Committed,
     Created,
     Ended,
-    Fence,
     Held,
     IntervalCommitted,
     IntervalOpened,
     IntervalPlanned,
     Opened,
     Planned,
-    PlannedBatch,
     Quarantined,
-    Recovered,
     Requested,
     Resumed,
     Retired,
-    SinkBinding,
-    Skipped,
-    SnapshotRef,
     Transferred,
 )
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.values import Fence, PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -24,7 +24,6 @@ from airflow_provider_fds.ledger.actions import (
     IntervalPlanned,
     Opened,
     Planned,
-    PlannedBatch,
     Quarantined,
     Requested,
     Resumed,
@@ -45,6 +44,7 @@ from airflow_provider_fds.ledger.state import (
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 _T = TypeVar("_T")
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.actions import Blocked, SinkBinding
+    from airflow_provider_fds.ledger.actions import Blocked
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import SinkBinding
 
 
 class StreamMovedError(LedgerError):

@@ -14,16 +14,14 @@ from airflow_provider_fds.ledger.actions import (
     Committed,  # noqa: TC001
     Ended,  # noqa: TC001
     Held,  # noqa: TC001
-    PlannedBatch,  # noqa: TC001
     Quarantined,  # noqa: TC001
     Requested,  # noqa: TC001
     Retired,  # noqa: TC001
-    SinkBinding,  # noqa: TC001
-    SnapshotRef,  # noqa: TC001
 )
 from airflow_provider_fds.ledger.intervals import IntervalRecord, KnownBoundary  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
+from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding, SnapshotRef  # noqa: TC001
 
 #: So many runs, the newest, are in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.ledger.actions import PlannedBatch
     from airflow_provider_fds.ledger.commands import Command
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 
 @dataclass(frozen=True, slots=True)

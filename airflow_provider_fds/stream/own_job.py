@@ -15,9 +15,9 @@ from airflow_provider_fds.stream.verifying import check_range_unchanged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.ledger.actions import PlannedBatch
     from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream.connect import ConnectedStream
 

@@ -14,10 +14,10 @@ from airflow_provider_fds.source.offset import Offset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.ledger.actions import PlannedBatch
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 _PAUSE: Final = (
     "Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done: what comes after the next "

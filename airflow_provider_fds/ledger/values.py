@@ -1,0 +1,134 @@
+"""What entries are made of: the sink of a stream, a planned batch, a fence, and the like.
+
+A field that is added later has a default, so that entries written before it can be read.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A frozen initial snapshot in staging.
+
+    Attributes:
+        key: The file, relative to the stream's folder.
+        timestamp_ms: Commit time of the version, milliseconds since the epoch; kept since log cleanup takes it.
+    """
+
+    version: int
+    digest: str
+    key: str
+    num_files: int
+    num_bytes: int
+    timestamp_ms: int | None = None
+
+
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """How the epochs before the opened one were closed in the sink.
+
+    Attributes:
+        status: ``done``: an empty append with a higher transaction version is in the sink. ``sink_missing``: there is
+            no sink, so the first write of the epoch creates it or fails. ``not_needed``: first epoch, or own job.
+        versions: Transaction version of the fence by transaction application id.
+        sink_version: Version of the sink that holds the fence.
+        sink_table_id: ``metaData.id`` of that sink: from here on it is the stream's.
+    """
+
+    status: Literal["not_needed", "done", "sink_missing"] = "not_needed"
+    versions: dict[str, int] = {}
+    sink_version: int | None = None
+    sink_table_id: str | None = None
+
+
+class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """The one sink of a stream.
+
+    Attributes:
+        kind: Kind of the sink (``sinks/``), ``own_job`` for a user's own job.
+        target: URI of the sink; the function of ``foreach_batch``; empty for ``own_job``.
+        app_ids: Transaction application ids of the declared writes.
+    """
+
+    kind: str
+    target: str = ""
+    app_ids: tuple[str, ...] = ()
+
+    @property
+    def is_own_job(self) -> bool:
+        """Whether a user's own job loads the batches: no fence, no digest, no check of the sink."""
+        return self.kind == "own_job"
+
+    @property
+    def is_users_own(self) -> bool:
+        """Whether code of the user's writes, and FDS does not know where: no fence, no table, no check of it."""
+        return self.kind in ("own_job", "foreach_batch")
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a write takes the place of an earlier one of the same data interval."""
+        return self.kind == "delta_replace"
+
+    @property
+    def merges(self) -> bool:
+        """Whether a row that comes again takes the place of the one with its key."""
+        return self.kind == "delta_merge"
+
+    def words(self) -> str:
+        """Return the sink as people read it."""
+        return "the user's own job" if self.is_own_job else f"{self.kind} {self.target}"
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit of the range that gives no rows, and why."""
+
+    version: int
+    operation: str | None
+    reason: str
+
+
+class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch as it was frozen.
+
+    Attributes:
+        manifest: Folder of the manifest, relative to the stream's folder; empty if there is none.
+        digest: Digest of the manifest.
+        num_rows: Rows by the statistics of the log, ``None`` if a file has none.
+        prev_txn_version: Newest transaction the sink must have before this batch, ``None`` for none at all.
+        log_digest: Digest over versions and sizes of the commit files of the range.
+        last_commit_sha256: Digest of the commit file of ``last_version``.
+    """
+
+    batch_id: int
+    start: str
+    end: str
+    first_version: int
+    last_version: int
+    manifest: str
+    digest: str
+    num_files: int
+    num_bytes: int
+    num_rows: int | None
+    prev_txn_version: int | None
+    skipped: tuple[Skipped, ...]
+    log_digest: str
+    last_commit_sha256: str
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink says of a stream whose ledger was lost, or is older than the sink.
+
+    Attributes:
+        epoch: Newest epoch that the sink has a batch or a fence of.
+        position: End of the newest batch (inclusive).
+        sink: The sink.
+    """
+
+    epoch: int
+    position: str
+    sink: SinkBinding
+
+
+__all__ = ["Fence", "PlannedBatch", "Recovered", "SinkBinding", "Skipped", "SnapshotRef"]
