@@ -61,8 +61,9 @@ class DeltaSink(Sink):
             raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
         if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*){1,2}", self.uri):
             raise ValueError(
-                f"{name}: {self.uri!r} looks like a table of a catalog, which is not available as a sink yet: give the "
-                f"URI of its location (DESCRIBE DETAIL {self.uri} shows it), or ./{self.uri} for a folder of that name"
+                f"{name}: {self.uri!r} looks like a table of a catalog, which this sink does not take: give the URI of "
+                f"its location (DESCRIBE DETAIL {self.uri} shows it), or write it with saveAsTable in a "
+                f"ForeachBatchSink; ./{self.uri} is a folder of that name"
             )
         if re.match(r"[A-Za-z0-9+.-]+://([^/]*:[^/]*@|.*[?])", self.uri):
             raise ValueError(

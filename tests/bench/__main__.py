@@ -172,17 +172,30 @@ def merge() -> list[Row]:
 
 
 def connect() -> list[Row]:
-    points = [10, 50, _size("CONNECT_BATCHES", 100)]
-    found = measure.run("connecting:trivial_batches", rounds=20, checkpoints=points).value
-    first, last = found["memory"][str(points[0])], found["memory"][str(points[-1])]
-    between = points[-1] - points[0]
-    return [
-        Row("trivial batch on a warm Connect server, from plan to committed offset", found["batch"], "s", 1.2),
+    found = measure.run("connecting:trivial_batches", rounds=20, warm_up=_size("CONNECT_WARM_UP", 40)).value
+    rows = [
+        Row("trivial batch on a warm Connect server, from plan to committed offset", found["ours"], "s", 1.2),
         Row("… the first one of the server", found["first"], "s", None),
-        *(Row(f"heap of the server after {n} batches", found["memory"][str(n)]["heap"], "MB", None) for n in points),
-        Row("… more for each batch", (last["heap"] - first["heap"]) / between, "MB", None),
-        Row(f"resident memory of the server after {points[-1]} batches", last["server"], "MB", None),
-        Row("… of the client, more for each batch", (last["client"] - first["client"]) / between, "MB", None),
+        Row("… the same by AvailableNow on the same server", found["theirs"], "s", None),
+        Row("… FDS / AvailableNow", found["ratio"], "x", None),
+    ]
+    last = _size("CONNECT_BATCHES", 200)
+    for bounded, words in ((False, "a server as Spark starts it"), (True, "a server with bounded caches")):
+        memory = measure.run("connecting:memory", points=[last // 2, last], bounded=bounded).value
+        half, full = memory[str(last // 2)], memory[str(last)]
+        rows += [
+            Row(f"heap of {words}, after {last} batches", full["heap"], "MB", None),
+            Row(f"… more for each of the last {last // 2}", (full["heap"] - half["heap"]) / (last // 2), "MB", None),
+            Row("… resident memory", full["server"], "MB", None),
+        ]
+    return rows
+
+
+def latency() -> list[Row]:
+    found = measure.run("latency:through_airflow", rounds=15, warm_up=15).value
+    return [
+        Row("from a commit to its rows in the sink, DeltaIngestOperator(wait=True)", found["waiting"], "s", 7),
+        Row("… DeltaTableVersionSensor and DeltaIngestOperator", found["sensor"], "s", 10),
     ]
 
 
@@ -200,7 +213,9 @@ def task() -> list[Row]:
     ]
 
 
-BENCHES = {f.__name__: f for f in (polling, planning, snapshot, reading, warm, scan, merge, submit, connect, task)}
+BENCHES = {
+    f.__name__: f for f in (polling, planning, snapshot, reading, warm, scan, merge, submit, connect, latency, task)
+}
 
 
 def _size(name: str, default: int) -> int:

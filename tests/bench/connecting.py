@@ -7,37 +7,107 @@ import statistics
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.interop.connect_server import RunningServer
 
 
-def trivial_batches(rounds: int, checkpoints: list[int]) -> dict[str, Any]:
-    """Load one new commit of 1,000 rows at a time into one sink, each from plan to committed offset.
+#: How many tables Delta keeps, on the server: what it is by itself, and what docs/backends.md says.
+TABLES_KEPT = "spark.databricks.delta.delta.log.cacheSize"
+BY_ITSELF, BOUNDED = "10000", "100"
 
-    Returns the median of ``rounds`` batches after three unmeasured ones, and the server's heap after a collection, its
-    resident memory and this process's at each number of batches in ``checkpoints``.
+
+def trivial_batches(rounds: int, warm_up: int) -> dict[str, Any]:
+    """Load one new commit of 1,000 rows at a time, each from plan to committed offset, after so many unmeasured ones.
+
+    In turn with Structured Streaming's ``AvailableNow`` on the same server, from the same source into a sink of its
+    own. Returns the medians, and the seconds of the first batch of the server.
     """
-    import pyarrow as pa
-    from deltalake import DeltaTable, write_deltalake
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    with _server() as (folder, server):
+        for number in range(warm_up + rounds):
+            _commit(folder)
+            for kind, load in (("ours", _load), ("theirs", _stream)):
+                start = time.perf_counter()
+                load(folder, server.url, f"run-{number}")
+                seconds[kind].append(time.perf_counter() - start)
+        _check(folder / "sink", warm_up + rounds)
+        _check(folder / "sink_of_streaming", warm_up + rounds)
+    ours, theirs = seconds["ours"][warm_up:], seconds["theirs"][warm_up:]
+    return {
+        "ours": statistics.median(ours),
+        "theirs": statistics.median(theirs),
+        "ratio": statistics.median(a / b for a, b in zip(ours, theirs, strict=True)),
+        "first": seconds["ours"][0],
+    }
 
+
+def memory(points: list[int], *, bounded: bool) -> dict[str, dict[str, float]]:
+    """Return MB of the server's heap after a collection and of its memory, at so many batches.
+
+    Args:
+        points: Numbers of batches.
+        bounded: Whether the server has the settings that bound its caches.
+    """
+    found = {}
+    with _server(**{TABLES_KEPT: BOUNDED if bounded else BY_ITSELF}) as (folder, server):
+        for number in range(1, max(points) + 1):
+            _commit(folder)
+            _load(folder, server.url, f"run-{number}")
+            if number in points:
+                found[str(number)] = _memory(server.pid)
+        _check(folder / "sink", max(points))
+    return found
+
+
+@contextmanager
+def _server(**conf: str) -> Iterator[tuple[Path, RunningServer]]:
     from tests.interop.connect_server import running_server
 
-    rows = pa.table({"id": list(range(1000)), "v": [str(i) for i in range(1000)]})
-    seconds: list[float] = []
-    memory: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         # as a server is that lives long: all tiers of the compiler, the default collector
-        with running_server(folder, **{"spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}"}) as server:
-            for number in range(1, max(rounds + 3, *checkpoints) + 1):
-                write_deltalake(f"{folder}/source", rows, mode="append")
-                start = time.perf_counter()
-                _load(folder, server.url, f"run-{number}")
-                seconds.append(time.perf_counter() - start)
-                if number in checkpoints:
-                    memory[str(number)] = _memory(server.pid)
-        assert pa.table(DeltaTable(f"{folder}/sink").to_pyarrow_table()).num_rows == number * rows.num_rows
-    return {"batch": statistics.median(seconds[3 : rounds + 3]), "first": seconds[0], "memory": memory}
+        options = {"spark.driver.extraJavaOptions": f"-Dderby.system.home={name}"}
+        with running_server(Path(name), **options, **conf) as server:
+            yield Path(name), server
+
+
+def _commit(folder: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    rows = pa.table({"id": list(range(1000)), "v": [str(i) for i in range(1000)]})
+    write_deltalake(f"{folder}/source", rows, mode="append")
+
+
+def _check(sink: Path, commits: int) -> None:
+    from deltalake import DeltaTable
+
+    assert DeltaTable(sink).to_pyarrow_table().num_rows == commits * 1000
+
+
+def _stream(folder: Path, url: str, _: str) -> None:
+    """Do what a task does that is written by hand: open a session, run the query to its end."""
+    from pyspark.sql.connect.session import SparkSession
+
+    spark = SparkSession.builder.remote(url).create()
+    try:
+        query = (
+            spark.readStream.format("delta")
+            .option("startingVersion", 0)
+            .load(f"{folder}/source")
+            .writeStream.format("delta")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .trigger(availableNow=True)
+            .start(f"{folder}/sink_of_streaming")
+        )
+        query.awaitTermination()
+    finally:
+        spark.stop()
 
 
 def _load(folder: Path, url: str, run_id: str) -> None:
@@ -75,13 +145,9 @@ def _load(folder: Path, url: str, run_id: str) -> None:
 
 
 def _memory(pid: int) -> dict[str, float]:
-    """Return MB of the server's heap in use after a full collection, and of its and this process's memory."""
+    """Return MB of the server's heap in use after a full collection, and of its memory."""
     subprocess.run(["jcmd", str(pid), "GC.run"], check=True, capture_output=True)
     said = subprocess.run(["jcmd", str(pid), "GC.heap_info"], check=True, capture_output=True, text=True).stdout
     used = sum(int(kib) for kib in re.findall(r"(?:heap|generation|Heap)\s+total \d+K, used (\d+)K", said))
-    return {"heap": used / 1000, "server": _resident(pid), "client": _resident("self")}
-
-
-def _resident(pid: int | str) -> float:
-    (kib,) = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return int(kib) / 1000
+    (resident,) = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return {"heap": used / 1000, "server": int(resident) / 1000}

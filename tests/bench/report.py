@@ -17,6 +17,7 @@ TITLES = {
     "merge": "Merging into a big table",
     "submit": "One micro-batch by spark-submit",
     "connect": "Spark Connect",
+    "latency": "Through Airflow, on Spark Connect",
     "task": "The task's process",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,12 @@ from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_fds.source.plan import SourceBatch
 
-KINDS = [("false", "none"), ("true", "name"), ("true", "id")]
+WITH_VECTORS = ("true", "name")
+KINDS = [("false", "none"), WITH_VECTORS]
 
 
 def build(lab, name: str, vectors: str, mapping: str) -> str:
@@ -50,9 +54,15 @@ def build(lab, name: str, vectors: str, mapping: str) -> str:
     return path
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"vectors-{kind[0]}-mapping-{kind[1]}")
-def table(lab, request) -> str:
-    return build(lab, "feed-{}-{}".format(*request.param), *request.param)
+@pytest.fixture(scope="module")
+def built(lab) -> Callable[[tuple[str, str]], str]:
+    """Gives the table of a kind, made once."""
+    return cache(lambda kind: build(lab, "feed-{}-{}".format(*kind), *kind))
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: f"vectors-{kind[0]}-mapping-{kind[1]}")
+def table(built, request) -> str:
+    return built(request.param)
 
 
 def batches(lab, path: str, first: int, last: int, **options: Any) -> list[SourceBatch]:
@@ -118,8 +128,8 @@ def test_every_range_has_the_rows_of_deltas_own_reader(lab, table):
         assert through_manifests(lab, table, first, last) == by_delta(lab, table, first, last), (first, last)
 
 
-def test_a_stream_has_the_same_rows_from_a_version_or_from_the_snapshot(lab):
-    path = build(lab, "streamed", "true", "name")
+def test_a_stream_has_the_same_rows_from_a_version_or_from_the_snapshot(lab, built):
+    path = built(WITH_VECTORS)
     newest = lab.log(path).latest()
     expected = sum(streamed(lab, path, startingVersion="1"), Counter())
 

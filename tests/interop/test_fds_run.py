@@ -74,18 +74,11 @@ def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled
     assert (checkpoint["batch_id"], checkpoint["offset"]) == (2, chain[-1][2])
 
 
-READS = [
-    pytest.param(["version_as_of=1"], 1100, id="D30 bounded"),
-    pytest.param([], 1125, id="D30 snapshot first"),
-    pytest.param(["starting_version=0"], 1125, id="D30 changes only"),
-]
-
-
-@pytest.mark.parametrize(("options", "rows"), READS)
-def test_a_run_that_is_killed_with_its_spark_after_half_of_the_rows_goes_on(tmp_path, options, rows):
+# D30; tests/chaos kills streams that begin with a snapshot or with changes, and have no end
+def test_a_bounded_run_that_is_killed_with_its_spark_after_half_of_the_rows_goes_on(tmp_path):
     for half in range(2):
         append(tmp_path, half * 550, 550)
-    arguments = command(tmp_path, "max_files_per_batch=1", *options)
+    arguments = command(tmp_path, "max_files_per_batch=1", "version_as_of=1")
     first = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     landed = tmp_path / "bronze" / "_delta_log" / f"{0:020d}.json"
     deadline = time.monotonic() + 120
@@ -103,7 +96,7 @@ def test_a_run_that_is_killed_with_its_spark_after_half_of_the_rows_goes_on(tmp_
     second = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
     assert second.returncode == 0, second.stderr[-3000:]
     ids = deltalake.DeltaTable(tmp_path / "bronze").to_pyarrow_table().column("id").to_pylist()
-    assert (len(ids), sorted(set(ids))) == (rows, list(range(rows)))
+    assert (len(ids), sorted(set(ids))) == (1100, list(range(1100)))
 
 
 def spark_of(lake: Path) -> list[int]:

@@ -44,6 +44,12 @@ def twice(df, batch):
 
 def broken(df, batch):
     raise KeyError("colour")
+
+
+def by_name(df, batch):
+    rows = df.select("id")
+    rows.write.format("delta").mode("append").options(**batch.txn_options("saved")).saveAsTable("fds_saved")
+    rows.writeTo("fds_appended").options(**batch.txn_options("appended")).append()
 """
 
 
@@ -82,6 +88,23 @@ def test_each_batch_is_handed_over_and_lands_once_even_if_its_report_was_lost(sp
     assert calls == [(0, 0, 0), (1, 1, 1), (1, 1, 1)]
     assert ids(spark, stream.folder / "bronze") == list(range(0, 20, 2))
     assert ids(spark, stream.folder / "errors") == list(range(1, 20, 2))
+
+
+def test_tables_of_a_catalog_get_each_batch_once_even_if_its_report_was_lost(spark, stream, functions):
+    tables = ("fds_saved", "fds_appended")
+    spark.sql(f"CREATE TABLE fds_appended (id LONG) USING delta LOCATION '{functions.parent / 'appended'}'")
+    try:
+        for _ in range(2):
+            spec = stream.job(*stream.plan()[:2], sink=sink_of("by_name", "saved", "appended"))
+            code, reports = stream.work(spark, spec)
+            assert (code, [report.outcome for report in reports]) == (0, ["written", "written"])
+            for number in range(2):
+                (stream.reports / report_name(1, number, spec.try_id)).unlink()
+        for table in tables:
+            assert sorted(row["id"] for row in spark.table(table).collect()) == list(range(20)), table
+    finally:
+        for table in tables:
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
 
 
 @pytest.mark.parametrize(
