@@ -27,7 +27,7 @@ MARKS_IN: Final = "FDS_TEST_FAULT_MARKS"
 
 #: Entries of the ledger that a run writes by itself, and then its checkpoint.
 CHECKPOINTED_KINDS: Final = (
-    "created", "opened", "bound", "planned", "claimed", "advanced", "committed",
+    "created", "opened", "bound", "ended", "planned", "claimed", "advanced", "committed",
     "boundary", "interval_opened", "interval_planned", "interval_committed",
 )  # fmt: skip
 

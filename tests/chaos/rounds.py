@@ -36,6 +36,8 @@ DRIVER: Final = (
     "driver.started", "driver.commit.before", "driver.commit.after", "driver.report.before", "driver.report.after",
 )  # fmt: skip
 FENCE: Final = ("fence.commit.before", "fence.commit.after", "fence.report.before")
+#: A run of a stream with a time as its end comes to these once a commit behind that time is there.
+ENDING: Final = ("entry.before.ended", "entry.after.ended", "checkpoint.after.ended")
 REQUESTING: Final = ("entry.before.requested", "entry.after.requested")
 RECOVERING: Final = ("recover.before", "entry.before.created", "entry.after.created", "recover.between")
 #: A run of a data interval comes to these one after the other.

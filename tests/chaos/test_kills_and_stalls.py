@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.chaos.lake import Lake, judge_epochs
 from tests.chaos.profile import IS_LONG, PAIRS, SEED
-from tests.chaos.rounds import DRIVER, STALLING, a_round, kill_walk, pair, pairs, stall_walk
+from tests.chaos.rounds import DRIVER, ENDING, STALLING, a_round, kill_walk, pair, pairs, stall_walk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,32 @@ def test_a_run_that_is_overtaken_at_any_point_does_no_harm_when_it_goes_on(
     with a_round(lake, warm_spark, seed.getrandbits(32), tally) as round_:
         points = () if IS_LONG else STALLING
         stall_walk(round_, is_late=is_late, from_snapshot=from_snapshot, order=seed, points=points)
+
+
+def test_a_run_that_finds_the_end_of_its_stream_dies_or_stands_still(
+    warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    """What a time as the end has come to mean is written once; each later time is an end of its own."""
+    lake = new_lake(tmp_path, ONE_BATCH)
+    with a_round(lake, warm_spark, seed.getrandbits(32), tally) as round_:
+        stage = round_.stage
+
+        def end_here() -> None:
+            stage.run(take_over=True)
+            stage.lake = replace(lake, options=(*ONE_BATCH, f"ending_timestamp={datetime.now(UTC).isoformat()}"))
+
+        before, after, behind = ENDING
+        end_here()
+        round_.kill_at(before)
+        round_.kill_at(after)
+        end_here()
+        round_.kill_at(behind)
+        for point in ENDING if IS_LONG else (before,):
+            end_here()
+            stalled = round_.stop_at(point)
+            assert '"finished"' in stage.run(take_over=True).said()
+            round_.go_on([stalled])
+        stage.lake = lake
 
 
 #: So many pairs share a lake.

@@ -10,5 +10,5 @@ def test_every_point_has_its_place_in_a_walk():
     """Each walk asserts that a process came to each of its points."""
     walks = (*rounds.OPENING, *rounds.PLANNING, *rounds.WORKING, *rounds.ADVANCING)
     behind_checkpoints = (rounds.later(point, is_late=True) for point in walks)
-    others = (*rounds.DRIVER, *rounds.FENCE, *rounds.REQUESTING, *rounds.RECOVERING, *rounds.INTERVALS)
+    others = (*rounds.ENDING, *rounds.DRIVER, *rounds.FENCE, *rounds.REQUESTING, *rounds.RECOVERING, *rounds.INTERVALS)
     assert {*walks, *behind_checkpoints, *others} == set(POINTS)
