@@ -132,8 +132,8 @@ def explain(error: BaseException) -> Failure:
         return in_function
     if (of_jvm := _of_the_jvm(chain, everything)) is not None:
         return of_jvm
-    if _is_server_lost(error, name):
-        return Failure("ServerLost", _server_lost(chain[0]), retryable=True)
+    if (of_server := _of_the_server(error, chain[0], name)) is not None:
+        return of_server
     if is_conflict(error):
         return Failure(name, _another_writer(name), retryable=True)
     if name.startswith(("FAILED_READ_FILE", "TASK_WRITE_FAILED")) and _DAMAGED_FILE.search(everything):
@@ -256,19 +256,47 @@ def _out_of_memory(everything: str) -> str:
     )
 
 
-def _is_server_lost(error: BaseException, name: str) -> bool:
-    """Whether a Spark Connect server went away: nothing answers, or it is a new one that knows nothing of before."""
+def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[Failure]:
+    """Return what a Spark Connect server, or the way to it, has to do with the failure, ``None`` if nothing."""
     status = getattr(getattr(error, "_grpc_status_code", None), "name", None)
-    return status == "UNAVAILABLE" or name.startswith("INVALID_HANDLE.")
+    if status is None and (found := re.search(r"StatusCode\.([A-Z_]+)", cause.text)):
+        status = found.group(1)
+    if status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        text = (
+            f"the Spark Connect server does not accept the login ({_grpc_details(cause)}): the token is the password "
+            "of the connection; on the command line it is SPARK_CONNECT_AUTHENTICATE_TOKEN"
+        )
+        return Failure("LoginRefused", text, retryable=False)
+    if "Tls handshake failed" in cause.text:
+        text = (
+            f"the Spark Connect server does not speak TLS as it should ({_grpc_details(cause)}). A token is only sent "
+            "over TLS, but for a server on localhost, and use_ssl asks for it: put a proxy with a certificate in front "
+            "of the server, or leave token and use_ssl out"
+        )
+        return Failure("NoTls", text, retryable=False)
+    if name == "INVALID_HANDLE.SESSION_CLOSED":
+        text = (
+            "the session on the Spark Connect server was ended in the middle of the batch: this task was killed, a "
+            "later try has taken over, or the server ends sessions that take so long"
+        )
+        return Failure("SessionEnded", text, retryable=True)
+    # nothing answers, or it is a new one that knows nothing of before
+    if status == "UNAVAILABLE" or name.startswith("INVALID_HANDLE."):
+        return Failure("ServerLost", _server_lost(cause), retryable=True)
+    return None
 
 
 def _server_lost(cause: _Cause) -> str:
-    found = re.search(r'details = "([^"\n]*)', cause.text)
-    said = shortened(found.group(1) if found else _first_line(cause.text))
     return (
-        f"the Spark Connect server was lost in the middle of the batch ({said}): it ended, was started again, or "
-        "cannot be reached any more. What it has begun may still land; a retry finds out, and works on the same rows"
+        f"the Spark Connect server was lost in the middle of the batch ({_grpc_details(cause)}): it ended, was started "
+        "again, or cannot be reached any more. What it has begun may still land; a retry finds out, and works on the "
+        "same rows"
     )
+
+
+def _grpc_details(cause: _Cause) -> str:
+    found = re.search(r'details = "([^"\n]*)', cause.text)
+    return shortened(found.group(1) if found else _first_line(cause.text))
 
 
 def _first_line(text: str) -> str:
