@@ -246,7 +246,7 @@ class SchemaMismatchError(BatchRejectedError):
 
 
 class UserFunctionError(BatchRejectedError):
-    """A function of the user's fails on the rows of a batch, and would do so again. The message has file and line."""
+    """A function of the user's cannot be called, or fails on a batch, and would again. The message says where."""
 
 
 class ConcurrentWriteError(BatchFailedError):

@@ -72,16 +72,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             parser.add_argument(
                 "--version", type=_versions, required=True, metavar="N[-M]", help="version of the table, or several"
             )
-        if name in ("rewind", "replan"):
+        if name in ("rewind", "replan", "rebind"):
             parser.add_argument(
-                "--landed", choices=("yes", "no"), help="a job of your own: whether the planned batch is in its table"
+                "--landed",
+                choices=("yes", "no"),
+                help="a job or function of your own: whether the planned batch is in its table",
             )
         if name in ("rewind", "reset", "replan", "rebind"):
             parser.add_argument("--replace", action="store_true", help="instead of a request that waits for its run")
             parser.add_argument(
                 "--force",
                 action="store_true",
-                help="a job of your own: it does not run any more, for sure",
+                help="a job or function of your own: it does not run any more, for sure",
             )
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.set_defaults(command=move, name=name)
@@ -172,7 +174,7 @@ _MOVES: Final[dict[str, Callable[[Mover, argparse.Namespace], Move]]] = {
     "rewind": _rewind,
     "reset": lambda mover, _: mover.reset(),
     "replan": lambda mover, arguments: mover.replan(landed=_landed(arguments)),
-    "rebind": lambda mover, _: mover.rebind(),
+    "rebind": lambda mover, arguments: mover.rebind(landed=_landed(arguments)),
     "skip": lambda mover, arguments: mover.skip(*arguments.version),
     "retire": lambda mover, _: mover.retire(),
 }

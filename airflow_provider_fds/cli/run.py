@@ -115,7 +115,9 @@ def _check_machine(conf: dict[str, Any]) -> None:
     from airflow_provider_fds.spark.launch import brought_delta_problems, java_problem, spark_problem
 
     problems = [problem for problem in (java_problem(), spark_problem()) if problem is not None]
-    problems += brought_delta_problems(conf.get("spark.jars.packages"), conf.get("spark.jars"))
+    problems += brought_delta_problems(
+        conf.get("spark.jars.packages"), conf.get("spark.jars"), conf.get("spark.driver.extraClassPath")
+    )
     if problems:
         raise ConfigurationError(*problems, subject="Spark on this machine")
 

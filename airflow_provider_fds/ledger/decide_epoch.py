@@ -100,7 +100,7 @@ def decide_bind(state: StreamState, command: Bind) -> Action | None:
     """Bind the stream to its sink, if it is bound to none."""
     if not command.by_interval:
         check_open(state, command.epoch, "binding a sink")
-    if state.sink is None:
+    if state.sink is None or command.sink.adds_writes_to(state.sink):
         return Bound(epoch=command.epoch, sink=command.sink, table_id=command.table_id)
     if state.sink != command.sink:
         raise refusals.other_sink(state, state.sink, command.sink)
@@ -126,7 +126,8 @@ def decide_request(state: StreamState, command: Request) -> Action | None:
         if command.is_automatic and state.request is not None:
             return None
         if not command.replaces or state.closed is None:
-            raise refusals.not_opened(state, f"another {command.reason}")
+            or_else = ", `--replace` makes this one in its place" if state.closed is not None else ""
+            raise refusals.not_opened(state, f"another {command.reason}", or_else=or_else)
     return Requested(
         epoch=max(state.epoch, command.after) + 1,
         reason=command.reason,

@@ -73,13 +73,13 @@ def not_created(state: StreamState) -> LedgerError:
     )
 
 
-def not_opened(state: StreamState, what: str) -> LedgerError:
-    """Return the refusal of ``what`` while the epoch waits to be opened."""
+def not_opened(state: StreamState, what: str, *, or_else: str = "") -> LedgerError:
+    """Return the refusal of ``what`` while the epoch waits to be opened; ``or_else`` says what helps at once."""
     why = f" ({state.request.reason}: {state.request.why})" if state.request is not None else ""
     return refusal(
         state,
         f"{what} is not possible, epoch {state.epoch} was requested{why} and is not opened yet. The next run of the "
-        f"stream opens it; `fds status {state.name}` shows the request",
+        f"stream opens it; `fds status {state.name}` shows the request{or_else}",
     )
 
 

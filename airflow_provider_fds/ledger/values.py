@@ -76,9 +76,19 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a row that comes again takes the place of the one with its key."""
         return self.kind == "delta_merge"
 
+    def adds_writes_to(self, bound: SinkBinding) -> bool:
+        """Whether this is the function of ``bound``, with more writes declared: those of before stay as they are."""
+        is_same_function = (self.kind, self.target) == (bound.kind, bound.target)
+        return is_same_function and self.kind == "foreach_batch" and set(self.app_ids) > set(bound.app_ids)
+
     def words(self) -> str:
         """Return the sink as people read it."""
-        return "the user's own job" if self.is_own_job else f"{self.kind} {self.target}"
+        if self.is_own_job:
+            return "the user's own job"
+        if self.kind != "foreach_batch":
+            return f"{self.kind} {self.target}"
+        writes = ", ".join(app_id.partition("#")[2] for app_id in self.app_ids)
+        return f"{self.kind} {self.target} (writes: {writes or 'none'})"
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ _MOVES: Final[dict[str, tuple[tuple[str, ...], Callable[[Mover, dict[str, Any]],
     ),
     "reset": ((), lambda mover, _: mover.reset()),
     "replan": (("landed",), lambda mover, given: mover.replan(landed=_truth(given, "landed"))),
-    "rebind": ((), lambda mover, _: mover.rebind()),
+    "rebind": (("landed",), lambda mover, given: mover.rebind(landed=_truth(given, "landed"))),
     "skip": (("version",), lambda mover, given: mover.skip(_needed(given, "version"))),
     "acknowledge": (("version",), lambda mover, given: mover.acknowledge(_needed(given, "version"))),
     "accept": (("batch",), lambda mover, given: mover.accept(_needed(given, "batch"))),
@@ -67,7 +67,8 @@ class DeltaStreamMoveOperator(BaseOperator):
         to_batch: For ``rewind``: read from the start of this batch.
         version: For ``skip`` and ``acknowledge``.
         batch: For ``accept``.
-        landed: For ``rewind`` and ``replan`` with a batch of a job of your own on its way: whether its rows are there.
+        landed: For ``rewind``, ``replan`` and ``rebind`` with a batch of a job or function of your own on its way:
+            whether its rows are there.
         replaces: Give up a request that waits to be opened for this one.
         staging: Staging folder of the stream, ``None``: as configured.
         storage_conn_id: Airflow connection for staging and table.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.apache.spark.hooks.spark_submit import ALLOWED_SPARK_BINARIES, DEFAULT_SPARK_BINARY
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import find_connection
@@ -18,6 +21,7 @@ from airflow_provider_fds.spark.launch import (
     conf_problems,
     is_local_master,
     java_problem,
+    other_spark_problem,
     spark_problem,
     submission,
     submit_arguments,
@@ -53,12 +57,14 @@ class SparkBackend:
         master: Spark's master URL.
         deploy_mode: ``client``, ``cluster`` or ``None`` (Spark's default, client).
         has_own_binary: Whether operator or connection name a spark-submit.
+        binary: Its name.
     """
 
     conn_id: str
     master: str
     deploy_mode: str | None
     has_own_binary: bool
+    binary: str = DEFAULT_SPARK_BINARY
 
     @property
     def is_local(self) -> bool:
@@ -150,11 +156,18 @@ def find_backend(
     if connection.port:
         master = f"{master}:{connection.port}"
     extra = connection.extra_dejson
+    binary = spark_binary or extra.get("spark-binary")
+    if not spark_binary and binary and binary not in ALLOWED_SPARK_BINARIES:
+        raise ConfigurationError(
+            f"Spark connection {conn_id!r} has the spark-binary {binary!r}; Airflow's Spark provider allows the names "
+            f"{', '.join(ALLOWED_SPARK_BINARIES)} there, found on the worker's PATH"
+        )
     return SparkBackend(
         conn_id=conn_id,
         master=master,
         deploy_mode=deploy_mode or extra.get("deploy-mode"),
-        has_own_binary=bool(spark_binary or extra.get("spark-binary")),
+        has_own_binary=bool(binary),
+        binary=binary or DEFAULT_SPARK_BINARY,
     )
 
 
@@ -175,6 +188,10 @@ def check_backend(backend: SparkBackend, given: GivenArguments) -> None:
         conf = given.conf
         problems += brought_delta_problems(given.packages, conf.get(_PACKAGES), given.jars, conf.get("spark.jars"))
         problems += brought_delta_problems(given.driver_class_path, conf.get("spark.driver.extraClassPath"))
+    else:
+        spark_home = str(given.env_vars.get("SPARK_HOME") or os.environ.get("SPARK_HOME") or "")
+        if (problem := other_spark_problem(backend.binary, spark_home or None)) is not None:
+            problems.append(problem)
     if problems:
         raise ConfigurationError(*problems, subject=f"Spark job of connection {backend.conn_id!r}")
 

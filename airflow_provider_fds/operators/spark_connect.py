@@ -70,6 +70,10 @@ class ConnectBackend:
                 f"{', '.join(given)} cannot be given with connection {self.conn_id!r}, which is of type "
                 "'spark_connect': its server is running already. Set up the server that way, or name a connection of "
                 "type 'spark'"
+                + (
+                    ". A transform or function is imported in this process: put it on its PYTHONPATH"
+                    * ("py_files" in given)
+                )
             )
         if (problem := spark_problem()) is not None:
             problems.append(problem)

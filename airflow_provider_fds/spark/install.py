@@ -15,7 +15,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.spark.versions import allows, brought_problems, minor
+from airflow_provider_fds.spark.versions import allows, brought_problems, minor, of_minor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,36 @@ def spark_problem() -> str | None:
             f"pip install 'pyspark=={pyspark}' delta-spark chooses the one that goes with this pyspark"
         )
     return _files_problem(pyspark)
+
+
+def other_spark_problem(binary: str, spark_home: str | None) -> str | None:
+    """Return that a spark-submit of one's own starts a Spark of another version than the installed pyspark.
+
+    Args:
+        binary: Its name, or its path.
+        spark_home: ``SPARK_HOME`` as it will be set for it, which it follows; ``None`` if it is not.
+
+    Returns:
+        One sentence, ``None`` if it fits, is not there, or does not show its version in the names of its JARs.
+    """
+    found = shutil.which(binary)
+    if found is None:
+        return None
+    pyspark = _version("pyspark")
+    beside = Path(found).resolve().parent.parent
+    homes = [Path(spark_home)] if spark_home else [beside, *beside.glob("lib/python*/site-packages/pyspark")]
+    for home in homes:
+        for jar in (home / "jars").glob("spark-core_*.jar"):
+            spark = jar.stem.split("-", 2)[-1]
+            if pyspark is None or minor(spark) == minor(pyspark):
+                return None
+            because = "SPARK_HOME" if spark_home else found
+            return (
+                f"{binary} starts Spark {spark} ({because}: {home}), the installed pyspark is {pyspark}, and FDS's "
+                f"Delta is for that one. Leave spark-binary and SPARK_HOME out where the bundled Spark will do, or let "
+                f"them lead to a Spark {of_minor(pyspark)}"
+            )
+    return None
 
 
 def brought_delta_problems(*names: str | None) -> list[str]:

@@ -24,6 +24,7 @@ from airflow_provider_fds.spark.install import (
     delta_jars,
     delta_package,
     java_problem,
+    other_spark_problem,
     spark_problem,
 )
 from airflow_provider_fds.spark.lean_conf import is_local_master, lean_conf, merged_conf
@@ -53,6 +54,7 @@ __all__ = [
     "job_storage",
     "lean_conf",
     "merged_conf",
+    "other_spark_problem",
     "run_locally",
     "spark_problem",
     "submission",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List
 
 from airflow_provider_fds.spark.failures import RefusalError, explain
+from airflow_provider_fds.spark.identity import is_connect
 from airflow_provider_fds.spark.sql import quoted_name
 from airflow_provider_fds.spark.user_code import call, load_function
 
@@ -33,13 +34,16 @@ def prepared(frame: Any, sink: DeltaSink) -> Any:
             raise _unfit(f"where={sink.where!r}", frame, error) from error
     if sink.transform is not None:
         # pyspark's own class is another one over Spark Connect
-        result = call(load_function(sink.transform, "transform"), sink.transform, "transform", frame)
-        if not all(hasattr(result, name) for name in ("schema", "write", "select")):
+        result = call(load_function(sink.transform, "transform", ("df",)), sink.transform, "transform", frame)
+        if not all(hasattr(type(result), name) for name in ("schema", "write", "select")):
             raise RefusalError(
                 "UserFunction",
                 f"transform {sink.transform} returned {type(result).__name__}, expected a DataFrame; nothing was "
                 "written",
             )
+        if is_connect(frame.sparkSession):
+            # there nothing looks at the columns before the write: what is wrong is said as the function's here
+            call(lambda: result.schema, sink.transform, "transform")
         frame = result
     if sink.columns:
         there = {name.lower() for name in frame.columns}

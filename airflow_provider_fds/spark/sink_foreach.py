@@ -34,7 +34,7 @@ class ForeachFunction:
         self._sink = sink
         self._job = job
         self._settings = settings
-        self._function = load_function(sink.function, _WHAT)
+        self._function = load_function(sink.function, _WHAT, ("df", "batch"))
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Return what an earlier try reported, if the function had returned there; else ``None``."""

@@ -6,8 +6,9 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 import importlib
+import inspect
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from airflow_provider_fds.spark.failures import RefusalError, explain, is_bug, shortened, users_frame
 
@@ -25,15 +26,17 @@ def function_here(name: str, function: Callable[..., Any]) -> Iterator[None]:
         del _HERE[name]
 
 
-def load_function(name: str, what: str) -> Callable[..., Any]:
+def load_function(name: str, what: str, parameters: Sequence[str]) -> Callable[..., Any]:
     """Import ``pkg.module:function``, or return the one of this process that has the name.
 
     Args:
         name: The function.
         what: What it is for, in words.
+        parameters: What it is called with, by position, in words.
 
     Raises:
-        RefusalError: there is no such module or function on the driver, or the module fails at import.
+        RefusalError: there is no such module or function on the driver, the module fails at import, or the function
+            cannot be called that way.
     """
     if name in _HERE:
         return _HERE[name]
@@ -44,7 +47,7 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
         raise RefusalError(
             "UserFunction",
             f"{what} {name} cannot be imported on the driver ({error}): ship its module with py_files='…' of the task, "
-            "or install it where the driver runs",
+            "or install it where the driver runs. With Spark Connect that is the worker: its PYTHONPATH, or a package",
         ) from error
     except Exception as error:
         raise _failed(f"{what} {name}: its module fails at import", error) from error
@@ -56,7 +59,25 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
     if not callable(found):
         raise RefusalError("UserFunction", f"{what} {name} is a {type(found).__name__}, expected a function")
     function: Callable[..., Any] = found
+    _check_parameters(function, f"{what} {name}", parameters)
     return function
+
+
+def _check_parameters(function: Callable[..., Any], what: str, parameters: Sequence[str]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # of a function that is not Python's own nobody can tell
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError as error:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        where = "" if code is None else f" at line {code.co_firstlineno} of {code.co_filename}"
+        raise RefusalError(
+            "UserFunction",
+            f"{what}{where} has the parameters {signature}, but is called with ({', '.join(parameters)}): {error}",
+        ) from error
 
 
 def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) -> Any:

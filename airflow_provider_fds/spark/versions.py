@@ -107,13 +107,9 @@ def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: 
         fits_spark = jar.scala == wanted.scala and jar.spark in (None, of_minor(spark))
         if fits_spark and jar.delta == delta:
             continue
-        packages = f"delta-spark=={jar.delta}"
-        if not fits_spark and jar.spark is not None:
-            packages = f"'pyspark=={jar.spark}.*' {packages}"
         problems.append(
             f"{name.strip()} is {jar.words()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and the "
-            f"installed delta-spark {delta}. Leave it out: FDS adds {expected} by itself; or, to use that version: "
-            f"pip install {packages}"
+            f"installed delta-spark {delta}. Leave it out: FDS adds {expected} by itself"
         )
     return problems
 

@@ -28,7 +28,7 @@ _REJECTED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
         ("SinkSchema", "DELTA_FAILED_TO_MERGE", "DELTA_MERGE_INCOMPATIBLE", "DELTA_METADATA_MISMATCH"),
         SchemaMismatchError,
     ),
-    (("UserFunctionFailed",), UserFunctionError),
+    (("UserFunction",), UserFunctionError),
 )
 _FAILED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
     (("DELTA_CONCURRENT_", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED"), ConcurrentWriteError),

@@ -125,22 +125,23 @@ class Mover:
         Args:
             landed: For a user's own job with a batch on its way: whether its rows are in the sink.
         """
-        self._check_own_job(landed, needs_word=True)
+        to = self._behind_landed(landed)
         state = self._state
-        to = None
-        if landed and state.planned:
-            to = {"offset": state.planned[0].end}
         batches = len(state.planned if state.closed is None else state.closed.planned)
         note = f"{batches} planned batches are given up; those that are in the sink by then count as loaded."
         return self._request("replan", to, "stays there, and plans anew", (note,))
 
-    def rebind(self) -> Move:
-        """Let the next run bind the stream to the sink that it names then."""
-        self._check_own_job(None, needs_word=True)
+    def rebind(self, *, landed: bool | None = None) -> Move:
+        """Let the next run bind the stream to the sink that it names then.
+
+        Args:
+            landed: For a user's own job with a batch on its way: whether its rows are in the sink.
+        """
+        to = self._behind_landed(landed)
         sink = "none" if self._state.sink is None else self._state.sink.words()
         return self._request(
             "rebind",
-            None,
+            to,
             "stays there; its next run binds it to the sink it has then",
             (f"Its sink was {sink}; what is there stays there, and only what comes now goes to the new one.",),
         )
@@ -295,11 +296,15 @@ class Mover:
             return ("Rows of commits at or after that time that the sink has already are there twice then.",)
         return repeated_notes(self.ledger, Offset(self._state.table_id or "", version))
 
+    def _behind_landed(self, landed: bool | None) -> dict[str, Any] | None:
+        """Return where an epoch goes on if a person knows that the batch on its way is in the sink."""
+        self._check_own_job(landed, needs_word=True)
+        return {"offset": self._state.planned[0].end} if landed and self._state.planned else None
+
     def _check_own_job(self, landed: bool | None, *, needs_word: bool) -> None:
         """A batch of a user's own job cannot be fenced: a person has to know what became of it."""
         state = self._state
-        is_users_own = state.sink is not None and state.sink.is_users_own
-        if not is_users_own or not state.planned:
+        if state.sink is None or not state.sink.is_users_own or not state.planned:
             if landed is not None:
                 raise ConfigurationError(
                     f"stream {self._name!r}: whether a batch landed is asked for a batch of a user's own job that is "
@@ -317,10 +322,8 @@ class Mover:
             batch = state.planned[0]
             raise ConfigurationError(
                 f"stream {self._name!r}: batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) "
-                "was handed to a job of your own, and only you can know whether its rows are in the sink: --landed "
-                "yes, "
-                "or --landed no"
+                f"{batch.last_version}) was handed to {state.sink.words()}, and only you can know whether its rows "
+                "are in your tables: --landed yes, or --landed no"
             )
 
 

@@ -111,8 +111,10 @@ class ContinuousDag:
 
     def orphan_at(self, point: str) -> None:
         """Kill the task when its driver comes to the point; the driver goes on while the task is tried again."""
-        driver = self.hit(Fault("note", point), "stack, orphaned")
+        driver = self.hit(Fault("stop", point), "stack, orphaned")
+        wait_until(lambda: state_of(driver) in ("T", None), f"{driver} to stop at {point}")
         os.kill(self._task_of(driver), signal.SIGKILL)
+        os.kill(driver, signal.SIGCONT)
         wait_until(lambda: state_of(driver) is None, f"driver {driver} to end")
 
     def _task_of(self, driver: int) -> int:

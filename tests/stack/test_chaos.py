@@ -68,7 +68,8 @@ def test_a_task_that_airflow_takes_for_dead_does_no_harm_when_it_goes_on(
 ):
     with a_continuous_dag(stack, lake, "chaos_stalled", marks, seed.getrandbits(32), tally) as dag:
         stalled: list[Stalled] = []
-        for point in (*OPENING, *PLANNING, *LOADING, *DRIVER):
+        # the retry opens the stream, and nobody comes to the other points of that again
+        for point in (OPENING[0], *PLANNING, *LOADING, *DRIVER):
             stalled.append(dag.stop_at(point))
             dag.await_retry(stalled[-1])
             if len(stalled) == 2:

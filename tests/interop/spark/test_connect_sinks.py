@@ -6,6 +6,7 @@ import pytest
 
 from tests.interop.spark import test_fence as fences
 from tests.interop.spark import test_sink_delta as append
+from tests.interop.spark import test_sink_options as options
 from tests.interop.spark import test_sink_replace as replacing
 from tests.interop.spark import test_spark_job as job
 
@@ -17,6 +18,7 @@ def spark(connect_session):
 
 
 by_provenance = replacing.by_provenance
+jobs = options.jobs
 
 # one of each kind: the rest is the same code, asked through the same API
 test_written = append.test_a_batch_is_written_with_its_transaction_and_its_metadata
@@ -25,6 +27,7 @@ test_mismatch = job.test_a_row_count_that_is_not_the_plans_blocks_and_a_retry_do
 test_lost_file = job.test_the_job_stops_at_the_first_batch_that_fails_and_keeps_what_was_done
 test_manifest_gone = job.test_a_manifest_that_is_gone_is_named
 test_function = job.test_a_python_function_that_fails_in_a_worker_is_named_with_line_and_file
+test_misspelt = options.test_a_column_that_a_function_takes_for_there_is_told_as_the_functions
 test_zombie = fences.test_a_zombie_that_had_looked_before_the_fence_is_skipped_by_delta_and_says_so
 test_fenced = fences.test_a_fence_that_is_there_is_found_and_not_written_again
 test_replaced = replacing.test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else

@@ -46,6 +46,10 @@ def broken(df, batch):
     raise KeyError("colour")
 
 
+def without_batch(df):
+    pass
+
+
 def by_name(df, batch):
     rows = df.select("id")
     rows.write.format("delta").mode("append").options(**batch.txn_options("saved")).saveAsTable("fds_saved")
@@ -116,6 +120,10 @@ def test_tables_of_a_catalog_get_each_batch_once_even_if_its_report_was_lost(spa
         ("twice", "txn_options('bronze') was asked for twice in one batch"),
         ("broken", "function orders_load:broken failed at line 35 of "),
         ("missing", "there is no 'missing' in "),
+        (
+            "without_batch",
+            "orders_load.py has the parameters (df), but is called with (df, batch): too many positional",
+        ),
     ],
 )
 def test_a_function_that_would_lose_rows_or_fails_is_named(spark, stream, functions, name, expected):

@@ -22,6 +22,10 @@ def broken(orders):
 
 def forgetful(orders):
     orders.count()
+
+
+def misspelt(orders):
+    return orders.selectExpr("*", "upper(nam) AS shout")
 """
 
 
@@ -72,6 +76,16 @@ def test_a_function_of_the_user_that_fails_is_named_with_file_and_line(spark, st
     error_class, message = failed(spark, stream, DeltaTableSink(str(stream.sink_path), transform="orders_jobs:broken"))
     assert error_class == "UserFunction"
     assert f"transform orders_jobs:broken failed at line 10 of {jobs}, in broken: KeyError" in message
+
+
+def test_a_column_that_a_function_takes_for_there_is_told_as_the_functions(spark, stream, jobs):
+    sink = DeltaTableSink(str(stream.sink_path), transform="orders_jobs:misspelt")
+    error_class, message = failed(spark, stream, sink)
+    assert error_class == "UserFunction"
+    # over Spark Connect nobody looks at columns before the function has returned
+    assert message.startswith("transform orders_jobs:misspelt failed")
+    assert "UNRESOLVED_COLUMN" in message
+    assert "`nam`" in message
 
 
 @pytest.mark.parametrize(

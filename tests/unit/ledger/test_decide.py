@@ -22,6 +22,7 @@ from airflow_provider_fds.ledger.commands import (
 )
 from airflow_provider_fds.ledger.decide import decide
 from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.evolve import evolve
 from airflow_provider_fds.ledger.refusals import EpochClosedError, StreamMovedError
 
 REWIND = Request(reason="rewind", why="wrong rows")
@@ -232,6 +233,31 @@ def test_an_epoch_of_an_own_job_or_without_a_sink_needs_no_fence(make):
     own_job = make.state(make.create(), make.open(), make.bind(sink=make.own_job), REWIND)
     assert decide(unbound, make.open(2)).kind == "opened"
     assert decide(own_job, make.open(2)).kind == "opened"
+
+
+def test_a_function_may_declare_more_writes_and_no_fewer(make):
+    def function(*writes):
+        app_ids = tuple(f"fds:u1#{write}" for write in writes)
+        return SinkBinding(kind="foreach_batch", target="orders:load", app_ids=app_ids)
+
+    state = make.state(make.create(), make.open(), make.bind(sink=function()))
+    for writes in (("a",), ("a", "b")):
+        action = decide(state, make.bind(sink=function(*writes)))
+        assert action.sink == function(*writes)
+        state = evolve(state, make.entry(9, action))
+    assert decide(state, make.bind(sink=function("a", "b"))) is None
+    for writes in ((), ("b",), ("a", "c")):
+        words = rf"load \(writes: a, b\), and cannot write to .* \(writes: {', '.join(writes) or 'none'}\)"
+        with pytest.raises(SinkError, match=words):
+            decide(state, make.bind(sink=function(*writes)))
+    other = SinkBinding(kind="foreach_batch", target="orders:other", app_ids=function("a", "b", "c").app_ids)
+    with pytest.raises(SinkError, match="orders:other"):
+        decide(state, make.bind(sink=other))
+
+
+def test_a_second_request_says_how_to_make_it_in_place_of_the_first(make):
+    with pytest.raises(LedgerError, match="shows the request, `--replace` makes this one in its place"):
+        decide(make.opened(REWIND), REWIND)
 
 
 def test_a_rebind_fences_the_sink_it_leaves(make):

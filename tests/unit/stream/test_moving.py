@@ -133,14 +133,15 @@ def test_a_batch_of_an_own_job_that_still_runs_is_not_taken_away(bench, log_buil
             getattr(mover(bench), name)()
 
 
+@pytest.mark.parametrize("move", ["replan", "rebind"])
 @pytest.mark.parametrize(("landed", "first"), [(True, 2), (False, 1)])
-def test_a_person_says_whether_the_batch_of_an_own_job_landed(bench, log_builder, landed, first):
+def test_a_person_says_whether_the_batch_of_an_own_job_landed(bench, log_builder, move, landed, first):
     own_job_planned(bench, log_builder)
-    with pytest.raises(ConfigurationError, match="--landed yes, or --landed no"):
-        mover(bench).replan()
+    with pytest.raises(ConfigurationError, match=r"handed to the user's own job, .*--landed yes, or --landed no"):
+        getattr(mover(bench), move)()
 
     asked = mover(bench)
-    perform(asked.ledger, asked.replan(landed=landed), PERSON)
+    perform(asked.ledger, getattr(asked, move)(landed=landed), PERSON)
 
     work = bench.session("run-2", stream=bench.stream(max_versions_per_batch=1, starting_version=1)).begin(
         None, own_job=True, max_batches=1
