@@ -123,9 +123,9 @@ def test_what_only_spark_submit_has_is_refused_before_anything_is_planned(
 
 def test_a_function_of_this_process_is_found_by_its_name_as_long_as_its_job_runs():
     with function_here("task:load", load):
-        assert load_function("task:load", "function") is load
+        assert load_function("task:load", "function", ("df", "batch")) is load
     with pytest.raises(Exception, match="cannot be imported on the driver"):
-        load_function("task:load", "function")
+        load_function("task:load", "function", ("df", "batch"))
 
 
 def test_a_time_limit_ends_spark_in_the_middle_of_a_call_and_leaves_the_batch_to_the_next_run(
