@@ -180,9 +180,10 @@ class ContinuousDag:
         return run
 
     def fail(self, run: str) -> None:
-        """Mark a run failed, as a person does."""
+        """Mark a run failed, as a person does, and start the next one: behind such a run the scheduler makes none."""
         path = f"/api/v2/dags/{self.lake.stream}/dagRuns/{run}"
         self.stack.client.call("PATCH", path, body={"state": "failed"})
+        self.stack.client.trigger(self.lake.stream)
 
     def said(self) -> str:
         """Return in a few lines how things stand."""
