@@ -192,7 +192,8 @@ def connect() -> list[Row]:
 
 
 def latency() -> list[Row]:
-    found = measure.run("latency:through_airflow", rounds=15, warm_up=15).value
+    rounds, warm_up = _size("LATENCY_ROUNDS", 15), _size("LATENCY_WARM_UP", 10)
+    found = measure.run("latency:through_airflow", rounds=rounds, warm_up=warm_up).value
     return [
         Row("from a commit to its rows in the sink, DeltaIngestOperator(wait=True)", found["waiting"], "s", 7),
         Row("… DeltaTableVersionSensor and DeltaIngestOperator", found["sensor"], "s", 10),
