@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.actors import ROOT
-from tests.chaos.profile import IS_LONG, PAGE, PROFILE, RECORD, SEED
+from tests.chaos.profile import IS_LONG, PAGE, PAIRS, PROFILE, RECORD, SEED
 from tests.chaos.tally import Tally
 
 if TYPE_CHECKING:
@@ -63,7 +63,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         terminalreporter.write_line(f"the page is not written, points were not reached: {tally.not_reached}", red=True)
     elif PAGE and exitstatus == 0:
         page = ROOT / PAGE
-        page.write_text(tally.written_into(page.read_text(encoding="utf-8"), seed=SEED), encoding="utf-8")
+        page.write_text(
+            tally.written_into(
+                page.read_text(encoding="utf-8"), asked=f"SEED={SEED}" + (f" PAIRS={PAIRS}" if PAIRS else "")
+            ),
+            encoding="utf-8",
+        )
 
 
 @pytest.fixture(scope="session")

@@ -97,7 +97,7 @@ class Tally:
             f"{self.lost} lost, {self.doubled} doubled"
         )
 
-    def written_into(self, page: str, *, seed: int) -> str:
+    def written_into(self, page: str, *, asked: str) -> str:
         """Return a page with summary and table between its two comments."""
         before, begin, rest = page.partition(_BEGIN)
         _, end, after = rest.partition(_END)
@@ -105,7 +105,7 @@ class Tally:
             raise ValueError(f"the page has no {_BEGIN} … {_END}")
         words = "; ".join(f"*{kind}*: {what}" for kind, what in KINDS.items())
         today = datetime.now(UTC).date()
-        head = f"{today}, `make chaos SEED={seed}`: **{self.summary()}.**"
+        head = f"{today}, `make chaos {asked}`: **{self.summary()}.**"
         return f"{before}{begin}\n{head}\n\n{self.table()}\n\n{words}.\n{end}{after}"
 
     def table(self) -> str:
