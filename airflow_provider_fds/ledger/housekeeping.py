@@ -69,7 +69,8 @@ class Removable:
         manifests: Folders of manifests, relative to the stream's folder.
         batches: Epoch and id of the batches whose tries may go.
         interval_tries: Folders of the tries of data intervals that may go, relative to the stream's folder.
-        fences: Epochs whose fence is written, so that its tries may go.
+        fences: Epochs whose fence is written, so that its tries may go; those that went before are among them as long
+            as their entries are read.
         next_entry: Entries before it have nothing more to give; the next time begin there.
         leftovers: Folders of manifests that no entry names.
     """
@@ -206,6 +207,7 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
     if note.next_entry > ledger.n:
         note = _Note(next_entry=0)  # the ledger was restored from an older copy
     found = removable(ledger.entries(note.next_entry), state, now, retention)
+    found = replace(found, fences=tuple(epoch for epoch in found.fences if epoch > note.fence))
     _remove_batches(storage, folder, found)
     for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):
         storage.delete(key)
@@ -222,7 +224,7 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
         leftovers = remove_leftovers(ledger, storage, first_entry=next_entry, is_kept=is_kept, now=now)
         found = replace(found, leftovers=leftovers)
         looked = iso_time(now)
-    new_note = _Note(next_entry=next_entry, looked=looked)
+    new_note = _Note(next_entry=next_entry, looked=looked, fence=max(found.fences, default=note.fence))
     if new_note != note:
         storage.put(folder.cleaned, msgspec.json.encode(new_note))
     _log.info(
@@ -247,10 +249,14 @@ def _remove_batches(storage: Storage, folder: StreamFolder, found: Removable) ->
 
 
 class _Note(msgspec.Struct):
-    """How far housekeeping has come, and when it looked for leftovers; a hint."""
+    """How far housekeeping has come, when it looked for leftovers, and the newest epoch without tries of its fence.
+
+    A hint.
+    """
 
     next_entry: int
     looked: str = ""
+    fence: int = 0
     format: int = 1
 
 

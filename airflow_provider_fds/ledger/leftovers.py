@@ -135,9 +135,11 @@ def remove_leftovers(
         StorageError: Staging did not answer; what is left goes the next time.
     """
     folder = ledger.folder
-    found = orphans(manifest_folders(storage, folder), ledger.entries(first_entry), ledger.state, is_kept)
-    if of_intervals := interval_manifest_folders(storage, folder):
-        found += interval_orphans(of_intervals, ledger.entries(first_entry))
+    entries = ledger.entries(first_entry)
+    if ledger.state.reads_by_interval:
+        found = interval_orphans(interval_manifest_folders(storage, folder), entries)
+    else:
+        found = orphans(manifest_folders(storage, folder), entries, ledger.state, is_kept)
     for manifest in found:
         storage.delete_folder(folder.below(manifest))
     before_ms = int((now - _UNFINISHED).timestamp() * 1000)

@@ -56,15 +56,13 @@ class SparkBackend:
         conn_id: The Airflow connection.
         master: Spark's master URL.
         deploy_mode: ``client``, ``cluster`` or ``None`` (Spark's default, client).
-        has_own_binary: Whether operator or connection name a spark-submit.
-        binary: Its name.
+        binary: The spark-submit that operator or connection name, ``None`` if they name none.
     """
 
     conn_id: str
     master: str
     deploy_mode: str | None
-    has_own_binary: bool
-    binary: str = DEFAULT_SPARK_BINARY
+    binary: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -84,7 +82,7 @@ class SparkBackend:
     @property
     def uses_bundled_spark(self) -> bool:
         """Whether the Spark inside pip's pyspark is started: always for a local master, else if there is no other."""
-        if self.has_own_binary:
+        if self.binary is not None:
             return False
         return self.is_local or shutil.which("spark-submit") is None
 
@@ -115,7 +113,7 @@ class SessionBackend(SparkBackend):
                 f"connection {self.conn_id!r} has deploy-mode {self.deploy_mode!r}: the driver of a function is this "
                 "task's process. Leave it out, or say 'client'"
             )
-        if self.has_own_binary and not names:
+        if self.binary is not None and not names:
             problems.append(
                 f"connection {self.conn_id!r} names a spark-submit (spark-binary), and Spark is that of the installed "
                 "pyspark here. Use a connection without it"
@@ -166,8 +164,7 @@ def find_backend(
         conn_id=conn_id,
         master=master,
         deploy_mode=deploy_mode or extra.get("deploy-mode"),
-        has_own_binary=bool(binary),
-        binary=binary or DEFAULT_SPARK_BINARY,
+        binary=binary or None,
     )
 
 
@@ -189,8 +186,8 @@ def check_backend(backend: SparkBackend, given: GivenArguments) -> None:
         problems += brought_delta_problems(given.packages, conf.get(_PACKAGES), given.jars, conf.get("spark.jars"))
         problems += brought_delta_problems(given.driver_class_path, conf.get("spark.driver.extraClassPath"))
     else:
-        spark_home = str(given.env_vars.get("SPARK_HOME") or os.environ.get("SPARK_HOME") or "")
-        if (problem := other_spark_problem(backend.binary, spark_home or None)) is not None:
+        spark_home = given.env_vars.get("SPARK_HOME") or os.environ.get("SPARK_HOME")
+        if (problem := other_spark_problem(backend.binary or DEFAULT_SPARK_BINARY, spark_home)) is not None:
             problems.append(problem)
     if problems:
         raise ConfigurationError(*problems, subject=f"Spark job of connection {backend.conn_id!r}")

@@ -70,10 +70,11 @@ class ConnectBackend:
                 f"{', '.join(given)} cannot be given with connection {self.conn_id!r}, which is of type "
                 "'spark_connect': its server is running already. Set up the server that way, or name a connection of "
                 "type 'spark'"
-                + (
-                    ". A transform or function is imported in this process: put it on its PYTHONPATH"
-                    * ("py_files" in given)
-                )
+            )
+        if "py_files" in given:
+            problems.append(
+                "A transform or function is imported in this process with such a connection: put its folder on the "
+                "worker's PYTHONPATH instead of py_files"
             )
         if (problem := spark_problem()) is not None:
             problems.append(problem)

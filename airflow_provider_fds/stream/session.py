@@ -149,15 +149,10 @@ class StreamSession:
             stop_after_ms: No batch is started after this time (milliseconds since the epoch).
         """
         state = self.connected.state
-        # beside the reports of the first batch, with which it goes when the batch is old
-        place = self.connected.folder
-        folder = (
-            place.try_reports(work.epoch, work.batches[0].batch_id) if work.batches else place.fence_reports(work.epoch)
-        )
         if work.status == "fence":
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
             spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
-            return put_job(self.connected, folder, spec)
+            return put_job(self.connected, self.connected.folder.fence_reports(work.epoch), spec)
         described = sink.to_dict() if sink.table_uri is None else self._located(sink, sink.table_uri).to_dict()
         spec = JobSpec(
             batches=self.batch_specs(work),
@@ -168,6 +163,8 @@ class StreamSession:
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
+        # beside the reports of the first batch, with which it goes when the batch is old
+        folder = self.connected.folder.try_reports(work.epoch, work.batches[0].batch_id)
         return put_job(self.connected, folder, spec)
 
     def _located(self, sink: Sink, uri: str) -> DeltaSink:

@@ -20,7 +20,7 @@ from airflow_provider_fds.operators.spark_backend import (
 from airflow_provider_fds.spark.install import delta_package
 from airflow_provider_fds.spark.object_store import JobStorage, Place
 
-LOCAL = SparkBackend("spark_default", "local[1]", None, has_own_binary=False)
+LOCAL = SparkBackend("spark_default", "local[1]", None)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_without_java_the_message_says_what_to_install(monkeypatch, tmp_path):
 def test_a_driver_in_the_cluster_needs_no_java_here(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    check_backend(SparkBackend("spark_default", "yarn", "cluster", has_own_binary=True), GivenArguments())
+    check_backend(SparkBackend("spark_default", "yarn", "cluster", binary="spark-submit"), GivenArguments())
 
 
 def test_settings_that_would_lose_rows_are_refused_together_with_what_else_is_wrong(monkeypatch, tmp_path):
@@ -126,11 +126,11 @@ def test_a_delta_of_another_version_is_refused_before_anything_is_planned_with_t
     assert [problem.split()[0] for problem in caught.value.problems] == [other, "/own/delta-spark_2.12-3.3.1.jar"]
     assert f"FDS adds {delta_package()} by itself" in caught.value.problems[0]
     # another Spark has its own Delta; the driver looks at both
-    check_backend(SparkBackend("spark_default", "yarn", "cluster", has_own_binary=True), given)
+    check_backend(SparkBackend("spark_default", "yarn", "cluster", binary="spark-submit"), given)
 
 
 def test_on_yarn_and_kubernetes_no_environment_is_added_because_it_would_be_visible_there():
-    backend = SparkBackend("spark_default", "yarn", "cluster", has_own_binary=True)
+    backend = SparkBackend("spark_default", "yarn", "cluster", binary="spark-submit")
     storage = JobStorage((Place("s3://lake/orders"),))
     made = prepare_submission(backend, "s3a://spec", given=GivenArguments(), storage=storage, cache_dir=None)
     assert made.env_vars == {}

@@ -128,14 +128,14 @@ def test_a_properties_file_of_the_users_is_kept_with_the_secrets_behind_it(submi
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://api:6443"])
 def test_secrets_in_the_environment_are_refused_where_it_is_shown(master):
-    backend = SparkBackend("cluster", master, "cluster", has_own_binary=True)
+    backend = SparkBackend("cluster", master, "cluster", binary="spark-submit")
     given = GivenArguments(env_vars={"AWS_SECRET_ACCESS_KEY": "x", "TZ": "UTC"})
     with pytest.raises(ConfigurationError, match=r"env_vars has AWS_SECRET_ACCESS_KEY: on .* as an argument"):
         check_backend(backend, given)
 
 
 def test_a_driver_inside_a_standalone_cluster_is_refused():
-    backend = SparkBackend("cluster", "spark://host:7077", "cluster", has_own_binary=True)
+    backend = SparkBackend("cluster", "spark://host:7077", "cluster", binary="spark-submit")
     with pytest.raises(ConfigurationError, match="does not start Python applications inside a standalone cluster"):
         check_backend(backend, GivenArguments())
 

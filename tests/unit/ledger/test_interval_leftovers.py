@@ -139,3 +139,5 @@ def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path)
     assert len(list(of_fence.iterdir())) == 2
     assert keep_house(ledger, storage, now=make.now + timedelta(days=15)).fences == (2,)
     assert not of_fence.exists()
+    # its entry is read again and again, as long as batches behind it are kept; its folder is looked for once
+    assert keep_house(ledger, storage, now=make.now + timedelta(days=16)).fences == ()
