@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -125,7 +126,8 @@ def test_a_wrong_note_of_how_far_it_came_removes_nothing_that_is_planned(days, n
 
 def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path):
     storage = LocalStorage(str(tmp_path))
-    ledger = Ledger(storage, "orders", clock=lambda: make.now)
+    now = make.now
+    ledger = Ledger(storage, "orders", clock=lambda: now)
     rewind = Request(reason="rewind", why="wrong rows")
     for command in (make.create(), make.open(), make.bind(sink=make.own_job), rewind):
         ledger.execute(command, make.actor)
@@ -134,10 +136,16 @@ def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path)
     of_fence = tmp_path / "orders" / "tries" / "2" / "fence"
     keep_house(ledger, storage, now=make.now + timedelta(days=99))
     assert len(list(of_fence.iterdir())) == 2  # the epoch is requested: its fence may be under way
-    ledger.execute(make.open(2), make.actor)
+    for command in (make.open(2), make.bind(2, sink=make.own_job), make.plan(make.batch(0, 2), epoch=2)):
+        ledger.execute(command, make.actor)
     keep_house(ledger, storage, now=make.now + timedelta(days=13))
     assert len(list(of_fence.iterdir())) == 2
     assert keep_house(ledger, storage, now=make.now + timedelta(days=15)).fences == (2,)
     assert not of_fence.exists()
-    # its entry is read again and again, as long as batches behind it are kept; its folder is looked for once
+    # where entries are read again, its folder is not looked for again
+    now += timedelta(days=15)
+    ledger.execute(make.commit(0, 2, outcome="own_job"), make.actor)
+    storage.put(f"{ledger.folder.fence_reports(2)}/t2.json", b"{}")
+    note = json.loads(storage.get(ledger.folder.cleaned)[0])
+    storage.put(ledger.folder.cleaned, json.dumps({**note, "next_entry": 0}).encode())
     assert keep_house(ledger, storage, now=make.now + timedelta(days=16)).fences == ()
