@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import hadoop_path
@@ -21,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _COMMIT: Final = "_delta_log/00000000000000000000.json"
 _CHECKSUM: Final = "_delta_log/00000000000000000000.crc"
+#: More is not held in memory at once.
+_ONE_REQUEST_BYTES: Final = 16 << 20
 
 
 def manifest_folder(epoch: int, batch_id: int, digest: str) -> str:
@@ -48,31 +52,28 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
     folder = folder.strip("/")
     uri = f"{storage.uri}/{quote(folder, safe=PATH_SAFE)}"
     reach("manifest.before")
-    for name, content in ((_CHECKSUM, manifest.checksum_json), (_COMMIT, manifest.commit_json)):
+    for name, content in ((_CHECKSUM, io.BytesIO(manifest.checksum_json)), (_COMMIT, manifest.commit)):
         if name == _COMMIT:
             reach("manifest.between")
-        key = f"{folder}/{name}"
-        found = _put_or_found(storage, key, content)
-        if found != content:
+        if not _write_once(storage, f"{folder}/{name}", content):
             raise LedgerError(
-                f"{uri}/{name} is there already with other content ({len(found)} bytes, expected {len(content)} bytes "
-                f"of the manifest with digest {manifest.digest}); manifests are never overwritten. If no planned batch "
-                "names this folder (fds history), remove it and try again, else open a new epoch with fds replan"
+                f"{uri}/{name} is there already with other content than the manifest with digest {manifest.digest}; "
+                "manifests are never overwritten. If no planned batch names this folder (fds history), remove it and "
+                "try again, else open a new epoch with fds replan"
             )
     reach("manifest.after")
     return hadoop_path(uri)
 
 
-def _put_or_found(storage: Storage, key: str, content: bytes | bytearray) -> bytes | bytearray:
-    """Write a file that is not there yet, and return what lies at its name then.
+def _write_once(storage: Storage, key: str, content: IO[bytes]) -> bool:
+    """Write a file that is not there yet; return whether it has this content then.
 
     A put without an answer may have been done, and nobody but a writer of these bytes uses this name: it is repeated.
     """
+    is_large = content.seek(0, os.SEEK_END) > _ONE_REQUEST_BYTES
     for attempt in range(1, TRIES + 1):
         try:
-            if storage.put_if_absent(key, content):
-                return content
-            return storage.get(key)[0]
+            return _write_large(storage, key, content) if is_large else _write_small(storage, key, content)
         except StorageError as error:
             if not error.retryable or attempt == TRIES:
                 raise
@@ -87,3 +88,18 @@ def _put_or_found(storage: Storage, key: str, content: bytes | bytearray) -> byt
                 ) from None
         time.sleep(pause_seconds(attempt))
     raise AssertionError("the last attempt returns or raises")
+
+
+def _write_small(storage: Storage, key: str, content: IO[bytes]) -> bool:
+    content.seek(0)
+    data = content.read()
+    return storage.put_if_absent(key, data) or storage.get(key)[0] == data
+
+
+def _write_large(storage: Storage, key: str, content: IO[bytes]) -> bool:
+    """Upload in parts, which no store does under a condition: two writers at once then both write these bytes."""
+    if storage.head(key) is None:
+        storage.put_file(key, content)
+        return True
+    content.seek(0)
+    return all(content.read(len(chunk)) == chunk for chunk in storage.stream(key)) and not content.read(1)

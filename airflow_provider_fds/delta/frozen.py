@@ -131,7 +131,8 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
             writer.finish({_DIGEST_KEY: name, "fds.snapshot.version": str(version)})
         key = f"{folder}/{version}-{name}.parquet"
         if staging.head(key) is None:
-            staging.put_file(key, str(path))
+            with path.open("rb") as file:
+                staging.put_file(key, file)
     return FrozenSnapshot(version, name, key, num_files, num_bytes)
 
 

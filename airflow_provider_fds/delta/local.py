@@ -11,7 +11,7 @@ import shutil
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import IO, TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import quote, unquote
 
 from airflow_provider_fds.delta.paths import PATH_SAFE
@@ -113,7 +113,7 @@ class LocalStorage:
         with self._errors("opening", key):
             return (self.root / key).open("rb")
 
-    def put_if_absent(self, key: str, data: bytes | bytearray) -> bool:
+    def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write the file if there is none, whole or not at all; say whether it was written."""
         target = self.root / key
         with self._errors("writing", key):
@@ -121,7 +121,8 @@ class LocalStorage:
                 return False
             temporary = _temporary_beside(target)
             try:
-                _write_synced(temporary, data)
+                with _synced(temporary) as file:
+                    file.write(data)
                 # link() refuses an existing name in one step, which rename() does not
                 os.link(temporary, target)
             except FileExistsError:
@@ -137,21 +138,22 @@ class LocalStorage:
         with self._errors("writing", key):
             temporary = _temporary_beside(target)
             try:
-                _write_synced(temporary, data)
+                with _synced(temporary) as file:
+                    file.write(data)
                 temporary.replace(target)
             finally:
                 temporary.unlink(missing_ok=True)
             _sync_folder(target.parent)
 
-    def put_file(self, key: str, path: str) -> None:
-        """Copy the file at ``path`` to ``key`` in one step."""
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        """Write or replace the file with all of ``file`` in one step."""
         target = self.root / key
         with self._errors("writing", key):
             temporary = _temporary_beside(target)
             try:
-                shutil.copyfile(path, temporary)
-                with temporary.open("rb") as file:
-                    os.fsync(file.fileno())
+                file.seek(0)
+                with _synced(temporary) as copy:
+                    shutil.copyfileobj(file, copy, 1 << 20)
                 temporary.replace(target)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -241,9 +243,10 @@ def _temporary_beside(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
 
 
-def _write_synced(path: Path, data: bytes | bytearray) -> None:
+@contextmanager
+def _synced(path: Path) -> Iterator[IO[bytes]]:
     with path.open("xb") as file:
-        file.write(data)
+        yield file
         file.flush()
         os.fsync(file.fileno())
 

@@ -8,8 +8,7 @@ import os
 import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import quote, unquote
 
 import obstore
@@ -158,7 +157,7 @@ class ObjectStorage:
             reader = obstore.open_reader(self._store, self._prefix + key, buffer_size=_READ_AHEAD_BYTES)
         return cast("BinaryIO", io.BufferedReader(_RawReader(self, key, reader), _READ_AHEAD_BYTES))
 
-    def put_if_absent(self, key: str, data: bytes | bytearray) -> bool:
+    def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write the object if there is none (a conditional PUT); say whether it was written."""
         with self._errors("writing", key):
             try:
@@ -173,10 +172,11 @@ class ObjectStorage:
         with self._errors("writing", key):
             obstore.put(self._store, self._prefix + key, data)
 
-    def put_file(self, key: str, path: str) -> None:
-        """Upload the local file ``path``, in parts if it is large; the object appears when all are there."""
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        """Upload all of ``file``, in parts if it is large; the object appears when all are there."""
+        file.seek(0)
         with self._errors("writing", key):
-            obstore.put(self._store, self._prefix + key, Path(path))
+            obstore.put(self._store, self._prefix + key, file)
 
     def delete(self, key: str) -> None:
         """Remove the object; not an error if there is none."""

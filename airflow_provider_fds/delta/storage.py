@@ -8,7 +8,7 @@ as documented, never a ``StorageError``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -50,14 +50,14 @@ class Storage(Protocol):
     def open(self, key: str) -> BinaryIO:
         """Open the object for reading with seek (Parquet). Raises ``FileNotFoundError``."""
 
-    def put_if_absent(self, key: str, data: bytes | bytearray) -> bool:
+    def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write the object if there is none, whole or not at all; say whether it was written. Atomic."""
 
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite the object; a reader sees the old or the new content, never a part."""
 
-    def put_file(self, key: str, path: str) -> None:
-        """Upload the local file ``path`` to ``key``, overwriting it; a reader never sees a part."""
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        """Write or overwrite the object with all of ``file``, of any size; a reader never sees a part."""
 
     def delete(self, key: str) -> None:
         """Remove the object; not an error if there is none."""

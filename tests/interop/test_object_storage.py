@@ -41,7 +41,7 @@ def table(server, storage, log_builder):
     for _ in range(5):
         log_builder.append(2)
     for path in log_builder.log.iterdir():
-        storage.put_file(f"_delta_log/{path.name}", str(path))
+        storage.put(f"_delta_log/{path.name}", path.read_bytes())
     server.requests.clear()
     return storage
 
@@ -58,7 +58,8 @@ def test_what_is_not_there_is_none_or_empty_or_file_not_found(storage):
 def test_objects_are_written_read_listed_and_deleted(storage, tmp_path):
     source = tmp_path / "source"
     source.write_bytes(bytes(range(100)))
-    storage.put_file("f/c", str(source))
+    with source.open("rb") as file:
+        storage.put_file("f/c", file)
     storage.put("f/b", b"1")
     storage.put("f/b", b"22")
     storage.put("f/sub/x", b"3")

@@ -77,7 +77,7 @@ def _short_pauses(monkeypatch):
 
 def upload(log_builder, storage):
     for path in log_builder.log.iterdir():
-        storage.put_file(f"_delta_log/{path.name}", str(path))
+        storage.put(f"_delta_log/{path.name}", path.read_bytes())
 
 
 READS = {

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import io
+from typing import IO
+
 import pytest
 
+from airflow_provider_fds.batch import publish
 from airflow_provider_fds.batch.manifest import Manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.errors import LedgerError, StorageError
 
-MANIFEST = Manifest(commit_json=b'{"protocol":{}}\n', checksum_json=b"{}", digest="d" * 32)
+MANIFEST = Manifest(commit=io.BytesIO(b'{"protocol":{}}\n'), checksum_json=b"{}", digest="d" * 32)
 COMMIT = "_delta_log/00000000000000000000.json"
 CHECKSUM = "_delta_log/00000000000000000000.crc"
+
+
+@pytest.fixture(params=["small", "large"], autouse=True)
+def _size(request, monkeypatch):
+    """As if the commit took more than one request to be written."""
+    if request.param == "large":
+        monkeypatch.setattr(publish, "_ONE_REQUEST_BYTES", len(MANIFEST.checksum_json))
 
 
 class S3Named(LocalStorage):
@@ -58,15 +69,16 @@ def test_a_try_that_died_between_the_two_files_is_completed(tmp_path):
     assert (tmp_path / "m" / COMMIT).read_bytes() == MANIFEST.commit_json
 
 
+@pytest.mark.parametrize("other", [b"other", b"", *(MANIFEST.commit_json + more for more in (b" ", b"x" * 99))])
 @pytest.mark.parametrize("name", [COMMIT, CHECKSUM])
-def test_other_bytes_at_the_name_are_an_error_and_stay(tmp_path, name):
+def test_other_bytes_at_the_name_are_an_error_and_stay(tmp_path, name, other):
     storage = LocalStorage(str(tmp_path))
-    storage.put_if_absent(f"m/{name}", b"other")
+    storage.put_if_absent(f"m/{name}", other)
 
-    with pytest.raises(LedgerError, match=r"other content \(5 bytes, expected .*never overwritten"):
+    with pytest.raises(LedgerError, match=r"other content than .*never overwritten"):
         write_manifest(MANIFEST, storage, "m")
 
-    assert (tmp_path / "m" / name).read_bytes() == b"other"
+    assert (tmp_path / "m" / name).read_bytes() == other
     assert not (tmp_path / "m" / COMMIT).exists() or name == COMMIT
 
 
@@ -78,7 +90,36 @@ def test_the_commit_is_written_last(tmp_path):
             self.keys = (*self.keys, key)
             return super().put_if_absent(key, data)
 
+        def put_file(self, key: str, file: IO[bytes]) -> None:
+            self.keys = (*self.keys, key)
+            super().put_file(key, file)
+
     storage = Recording(str(tmp_path))
     write_manifest(MANIFEST, storage, "m")
 
     assert storage.keys == (f"m/{CHECKSUM}", f"m/{COMMIT}")
+
+
+def test_a_write_that_lost_its_answer_is_repeated_and_whole(tmp_path, monkeypatch):
+    class Losing(LocalStorage):
+        lost = 2
+
+        def put_if_absent(self, key: str, data: bytes) -> bool:
+            return super().put_if_absent(key, data) and self._answer()
+
+        def put_file(self, key: str, file: IO[bytes]) -> None:
+            super().put_file(key, file)
+            self._answer()
+
+        def _answer(self) -> bool:
+            self.lost -= 1
+            if self.lost >= 0:
+                raise StorageError("no answer")
+            return True
+
+    monkeypatch.setattr(publish, "pause_seconds", lambda _: 0)
+    storage = Losing(str(tmp_path))
+    write_manifest(MANIFEST, storage, "m")
+
+    assert storage.lost == 0
+    assert storage.get(f"m/{COMMIT}")[0] == MANIFEST.commit_json

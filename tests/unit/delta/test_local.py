@@ -69,7 +69,8 @@ def test_writing_leaves_no_temporary_files_behind(storage, tmp_path):
     storage.put_if_absent("f/a", b"2")
     storage.put("f/b", b"3")
     storage.put("f/b", b"4")
-    storage.put_file("f/c", str(source))
+    with source.open("rb") as file:
+        storage.put_file("f/c", file)
     assert sorted(path.name for path in (storage.root / "f").iterdir()) == ["a", "b", "c"]
     assert storage.get("f/b")[0] == b"4"
     assert storage.get("f/c")[0] == b"abc"

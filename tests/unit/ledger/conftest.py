@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 from msgspec.structs import replace
@@ -90,7 +90,7 @@ class MemoryStorage:
         self._request("put")
         self.objects[key] = data
 
-    def put_file(self, key: str, path: str) -> None:
+    def put_file(self, key: str, file: IO[bytes]) -> None:
         raise NotImplementedError
 
     def delete(self, key: str) -> None:

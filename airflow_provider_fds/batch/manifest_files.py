@@ -1,0 +1,220 @@
+"""The files of a batch as its manifest lists them: by absolute path, with the version and time of their commit."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from airflow_provider_fds.batch.location import redacted, secret_part
+from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
+from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
+from airflow_provider_fds.source.planned import ChangedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_provider_fds.batch.manifest_schema import ManifestSchema
+    from airflow_provider_fds.delta.actions import DeletionVector
+    from airflow_provider_fds.source.planned import PlannedFile
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_KEY_BYTES: Final = 16
+
+
+class Written(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Base of what is encoded: Delta's names; fields without a default are always written."""
+
+
+class ListedVector(Written, frozen=True):
+    """A deletion vector, at an absolute place or inline."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @property
+    def unique_id(self) -> str:
+        """The protocol's ``uniqueId``; with the path absolute, one bitmap has one id however it was logged."""
+        tail = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{tail}"
+
+
+class ListedFile(Written, frozen=True):
+    """An ``add`` action of the manifest."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    modification_time: int
+    data_change: bool
+    stats: str | None = None
+    deletion_vector: ListedVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+
+class _Statistics(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What remains of a file's statistics without the values of columns."""
+
+    num_records: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_STATISTICS: Final = msgspec.json.Decoder(_Statistics)
+
+
+def listed_files(
+    planned: Sequence[PlannedFile], *, base: str, schema: ManifestSchema, stats: bool, with_row_ids: bool
+) -> Iterator[ListedFile]:
+    """Yield the files of a batch in their order, and go through them all: the last step finds what is listed twice.
+
+    Raises:
+        ConfigurationError: A logged URI has a credential in it.
+        UnsupportedFeatureError: A deletion vector is of a kind that FDS does not read.
+        FdsError: A (path, deletion vector) is listed twice, so that Delta would read its rows once.
+    """
+    stamps: dict[int, str] = {}
+    places = _Places(base)
+    keys = _Keys()
+    for file in planned:
+        add = file.add
+        stamp = stamps.get(file.timestamp_ms)
+        if stamp is None:
+            stamp = stamps[file.timestamp_ms] = _timestamp(file.timestamp_ms)
+        path, vector = places.of(file)
+        keys.add(_key(path, vector))
+        partition_values = {
+            **(add.partitionValues or {}),
+            schema.version_key: str(file.version),
+            schema.timestamp_key: stamp,
+        }
+        if schema.change_type_key is not None and isinstance(add, ChangedFile):
+            partition_values[schema.change_type_key] = add.change_type
+        yield ListedFile(
+            path=path,
+            partition_values=partition_values,
+            size=add.size,
+            modification_time=add.modificationTime,
+            data_change=True,
+            stats=add.stats if stats else _count_only(add.stats),
+            deletion_vector=vector,
+            base_row_id=add.baseRowId if with_row_ids else None,
+            default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,
+        )
+    if (repeated := keys.repeated()) is not None:
+        raise _listed_twice(planned, repeated, places, base)
+
+
+def _key(path: str, vector: ListedVector | None) -> bytes:
+    text = f"{path}\n{vector.unique_id if vector else ''}"
+    return hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest()
+
+
+def _listed_twice(planned: Sequence[PlannedFile], repeated: bytes, places: _Places, base: str) -> FdsError:
+    first, second, *_ = (
+        (file.version, path) for file in planned for path, vector in [places.of(file)] if _key(path, vector) == repeated
+    )
+    return FdsError(
+        f"the batch of table {base} lists {second[1]} of version {second[0]} twice, first for version {first[0]}, with "
+        "the same deletion vector; Delta keeps one of them and the rows of the other would be lost. The batch should "
+        "have ended before this version: report this as an error of FDS, with the commits of the range",
+        table=base,
+        version=second[0],
+    )
+
+
+class _Keys:
+    """Finds a key that comes twice, with little more than the keys themselves in memory: they may be millions."""
+
+    def __init__(self) -> None:
+        self._by_first_byte = [bytearray() for _ in range(256)]
+
+    def add(self, key: bytes) -> None:
+        self._by_first_byte[key[0]] += key
+
+    def repeated(self) -> bytes | None:
+        """Return a key that was added more than once, ``None`` if there is none."""
+        for keys in self._by_first_byte:
+            seen: set[bytes] = set()
+            for start in range(0, len(keys), _KEY_BYTES):
+                key = bytes(keys[start : start + _KEY_BYTES])
+                if key in seen:
+                    return key
+                seen.add(key)
+        return None
+
+
+class _Places:
+    """Where files and their deletion vectors lie; the vectors of one commit share a file, whose name is decoded once.
+
+    Args:
+        base: URI of the table, without a trailing slash.
+    """
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._vectors: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def of(self, file: PlannedFile) -> tuple[str, ListedVector | None]:
+        """Return the absolute path and vector of a file."""
+        add = file.add
+        path = self._without_secret(absolute_path(self._base, add.path))
+        return path, None if add.deletionVector is None else self._vector(add.deletionVector, file.version)
+
+    def _vector(self, logged: DeletionVector, version: int) -> ListedVector:
+        logged_place = (logged.storageType, logged.pathOrInlineDv)
+        place = self._vectors.get(logged_place)
+        if place is None:
+            place = self._vectors[logged_place] = self._locate(logged, version)
+        return ListedVector(
+            storage_type=place[0],
+            path_or_inline_dv=place[1],
+            size_in_bytes=logged.sizeInBytes,
+            cardinality=logged.cardinality,
+            offset=logged.offset,
+        )
+
+    def _locate(self, logged: DeletionVector, version: int) -> tuple[str, str]:
+        try:
+            vector = absolute_vector(self._base, logged)
+        except ValueError as error:
+            raise UnsupportedFeatureError(
+                f"table {self._base} has a deletion vector in version {version} that FDS does not read: {error}. Use a "
+                "version of FDS that reads it, or rewrite the file without it (REORG TABLE … APPLY (PURGE))",
+                features=("deletionVectors",),
+                table=self._base,
+                version=version,
+            ) from error
+        if vector.storageType == "p":
+            self._without_secret(vector.pathOrInlineDv)
+        return vector.storageType, vector.pathOrInlineDv
+
+    def _without_secret(self, uri: str) -> str:
+        """Return ``uri``; refuse a logged absolute URI (of a clone) that holds a credential."""
+        if not uri.startswith(self._base) and secret_part(uri) is not None:
+            raise ConfigurationError(
+                f"the log of table {self._base} lists a file as {redacted(uri)}, with {secret_part(uri)}; a batch is "
+                "written to staging, where no credential may lie. Clone the table again from a URI without credentials",
+                table=self._base,
+            )
+        return uri
+
+
+def _timestamp(milliseconds: int) -> str:
+    """Return the partition value of an instant: with ``Z`` it is the same in every session time zone."""
+    return (_EPOCH + timedelta(milliseconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _count_only(stats: str | None) -> str | None:
+    """Return statistics with the number of rows only, ``None`` where it is unknown."""
+    if stats is None:
+        return None
+    try:
+        return _ENCODER.encode(_STATISTICS.decode(stats)).decode()
+    except msgspec.DecodeError:  # no numRecords in it, or no JSON at all: then it is no use to anyone
+        return None
