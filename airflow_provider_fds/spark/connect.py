@@ -40,6 +40,8 @@ _INTERRUPT_SECONDS: Final = 20
 
 _EXTENSIONS: Final = "spark.sql.extensions"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+#: Where a server says which JARs it was started with.
+_JARS: Final = ("spark.jars", "spark.jars.packages")
 
 #: Of our own sessions. The server sends long stack traces with the message otherwise; what they say of causes comes
 #: without this, too.
@@ -146,8 +148,10 @@ class ConnectServer:
     def _check(self, spark: Any, conf: Mapping[str, str]) -> None:
         try:
             version = spark.version
-            problem = server_problem(version, metadata.version("pyspark"))
-            extensions = spark.conf.get(_EXTENSIONS, None) or ""
+            settings = spark.conf.getAll
+            jars = ",".join(settings.get(name) or "" for name in _JARS).split(",")
+            problem = server_problem(version, metadata.version("pyspark"), jars)
+            extensions = settings.get(_EXTENSIONS) or ""
             for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
                 spark.conf.set(key, value)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told

@@ -198,11 +198,23 @@ def no_session(error: Exception) -> Exception:
     return error if problem is None else RefusalError("VersionMismatch", f"{problem}. Spark could not be started")
 
 
-def server_problem(server: str, pyspark: str) -> Optional[str]:
+def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optional[str]:
     """Return why this pyspark cannot work on a Spark Connect server, ``None`` if Spark promises that it can.
 
     Spark promises it for a server of the client's own or of a newer minor version.
+
+    Args:
+        server: Version of the server's Spark.
+        pyspark: Version of the installed pyspark.
+        jars: Files or Maven coordinates that the server was started with; a Delta for another Spark is one reason.
     """
+    for name in jars:
+        jar = DeltaJar.named(name)
+        if jar is not None and jar.spark not in (None, of_minor(server)):
+            return (
+                f"it was started with {name.strip()}, which is {jar.words()}, and is Spark {server}: start it with the "
+                f"Delta that was built for Spark {of_minor(server)}"
+            )
     theirs, mine = minor(server), minor(pyspark)
     if theirs[0] == mine[0] and theirs >= mine:
         return None

@@ -20,6 +20,7 @@ from airflow_provider_fds.spark.connect import (
     left_behind,
     tag_of,
 )
+from airflow_provider_fds.spark.versions import server_problem
 from airflow_provider_fds.stream.driver_files import DriverFiles
 from tests.interop.connect_server import running_server
 from tests.stuck_file import stuck_file
@@ -208,6 +209,15 @@ def test_a_server_without_what_a_batch_needs_is_refused_with_how_to_start_it(con
         pytest.raises(ServerUnfitError, match=r"connection 'warm' .* has no Delta: .* Start it with"),
         server.session("t"),
     ):
+        pass
+
+
+def test_a_server_says_which_jars_it_was_started_with_and_one_for_another_spark_is_refused(connect_server, monkeypatch):
+    # as if this server's Spark were a later one
+    monkeypatch.setattr(connect, "server_problem", lambda _, __, jars: server_problem("9.9.0", "9.9.0", jars))
+    server = ConnectServer(connect_server.url, "connection 'warm'")
+    found = r"was started with .*/delta-spark_4\.2_2\.13-.*\.jar, which is Delta .* for Spark 4\.2 .*built for Spark 9"
+    with pytest.raises(ServerUnfitError, match=found), server.session("t"):
         pass
 
 

@@ -230,3 +230,24 @@ def test_a_connect_server_must_not_be_older_than_the_client_nor_of_another_major
     if problem is not None:
         assert f"the server is Spark {server}, the installed pyspark is {client}" in problem
         assert "pip install 'pyspark==" in problem
+
+
+@pytest.mark.parametrize(
+    ("jars", "fits"),
+    [
+        ([], True),
+        (["", "/opt/jars/mine.jar"], True),
+        (["/opt/jars/delta-spark_4.2_2.13-4.4.0.jar", "/opt/jars/delta-storage-4.4.0.jar"], True),
+        (["io.delta:delta-spark_4.2_2.13:4.4.0"], True),
+        (["io.delta:delta-spark_2.13:4.3.0"], True),  # for several Sparks, and the name does not say which
+        (["/opt/jars/mine.jar", "/opt/jars/delta-spark_4.1_2.13-4.4.0.jar"], False),
+        (["io.delta:delta-spark_2.13:4.0.0"], False),
+        (["io.delta:delta-spark_2.12:3.3.2"], False),
+    ],
+)
+def test_a_connect_server_must_not_have_the_delta_of_another_spark(jars, fits):
+    problem = server_problem("4.2.0", "4.2.0", jars)
+    assert (problem is None) == fits
+    if problem is not None:
+        assert f"it was started with {jars[-1]}, which is Delta " in problem
+        assert "start it with the Delta that was built for Spark 4.2" in problem
