@@ -30,6 +30,11 @@ class Sink:
         return None
 
     @property
+    def takes_all_rows(self) -> bool:
+        """Whether every row of a batch is read, as it is, and counted."""
+        return False
+
+    @property
     def writes_rows_as_they_are(self) -> bool:
         """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
         return False

@@ -95,9 +95,14 @@ class DeltaSink(Sink):
         return self.storage_conn_id
 
     @property
+    def takes_all_rows(self) -> bool:
+        """Whether every row of a batch is read, as it is, and counted."""
+        return self.where is None and self.transform is None
+
+    @property
     def writes_rows_as_they_are(self) -> bool:
         """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
-        return self.where is None and self.transform is None
+        return self.takes_all_rows
 
     def identity(self) -> dict[str, str]:
         """Return what binds the stream to this sink: another identity is another sink."""

@@ -5,18 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List
 
 from airflow_provider_fds.spark.failures import RefusalError, has_condition
+from airflow_provider_fds.spark.listed_rows import listed_rows
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
 
 
-def batch_rows(spark: Any, batch: BatchSpec) -> Any:
+def batch_rows(spark: Any, batch: BatchSpec, *, are_all_read: bool = False) -> Any:
     """Return the DataFrame of the batch, with ``_commit_version`` and ``_commit_timestamp``.
+
+    Args:
+        spark: Session.
+        batch: The batch.
+        are_all_read: Whether every row is read and counted.
 
     Raises:
         RefusalError: a manifest is not where Spark looks for it.
     """
     frame = _load(spark, batch, batch.manifest)
+    if are_all_read and not batch.more_manifests:
+        return listed_rows(spark, frame, batch.manifest, batch.num_files)
     for manifest in batch.more_manifests:
         # columns that were added in the middle of an interval are NULL in the rows before
         frame = frame.unionByName(_load(spark, batch, manifest), allowMissingColumns=True)

@@ -34,6 +34,7 @@ _MODULES: Final = (
     "spark/history.py",
     "spark/identity.py",
     "spark/job.py",
+    "spark/listed_rows.py",
     "spark/merge_sql.py",
     "spark/own_job.py",
     "spark/rows.py",

@@ -28,7 +28,14 @@ from airflow_provider_fds.batch.spec import (
     started_name,
 )
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaSink, ForeachBatchSink, sink_from_dict
+from airflow_provider_fds.sinks import (
+    DeltaMergeSink,
+    DeltaReplaceSink,
+    DeltaSink,
+    ForeachBatchSink,
+    Sink,
+    sink_from_dict,
+)
 from airflow_provider_fds.spark.batch_rows import batch_rows
 from airflow_provider_fds.spark.failures import RefusalError, explain, redacted, shortened
 from airflow_provider_fds.spark.fence import close_epochs
@@ -176,6 +183,10 @@ class _BatchWork:
             rows_planned=batch.num_rows,
         )
 
+    @property
+    def _sink(self) -> Sink:
+        return sink_from_dict(self._spec.sink)
+
     def mark_started(self) -> None:
         """Leave word that this try may have touched the sink, whatever becomes of it."""
         marker = {
@@ -198,7 +209,7 @@ class _BatchWork:
                 retryable=True,
             )
         if landed is None:
-            frame = batch_rows(self._spark, self._batch)
+            frame = batch_rows(self._spark, self._batch, are_all_read=self._sink.takes_all_rows)
             self._step("load")
             landed = sink.append(frame, self._batch)
             self._step("write")
@@ -247,13 +258,12 @@ class _BatchWork:
             outcome = "written" if landed.by_this_try else "verified"
             return replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
         wrote = commit.rows_written
-        is_copy = sink_from_dict(self._spec.sink).writes_rows_as_they_are
         report = replace(
             self._blank,
             outcome="written" if landed.by_this_try else "verified",
             sink_version=commit.version,
             rows_written=wrote,
-            rows_read=wrote if batch.num_rows is None and is_copy else batch.num_rows,
+            rows_read=wrote if batch.num_rows is None and self._sink.writes_rows_as_they_are else batch.num_rows,
             files_written=commit.files_written,
             bytes_written=commit.bytes_written,
         )
@@ -275,7 +285,7 @@ class _BatchWork:
         if lenient:
             return f"it was written under {', '.join(f'{key}={settings[key]}' for key in lenient)}"
         planned = self._batch.num_rows
-        if planned is None or not sink_from_dict(self._spec.sink).writes_rows_as_they_are or wrote == planned:
+        if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned:
             return None
         wrote_words = "does not say how many rows it wrote" if wrote is None else f"wrote {wrote:,} rows"
         return f"that commit {wrote_words}, planned by the source's log were {planned:,}"

@@ -39,7 +39,7 @@ class MergeSql:
     has_change_types: bool
 
     def problems(self) -> str:
-        """Return a query of one row: what of the batch has no order or no key, how often, and one example each."""
+        """Return a query of one row: how many rows there are, what of them has no order or no key, with examples."""
         any_key_null = " OR ".join(f"k{n} IS NULL" for n in range(len(self.keys)))
         key = ", ".join(f"k{n} AS {quoted_name(name)}" for n, name in enumerate(self.keys))
         key = f"to_json(struct({key}), map('ignoreNullFields', 'false'))"
@@ -60,7 +60,8 @@ class MergeSql:
                      count_if(is_odd) AS odd, min(if(is_odd, type, NULL)) AS odd_example
               FROM changes GROUP BY {groups}, sequence, version
             )
-            SELECT coalesce(sum(if({any_key_null}, changes, 0)), 0) AS null_keys,
+            SELECT coalesce(sum(changes), 0) AS num_rows,
+                   coalesce(sum(if({any_key_null}, changes, 0)), 0) AS null_keys,
                    min(if({any_key_null}, concat({key}, {order}), NULL)) AS null_key,
                    coalesce(sum(if(sequence IS NULL, changes, 0)), 0) AS null_sequences,
                    min(if(sequence IS NULL, concat({key}, {order}), NULL)) AS null_sequence,

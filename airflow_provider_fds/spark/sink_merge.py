@@ -99,8 +99,15 @@ class DeltaUpsertSink(DeltaAppendSink):
                 self._spark.sql(merge).collect()
 
     def _check_order(self, sql: MergeSql, batch: BatchSpec) -> None:
-        """Refuse a batch whose rows have no key, or no order among the rows of their key."""
+        """Refuse a batch whose rows have no key, no order among the rows of their key, or are not those planned."""
         found = self._spark.sql(sql.problems()).collect()[0]
+        if self._sink.takes_all_rows and batch.num_rows not in (None, found["num_rows"]):
+            raise RefusalError(
+                "RowsDiffer",
+                f"{self._words(batch)} cannot be merged into {self._path}: Spark reads {found['num_rows']:,} rows of "
+                f"it, planned by the source's log were {batch.num_rows:,}. Nothing was written; find out why (files "
+                "of the source that were changed in their place, settings that leave files out)",
+            )
         keys = ", ".join(self._merge.keys)
         order = "the commit of the source" if sql.sequence_by is None else f"{sql.sequence_by} and commit of the source"
         problems = []

@@ -16,6 +16,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
+from airflow_provider_fds.spark.listed_rows import listed_rows
 
 if TYPE_CHECKING:
     import random
@@ -172,7 +173,9 @@ class TwoReaders:
         manifest = build_manifest(batch, table_uri=table.log.table_uri)
         self._count += 1
         uri = write_manifest(manifest, self._staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
-        return self._spark.read.format("delta").load(uri)
+        frame = self._spark.read.format("delta").load(uri)
+        # in turn as a user reads it, and as the driver does for a sink that takes all
+        return frame if self._count % 2 else listed_rows(self._spark, frame, uri, batch.num_files)
 
     @staticmethod
     def _rows(frame: DataFrame, *, is_feed: bool) -> Counter[str]:

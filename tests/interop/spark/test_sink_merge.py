@@ -138,6 +138,20 @@ def test_rows_without_a_key_or_an_order_are_refused_with_count_and_example(spark
     assert sorted(rows(spark, stream.sink_path, "id", "name")) == [(1, "b"), (2, "d")]
 
 
+def test_a_batch_of_which_spark_reads_other_rows_than_were_planned_is_not_merged(spark, stream):
+    (batch, *_) = stream.plan()
+    message = refused(stream, spark, sink_of(stream), replace(batch, num_rows=batch.num_rows + 1), "RowsDiffer")
+    assert (
+        f"Spark reads {batch.num_rows:,} rows of it, planned by the source's log were {batch.num_rows + 1:,}" in message
+    )
+    # a filter leaves nothing to compare with, nor does a log that does not say it
+    filtered = stream.job(replace(batch, num_rows=batch.num_rows + 1), sink=sink_of(stream, where="id >= 0"))
+    unknown = stream.job(replace(batch, num_rows=None), sink=sink_of(stream))
+    for job, outcome in ((filtered, "written"), (unknown, "verified")):
+        code, (report,) = stream.work(spark, job)
+        assert (code, report.outcome) == (0, outcome)
+
+
 def test_a_key_that_the_batch_lacks_is_named(spark, stream):
     message = refused(stream, spark, sink_of(stream, keys=["id", "shop"]), stream.plan()[0], "SinkSchema")
     assert "lacks shop" in message
