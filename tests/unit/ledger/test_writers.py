@@ -91,6 +91,8 @@ class Writers(RuleBasedStateMachine):
             yield from execute(make.bind(ledger.state.epoch))
         for _ in range(2):
             state = ledger.state
+            if state.phase != "open":
+                break  # its last commit was there already, and behind it a new epoch was asked for
             if state.planned and state.owner != owner:
                 if state.owner.run_id not in self.ended:
                     raise StreamBusyError("runs", owner=state.owner.words())
