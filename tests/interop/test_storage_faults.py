@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_fds.batch import publish
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import write_manifest
 from airflow_provider_fds.delta.limits import TRIES
@@ -361,8 +362,13 @@ def test_of_many_writers_over_a_bad_connection_each_entry_has_one(server, storag
     assert sorted(entry.id for entry in entries[1:]) == sorted(won)
 
 
+@pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("kind", LOST)
-def test_a_manifest_whose_answer_was_lost_is_there_once_and_whole(server, storage, log_builder, kind):
+def test_a_manifest_whose_answer_was_lost_is_there_once_and_whole(
+    server, storage, log_builder, kind, is_large, monkeypatch
+):
+    if is_large:
+        monkeypatch.setattr(publish, "_ONE_REQUEST_BYTES", 0)
     log_builder.create()
     log_builder.append(3)
     log = DeltaLog(open_storage(str(log_builder.root)))
