@@ -31,7 +31,8 @@ class Draft:
         feed: Kind of the files taken in, if the stream reads the change data feed.
         files: Files taken in.
         skipped: Commits passed over.
-        keys: Identity of each file taken in: a manifest, being a Delta log, can list one only once.
+        keys: Identity of each file taken in, see :func:`file_key_below`: a manifest, being a Delta log, can list a file
+            only once.
         admission: The room that is left.
     """
 
@@ -57,7 +58,7 @@ class Draft:
         self.feed: FeedKind | None = None
         self.files = FileCollector()
         self.skipped: list[SkippedCommit] = []
-        self.keys: set[str | tuple[str, str]] = set()
+        self.keys: set[int] = set()
         self.admission = Admission(options)
         self._commits = hashlib.sha256()
         self._first_version = self._last_version = start.version
@@ -79,7 +80,7 @@ class Draft:
         """Return the batch. Nothing may be taken in any more."""
         if self.state is None:
             raise AssertionError("a batch was built before the first version was read")
-        # the planner still holds the draft while the batch is worked on, and the names of its files are large
+        # the planner still holds the draft while the batch is worked on
         self.keys.clear()
         return SourceBatch(
             start=self.start,
@@ -95,17 +96,19 @@ class Draft:
         )
 
 
-def file_key_below(table_uri: str) -> Callable[[Add], str | tuple[str, str]]:
-    """Return the function from an action to the identity of its file: absolute path and deletion vector.
+def file_key_below(table_uri: str) -> Callable[[Add], int]:
+    """Return the function from an action to the identity of its file: the hash of absolute path and deletion vector.
 
-    Paths below the table's root stay relative, which saves joining each of them. A vector's place is made absolute: one
-    bitmap may be logged relative (``u``) by one commit and absolute (``p``) by another.
+    A batch may have millions of files, and their names are large. Of two files that have one hash, of 64 bits, the
+    second begins another batch, and no more. Paths below the table's root stay relative, which saves joining each of
+    them. A vector's place is made absolute: one bitmap may be logged relative (``u``) by one commit and absolute
+    (``p``) by another.
     """
     root = table_uri + "/"
 
-    def key(add: Add) -> str | tuple[str, str]:
+    def key(add: Add) -> int:
         path = add.path.removeprefix(root)
         vector = add.deletionVector
-        return path if vector is None else (path, absolute_vector(table_uri, vector).unique_id)
+        return hash(path if vector is None else (path, absolute_vector(table_uri, vector).unique_id))
 
     return key
