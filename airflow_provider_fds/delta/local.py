@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import os
 import re
 import secrets
@@ -134,16 +135,7 @@ class LocalStorage:
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace the file in one step."""
-        target = self.root / key
-        with self._errors("writing", key):
-            temporary = _temporary_beside(target)
-            try:
-                with _synced(temporary) as file:
-                    file.write(data)
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
-            _sync_folder(target.parent)
+        self.put_file(key, io.BytesIO(data))
 
     def put_file(self, key: str, file: IO[bytes]) -> None:
         """Write or replace the file with all of ``file`` in one step."""
