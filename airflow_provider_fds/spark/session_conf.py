@@ -14,6 +14,10 @@ _VERSION = "spark.databricks.delta.write.txnVersion"
 TRANSACTION_SETTINGS = (_APP_ID, _VERSION)
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
+_HASH_JOIN = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
+#: A batch of at most so many bytes of data files is small enough for a hash table, of which each task holds its part.
+_SMALL_BATCH_BYTES = 64 << 20
+
 
 @contextmanager
 def session_conf(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
@@ -51,4 +55,19 @@ def file_size_conf(sink: DeltaSink) -> Dict[str, str]:
     }
 
 
-__all__: List[str] = ["TRANSACTION_SETTINGS", "file_size_conf", "session_conf", "transaction_conf"]
+def hash_join_conf(spark: Any, num_bytes: int) -> Dict[str, str]:
+    """Return the settings by which a MERGE of a small batch does not sort the table, which may be large.
+
+    Spark looks at the parts of the batch as they are after the shuffle, and sorts as ever where one is larger. A value
+    of the user's own stays.
+
+    Args:
+        spark: Session.
+        num_bytes: Bytes of the batch's data files.
+    """
+    if num_bytes > _SMALL_BATCH_BYTES or spark.conf.get(_HASH_JOIN, None) is not None:
+        return {}
+    return {_HASH_JOIN: str(_SMALL_BATCH_BYTES)}
+
+
+__all__: List[str] = ["TRANSACTION_SETTINGS", "file_size_conf", "hash_join_conf", "session_conf", "transaction_conf"]

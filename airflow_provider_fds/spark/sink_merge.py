@@ -13,6 +13,7 @@ from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import quoted
 from airflow_provider_fds.spark.merge_sql import MergeSql
 from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
+from airflow_provider_fds.spark.session_conf import hash_join_conf, session_conf
 from airflow_provider_fds.spark.sink_columns import with_provenance
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
 from airflow_provider_fds.spark.sql import temporary_view
@@ -95,7 +96,8 @@ class DeltaUpsertSink(DeltaAppendSink):
                 return
             table, evolves = quoted(self._path), self._sink.merge_schema
             merge = sql.upsert_history(table, evolves) if self._has_history else sql.upsert(table, evolves)
-            with self._transaction(batch):
+            joins = session_conf(self._spark, hash_join_conf(self._spark, batch.num_bytes))
+            with joins, self._transaction(batch):
                 self._spark.sql(merge).collect()
 
     def _check_order(self, sql: MergeSql, batch: BatchSpec) -> None:

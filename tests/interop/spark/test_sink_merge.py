@@ -152,6 +152,37 @@ def test_a_batch_of_which_spark_reads_other_rows_than_were_planned_is_not_merged
         assert (code, report.outcome) == (0, outcome)
 
 
+SORTED = {"SortMergeJoin"}
+
+
+def joins_of_the_last_merge(spark):
+    """Return the kinds of joins in the plan that wrote, as it was changed while it ran."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [executions.apply(n).physicalPlanDescription() for n in range(executions.size())]
+    newest = next(plan for plan in reversed(plans) if "FullOuter" in plan)
+    return {kind for kind in ("SortMergeJoin", "ShuffledHashJoin") if f"{kind} " in newest.partition("Initial Plan")[0]}
+
+
+def test_a_small_batch_is_merged_without_sorting_the_table(spark, stream):
+    threshold = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
+    plain_source(stream, *([(1, at, "a"), (2, at, "b")] for at in range(4)))
+    first, small, large, own = stream.plan()
+    for batch, joins in ((first, None), (small, {"ShuffledHashJoin"}), (replace(large, num_bytes=1 << 40), SORTED)):
+        assert stream.work(spark, stream.job(batch, sink=sink_of(stream)))[0] == 0
+        assert joins is None or joins_of_the_last_merge(spark) == joins
+        assert spark.conf.get(threshold, None) is None
+
+    spark.conf.set(threshold, "0")
+    try:
+        assert stream.work(spark, stream.job(own, sink=sink_of(stream)))[0] == 0
+        assert joins_of_the_last_merge(spark) == SORTED
+        assert spark.conf.get(threshold) == "0"
+    finally:
+        spark.conf.unset(threshold)
+    assert rows(spark, stream.sink_path, "id", "at") == Counter([(1, 3), (2, 3)])
+
+
 def test_a_key_that_the_batch_lacks_is_named(spark, stream):
     message = refused(stream, spark, sink_of(stream, keys=["id", "shop"]), stream.plan()[0], "SinkSchema")
     assert "lacks shop" in message
