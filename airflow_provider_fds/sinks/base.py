@@ -39,6 +39,11 @@ class Sink:
         """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
         return False
 
+    @property
+    def leaves_session_as_it_is(self) -> bool:
+        """Whether a batch is written without setting anything for the session, and without a function of the user's."""
+        return False
+
     def identity(self) -> dict[str, str]:
         """Return what binds the stream to this sink: another identity is another sink."""
         raise NotImplementedError

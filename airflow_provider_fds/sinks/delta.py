@@ -129,6 +129,11 @@ class DeltaTableSink(DeltaSink):
 
     kind: ClassVar[str] = "delta_append"
 
+    @property
+    def leaves_session_as_it_is(self) -> bool:
+        """Whether a batch is written without setting anything for the session, and without a function of the user's."""
+        return self.transform is None and self.target_file_size is None and not self.cluster_by
+
 
 @dataclass(frozen=True)
 class DeltaReplaceSink(DeltaSink):

@@ -13,14 +13,18 @@ import os
 import re
 import socket
 import threading
+import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+from uuid import UUID, uuid5
 
+from airflow_provider_fds import __version__
 from airflow_provider_fds.batch.spec import JobSpec, report_name
+from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.failures import explain, redacted, shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
 from airflow_provider_fds.spark.job import EXIT_DONE, run
@@ -50,6 +54,12 @@ _SESSION_CONF: Final = {
 }
 
 _STARTED: Final = ".started.json"
+
+#: Of the ids of shared sessions, which are made of names (RFC 9562, version 5); Spark's own are random.
+_SHARED: Final = UUID("5d0c3a52-6c5e-4b0e-9b1c-6f0f3c1f7a11")
+_SHARED_VERSION: Final = 5
+#: Shorter than the hour after which a server ends a session that nobody uses: an id that was ended never comes back.
+_SHARED_SECONDS: Final = 1800
 
 
 class ServerUnreachableError(Exception):
@@ -94,8 +104,15 @@ class ConnectServer:
             ) from None
 
     @contextmanager
-    def session(self, tag: str, conf: Mapping[str, str] | None = None) -> Iterator[Any]:
-        """Open a session of its own, all of whose operations carry ``tag``; release it in the end.
+    def session(self, tag: str, conf: Mapping[str, str] | None = None, shared_id: str | None = None) -> Iterator[Any]:
+        """Open a session, all of whose operations by this client carry ``tag``.
+
+        Args:
+            tag: See :func:`tag_of`.
+            conf: Settings for it, the user's.
+            shared_id: Id of a session that is begun if it is not there, and left to whoever comes next, see
+                :func:`shared_session_id`. ``None``, or where the server has ended that session: one of its own, which
+                is released in the end.
 
         Raises:
             ServerUnreachableError: The server does not answer.
@@ -103,7 +120,7 @@ class ConnectServer:
         """
         self.check_reachable()
         with _connect_mode():
-            spark = self.open()
+            spark = self._joined(shared_id) or self.open()
             try:
                 self._check(spark, conf or {})
                 spark.addTag(tag)
@@ -116,7 +133,7 @@ class ConnectServer:
     def interrupt(self, session_id: str, user_id: str | None, tags: tuple[str, ...]) -> list[str]:
         """Join a session, stop what carries one of the tags in it, and end it. Returns the operations stopped.
 
-        A session that is gone had nothing left to stop.
+        A session that is gone had nothing left to stop. One that is shared is not ended.
         """
         with _connect_mode():
             spark = self.open(is_active=False, session_id=session_id, user_id=user_id)
@@ -142,7 +159,20 @@ class ConnectServer:
             if value is not None:
                 builder.set(key, value)
         spark = SparkSession.builder.channelBuilder(builder).create() if is_active else SparkSession(builder)
+        spark.release_session_on_close = not is_shared(spark.session_id)
         spark.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+        return spark
+
+    def _joined(self, session_id: str | None) -> Any:
+        if session_id is None:
+            return None
+        spark = self.open(session_id=session_id)
+        try:
+            spark.version  # noqa: B018 - the first that is asked of the server
+        except Exception as error:  # noqa: BLE001 - anything else the next question tells
+            if explain(error).error_class == "SessionEnded":
+                spark.stop()
+                return None
         return spark
 
     def _check(self, spark: Any, conf: Mapping[str, str]) -> None:
@@ -202,7 +232,7 @@ class ConnectJob:
     files: OtherFiles
     conf: Mapping[str, str]
     tell: Callable[[str], None]
-    _running: tuple[str, str | None, tuple[str, ...]] | None = field(default=None, init=False)
+    _running: tuple[Any, tuple[str, ...]] | None = field(default=None, init=False)
 
     def work(self, on_report: Callable[[TryReport], object] | None = None) -> int:
         """Stop what earlier tries have left, then work the job off. Returns the exit code of :func:`~.job.run`.
@@ -216,11 +246,12 @@ class ConnectJob:
         with reached_by(self.files):
             spec = JobSpec.from_json(read_bytes(hadoop_path(self.spec_uri)))
             tag = tag_of(spec.try_id)
-            with self.server.session(tag, self.conf) as spark:
+            shared_id = shared_session_id(spec, self.conf, time.time())
+            with self.server.session(tag, self.conf, shared_id) as spark:
                 if (difference := version_difference(spark.version)) is not None:
                     self.tell(f"{self.server.name}: {difference}")
                 self._stop_earlier(spec, spark)
-                self._running = (spark.session_id, spark.client._user_id, (tag,))
+                self._running = (spark, (tag,))
                 try:
                     return run(spark, spec, on_report)
                 except BaseException:
@@ -233,15 +264,19 @@ class ConnectJob:
         """Stop what Spark does for this job, and let it do no more; may be called in a signal handler."""
         running, self._running = self._running, None
         if running is not None:
-            self._stop(*running)
+            spark, tags = running
+            self._stop(spark.session_id, spark.client._user_id, tags, spark.client)
 
-    def _stop(self, session_id: str, user_id: str | None, tags: tuple[str, ...]) -> None:
+    def _stop(self, session_id: str, user_id: str | None, tags: tuple[str, ...], client: Any = None) -> None:
         # a connection and a thread of its own: the ones that wait for Spark may hold locks
         done: list[Any] = []
 
         def stop() -> None:
             try:
                 done.append(self.server.interrupt(session_id, user_id, tags))
+                if client is not None and is_shared(session_id):
+                    # the session goes on, this client may not
+                    client.close()
             except Exception as error:  # noqa: BLE001 - the transaction keeps what is not stopped from harm
                 is_over = any(sign in str(error) for sign in ("SESSION_CLOSED", "SESSION_NOT_FOUND"))
                 done.append([] if is_over else shortened(redacted(str(error))))
@@ -251,7 +286,8 @@ class ConnectJob:
         thread.join(_INTERRUPT_SECONDS)
         what = done[0] if done else f"no answer within {_INTERRUPT_SECONDS} s"
         if isinstance(what, list):
-            self.tell(f"{self.server.name}: session {session_id} ended, {len(what)} operations stopped.")
+            ended = "" if is_shared(session_id) else " ended"
+            self.tell(f"{self.server.name}: session {session_id}{ended}, {len(what)} operations stopped.")
         else:
             self.tell(f"{self.server.name}: session {session_id} could not be ended: {what}")
 
@@ -285,6 +321,29 @@ def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
     return found
 
 
+def shared_session_id(spec: JobSpec, conf: Mapping[str, str], now: float) -> str | None:
+    """Return the id of the session that the jobs of a stream share for a while, ``None`` for a job that cannot.
+
+    In a new session Spark and Delta make much of what a small batch needs anew, a quarter of its time. A job shares
+    if it sets nothing for the session but what all of them set, the user's ``conf``: transactions as options of the
+    write, no SQL, no function of the user's.
+
+    Args:
+        spec: The job.
+        conf: Settings for the session, the user's.
+        now: Seconds since the epoch.
+    """
+    if spec.fence is not None or not sink_from_dict(spec.sink).leaves_session_as_it_is:
+        return None
+    names = [spec.batches[0].uuid, __version__, sorted(conf.items()), int(now // _SHARED_SECONDS)]
+    return str(uuid5(_SHARED, json.dumps(names)))
+
+
+def is_shared(session_id: str) -> bool:
+    """Whether the session is one that other jobs may use too."""
+    return UUID(session_id).version == _SHARED_VERSION
+
+
 def tag_of(try_id: str) -> str:
     """Return the tag of all operations of a try; Spark allows no comma in it."""
     return "fds-" + re.sub(r"[^A-Za-z0-9._-]", "-", try_id)
@@ -316,7 +375,9 @@ __all__ = [
     "ServerUnfitError",
     "ServerUnreachableError",
     "conf_problems",
+    "is_shared",
     "left_behind",
+    "shared_session_id",
     "tag_of",
     "version_difference",
 ]

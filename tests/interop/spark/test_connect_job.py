@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
+from airflow_provider_fds.batch.spec import started_name
+from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark import connect, files
 from airflow_provider_fds.spark.connect import (
     ConnectJob,
     ConnectServer,
     ServerUnfitError,
     ServerUnreachableError,
+    is_shared,
     left_behind,
     tag_of,
 )
@@ -74,6 +79,11 @@ ConnectJob(ConnectServer(url, "connection 'warm'"), spec, DriverFiles(LocalStora
 """
 
 
+def client_of(stream, spec, url):
+    arguments = [sys.executable, "-c", CLIENT, url, stream.save(spec), str(stream.folder / "staging")]
+    return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def test_a_write_that_outlived_its_client_is_stopped_by_the_next_try_and_the_batch_lands_once(
     stream_of_a_copy, connect_server
 ):
@@ -81,15 +91,7 @@ def test_a_write_that_outlived_its_client_is_stopped_by_the_next_try_and_the_bat
     batch = stream.plan()[0]
     dead, retry = stream.job(batch), stream.job(batch)
     with stuck_file(data_file(stream)) as stuck:
-        arguments = [
-            sys.executable,
-            "-c",
-            CLIENT,
-            connect_server.url,
-            stream.save(dead),
-            str(stream.folder / "staging"),
-        ]
-        client = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        client = client_of(stream, dead, connect_server.url)
         stuck.wait_for_reader()
         client.send_signal(signal.SIGKILL)
         client.wait()
@@ -240,3 +242,72 @@ def test_each_batch_can_be_committed_while_the_job_goes_on(stream, connect_serve
     code = job.work(lambda report: seen.append((report.batch_id, len(stream.sink_commits()))))
     assert (code, seen) == (0, [(0, 1), (1, 2)])
     assert [report.outcome for report in stream.read_reports(spec)] == ["written"] * 2
+
+
+def session_of(stream, spec, batch):
+    marker = stream.reports / started_name(batch.epoch, batch.batch_id, spec.try_id)
+    return json.loads(marker.read_bytes())["connect"]["session_id"]
+
+
+def test_jobs_of_a_stream_meet_in_one_session_which_is_made_anew_when_the_server_has_ended_it(stream, connect_server):
+    first, second, third = stream.plan()
+    specs = []
+    for batch in (first, second):
+        specs.append(stream.job(batch))
+        assert job_of(stream, specs[-1], connect_server.url).work() == 0
+    shared = session_of(stream, specs[0], first)
+    assert is_shared(shared)
+    assert session_of(stream, specs[1], second) == shared
+
+    ended = ConnectServer(connect_server.url, "connection 'warm'").open(is_active=False, session_id=shared)
+    ended.client.release_session()
+    ended.client.close()
+    spec = stream.job(third)
+    assert job_of(stream, spec, connect_server.url).work() == 0
+    assert not is_shared(session_of(stream, spec, third))
+    assert len(stream.sink_commits()) == 3
+
+
+def test_a_job_with_a_function_does_not_leave_it_to_the_next_one(stream, connect_server, monkeypatch):
+    (stream.folder / "orders_function.py").write_text("def as_it_is(df):\n    return df\n")
+    monkeypatch.syspath_prepend(stream.folder)
+    sink = DeltaTableSink(str(stream.sink_path), transform="orders_function:as_it_is")
+    (batch, *_) = stream.plan()
+    spec = stream.job(batch, sink=sink)
+    assert job_of(stream, spec, connect_server.url).work() == 0
+    assert not is_shared(session_of(stream, spec, batch))
+
+
+def test_a_job_that_is_killed_between_two_batches_does_no_more_and_others_may_use_the_session(stream, connect_server):
+    first, second, _ = stream.plan()
+    spec = stream.job(first, second)
+    job = job_of(stream, spec, connect_server.url)
+    code = job.work(lambda _: job.kill())
+    reports = stream.read_reports(spec)
+    assert (code, [report.outcome for report in reports]) == (10, ["written", "failed"])
+    assert reports[1].error_class == "SessionEnded"
+    assert len(stream.sink_commits()) == 1
+
+    retry = stream.job(second)
+    assert job_of(stream, retry, connect_server.url).work() == 0
+    assert session_of(stream, retry, second) == session_of(stream, spec, first)
+
+
+def test_intervals_side_by_side_in_one_session_do_not_touch_each_other(stream_of_a_copy, connect_server):
+    stream = stream_of_a_copy
+    standing, passing = (
+        replace(b, interval=f"{b.batch_id}/{b.batch_id + 1}", prev_txn_version=None) for b in stream.plan()[:2]
+    )
+    stands, passes = stream.job(standing), stream.job(passing)
+    with stuck_file(data_file(stream)) as stuck:
+        client = client_of(stream, stands, connect_server.url)
+        stuck.wait_for_reader()
+        assert job_of(stream, passes, connect_server.url).work() == 0
+        assert session_of(stream, passes, passing) == session_of(stream, stands, standing)
+        assert client.poll() is None
+        stuck.release()
+        client.wait()
+    (report,) = stream.read_reports(stands)
+    # the file's checksums were cut off: that is all that became of it
+    assert (report.outcome, report.error_class) == ("failed", "FAILED_READ_FILE.NO_HINT")
+    assert len(stream.sink_commits()) == 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import metadata
+from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.spark.connect import ConnectServer, tag_of, version_difference
+from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.spark.connect import ConnectServer, is_shared, shared_session_id, tag_of, version_difference
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,64 @@ def test_a_server_of_another_version_than_the_client_is_named_with_both():
 
 def test_a_tag_has_no_comma_and_names_the_try():
     assert tag_of("20261121T101500-abc,def") == "fds-20261121T101500-abc-def"
+
+
+NOW = 1_700_000_000.0
+
+
+def job(sink, stream="0f3c"):
+    batch = BatchSpec(
+        stream="orders",
+        uuid=stream,
+        epoch=1,
+        batch_id=0,
+        start="",
+        end="",
+        after="",
+        first_version=0,
+        last_version=0,
+        manifest="",
+        manifest_digest="",
+        num_files=1,
+        num_bytes=1,
+        num_rows=1,
+        prev_txn_version=None,
+    )
+    return JobSpec((batch,), sink.to_dict(), sink_table_id=None, sink_version=None, reports="", try_id=str(uuid4()))
+
+
+def test_jobs_of_a_stream_share_a_session_for_a_while_if_all_of_them_set_the_same_for_it():
+    plain = DeltaTableSink("/lake/orders", where="id > 0", merge_schema=True, partition_by=["day"])
+    first = shared_session_id(job(plain), {}, NOW)
+    assert first is not None
+    assert is_shared(first)
+    assert not is_shared(str(uuid4()))
+    assert shared_session_id(job(plain), {}, NOW + 60) == first
+    # the server ends a session that nobody used for an hour
+    others = [
+        shared_session_id(job(plain), {}, NOW + 3600),
+        shared_session_id(job(plain), {"spark.sql.session.timeZone": "UTC"}, NOW),
+        shared_session_id(job(plain), {"spark.sql.session.timeZone": "Asia/Tokyo"}, NOW),
+        shared_session_id(job(plain, stream="77aa"), {}, NOW),
+    ]
+    assert len({first, *others}) == 5
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        DeltaTableSink("/lake/orders", transform="pkg.module:function"),
+        DeltaTableSink("/lake/orders", target_file_size="128m"),
+        DeltaTableSink("/lake/orders", cluster_by=["id"]),
+        DeltaMergeSink("/lake/orders", keys=["id"]),
+        DeltaReplaceSink("/lake/orders", provenance=True),
+        ForeachBatchSink("pkg.module:function"),
+    ],
+)
+def test_a_job_that_sets_something_for_its_session_or_runs_a_function_has_one_of_its_own(sink):
+    assert shared_session_id(job(sink), {}, NOW) is None
+
+
+def test_a_fence_has_a_session_of_its_own():
+    fence = replace(job(DeltaTableSink("/lake/orders")), batches=(), fence=FenceSpec("orders", "0f3c", 2))
+    assert shared_session_id(fence, {}, NOW) is None
