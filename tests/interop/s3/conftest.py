@@ -39,6 +39,8 @@ class Driver:
 
     def __init__(self) -> None:
         jars = [*s3a_jars(), log_store_jar(), delta_jars()[1], bundled_spark_home() / "jars" / "*"]
+        # behind Spark's own: of another SDK, with another Jackson
+        jars += filter(None, os.environ.get("FDS_DYNAMODB_JARS", "").split(":"))
         java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", ":".join(map(str, jars))]
         self._process = subprocess.Popen(
             [*java, "py4j.GatewayServer", "--die-on-broken-pipe", "0"],
