@@ -18,10 +18,14 @@ ENVIRONMENTS = ROOT / ".compat"
 
 SPARKS = ("3.5", "4.0")
 
-#: What they show: batches land once, are looked up, refused, fenced and replaced, with vectors and odd partitions.
+#: What they show: batches land once by each sink, are looked up, refused and fenced, with vectors and odd partitions.
 TESTS = (
     "tests/interop/spark/test_sink_delta.py",
     "tests/interop/spark/test_sink_replace.py",
+    "tests/interop/spark/test_sink_merge.py",
+    "tests/interop/spark/test_sink_foreach.py",
+    "tests/interop/spark/test_sink_options.py",
+    "tests/interop/spark/test_own_job.py",
     "tests/interop/spark/test_fence.py",
     "tests/interop/spark/test_spark_job.py",
     "tests/interop/test_manifest_partitions.py",

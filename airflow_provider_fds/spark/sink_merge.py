@@ -16,13 +16,17 @@ from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMI
 from airflow_provider_fds.spark.session_conf import hash_join_conf, session_conf
 from airflow_provider_fds.spark.sink_columns import with_provenance
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
-from airflow_provider_fds.spark.sql import temporary_view
+from airflow_provider_fds.spark.sql import quoted_name, temporary_view
+from airflow_provider_fds.spark.versions import minor
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaMergeSink
 
 _ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+#: Before it, MERGE takes only columns that the table has: Spark 3.5 has no word for it, Delta 4.0 no such columns.
+_EVOLVES_SINCE = (4, 2)
 
 
 class DeltaUpsertSink(DeltaAppendSink):
@@ -95,10 +99,23 @@ class DeltaUpsertSink(DeltaAppendSink):
                 super()._write(self._spark.sql(first), batch)
                 return
             table, evolves = quoted(self._path), self._sink.merge_schema
+            if evolves and minor(self._spark.version) < _EVOLVES_SINCE:
+                self._add_columns(rows.select(*map(quoted_name, data)))
+                evolves = False
             merge = sql.upsert_history(table, evolves) if self._has_history else sql.upsert(table, evolves)
             joins = session_conf(self._spark, hash_join_conf(self._spark, batch.num_bytes))
             with joins, self._transaction(batch):
                 self._spark.sql(merge).collect()
+
+    def _add_columns(self, rows: Any) -> None:
+        """Add the columns that the sink lacks, by an append without rows: a commit of its own before the merge.
+
+        A try that dies between the two leaves columns without values, which the next one finds there.
+        """
+        there = {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
+        if all(name.lower() in there for name in rows.columns):
+            return
+        rows.where("false").write.format("delta").mode("append").option("mergeSchema", "true").save(self._path)
 
     def _check_order(self, sql: MergeSql, batch: BatchSpec) -> None:
         """Refuse a batch whose rows have no key, no order among the rows of their key, or are not those planned."""
