@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def test_no_test_of_the_driver_imports_what_the_environments_of_older_sparks_lack():
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     there = {name.split(">")[0] for name in groups["driver-tests"]}
-    lacking = {"yaml", "deltalake", "airflow", "moto", "psutil", "jsonschema"}
+    lacking = {"yaml", "airflow", "moto", "psutil", "jsonschema"}
     assert not lacking & there
     program = f"""
 import importlib, sys
