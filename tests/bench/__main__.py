@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench import generate_log, generate_snapshot, measure, submitting
-from tests.bench.report import Row, write
+from tests.bench.report import Group, Row, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,12 +248,15 @@ def main() -> None:
         rows = BENCHES[name]()
         for row in rows:
             print(row.words(), flush=True)
-        kept[name] = [row._asdict() for row in rows]
+        kept[name] = {"day": datetime.now(UTC).date().isoformat(), "rows": [row._asdict() for row in rows]}
         results.write_text(json.dumps(kept))
     write(
-        {name: [Row(**row) for row in kept[name]] for name in BENCHES if name in kept},
+        {
+            name: Group(kept[name]["day"], [Row(**row) for row in kept[name]["rows"]])
+            for name in BENCHES
+            if name in kept
+        },
         machine=f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}",
-        day=datetime.now(UTC).date().isoformat(),
     )
 
 

@@ -69,26 +69,33 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def write(groups: dict[str, list[Row]], *, machine: str, day: str) -> None:
+class Group(NamedTuple):
+    """The numbers of one benchmark, and the day on which they were measured."""
+
+    day: str
+    rows: list[Row]
+
+
+def write(groups: dict[str, Group], *, machine: str) -> None:
     """Write ``docs/benchmarks.md`` and ``docs/benchmarks.svg``."""
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench` on {day}: {machine}. Medians; what is compared ran in turn in the same run. Seconds",
-        "are of this machine, ratios travel. Each measurement is a process of its own, memory is its peak.",
+        f"Written by `make bench`: {machine}. Medians; what is compared ran in turn in the same run. Seconds are of",
+        "the machine of their day, ratios travel. Each measurement is a process of its own, memory is its peak.",
         "",
         "![How far each number is from its target](benchmarks.svg)",
         "",
     ]
-    for name, rows in groups.items():
-        lines += [f"## {TITLES[name]}", "", "| what | measured | target | |", "|---|---|---|---|"]
+    for name, (day, rows) in groups.items():
+        lines += [f"## {TITLES[name]}", "", f"On {day}.", "", "| what | measured | target | |", "|---|---|---|---|"]
         lines += [row.markdown() for row in rows]
         lines.append("")
     notes = DOCS / "benchmarks-notes.md"
     if notes.exists():
         lines += [notes.read_text().rstrip(), ""]
     (DOCS / "benchmarks.md").write_text("\n".join(lines))
-    _plot([row for rows in groups.values() for row in rows if row.target])
+    _plot([row for group in groups.values() for row in group.rows if row.target])
 
 
 def _plot(rows: list[Row]) -> None:
