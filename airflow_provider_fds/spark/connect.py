@@ -170,7 +170,7 @@ class ConnectServer:
         try:
             spark.version  # noqa: B018 - the first that is asked of the server
         except Exception as error:  # noqa: BLE001 - anything else the next question tells
-            if explain(error).error_class == "SessionEnded":
+            if _is_over(error):
                 spark.stop()
                 return None
         return spark
@@ -204,6 +204,11 @@ class ConnectServer:
             )
 
 
+def _is_over(error: Exception) -> bool:
+    """Whether the server has ended the session that it was asked for."""
+    return any(sign in str(error) for sign in ("SESSION_CLOSED", "SESSION_NOT_FOUND"))
+
+
 def version_difference(server_version: str) -> str | None:
     """Return in words that server and installed pyspark are of different versions, ``None`` if they are not."""
     mine = metadata.version("pyspark")
@@ -232,7 +237,7 @@ class ConnectJob:
     files: OtherFiles
     conf: Mapping[str, str]
     tell: Callable[[str], None]
-    _running: tuple[Any, tuple[str, ...]] | None = field(default=None, init=False)
+    _running: tuple[Any, str] | None = field(default=None, init=False)
 
     def work(self, on_report: Callable[[TryReport], object] | None = None) -> int:
         """Stop what earlier tries have left, then work the job off. Returns the exit code of :func:`~.job.run`.
@@ -251,7 +256,7 @@ class ConnectJob:
                 if (difference := version_difference(spark.version)) is not None:
                     self.tell(f"{self.server.name}: {difference}")
                 self._stop_earlier(spec, spark)
-                self._running = (spark, (tag,))
+                self._running = (spark, tag)
                 try:
                     return run(spark, spec, on_report)
                 except BaseException:
@@ -264,8 +269,8 @@ class ConnectJob:
         """Stop what Spark does for this job, and let it do no more; may be called in a signal handler."""
         running, self._running = self._running, None
         if running is not None:
-            spark, tags = running
-            self._stop(spark.session_id, spark.client._user_id, tags, spark.client)
+            spark, tag = running
+            self._stop(spark.session_id, spark.client._user_id, (tag,), spark.client)
 
     def _stop(self, session_id: str, user_id: str | None, tags: tuple[str, ...], client: Any = None) -> None:
         # a connection and a thread of its own: the ones that wait for Spark may hold locks
@@ -278,8 +283,7 @@ class ConnectJob:
                     # the session goes on, this client may not
                     client.close()
             except Exception as error:  # noqa: BLE001 - the transaction keeps what is not stopped from harm
-                is_over = any(sign in str(error) for sign in ("SESSION_CLOSED", "SESSION_NOT_FOUND"))
-                done.append([] if is_over else shortened(redacted(str(error))))
+                done.append([] if _is_over(error) else shortened(redacted(str(error))))
 
         thread = threading.Thread(target=stop, daemon=True)
         thread.start()

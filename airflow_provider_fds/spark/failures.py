@@ -37,7 +37,9 @@ _OUT_OF_MEMORY = re.compile(
     r"exceeding (?:physical |virtual )?memory limits|OOMKilled|[Ee]xit (?:code|status)[: ]+(?:137|143|52)\b"
 )
 #: What a client of Spark Connect says once another thread has closed it, because its task is being killed.
-_CLIENT_CLOSED = re.compile(r"No active Spark session found|CANCELLED:Channel closed")
+_CLIENT_CLOSED = re.compile(
+    r"^SparkConnectException .*No active Spark session found|Channel closed!|Cannot invoke RPC on closed channel"
+)
 #: Code that was compiled against another version than the one it meets.
 _LINKAGE = re.compile(
     r"\.(NoSuchMethodError|NoSuchFieldError|NoClassDefFoundError|AbstractMethodError|IncompatibleClassChangeError|"
@@ -276,7 +278,7 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
             "of the server, or leave token and use_ssl out"
         )
         return Failure("NoTls", text, retryable=False)
-    if name == "INVALID_HANDLE.SESSION_CLOSED" or _CLIENT_CLOSED.search(cause.text):
+    if name == "INVALID_HANDLE.SESSION_CLOSED" or _CLIENT_CLOSED.search(cause.name + " " + cause.text):
         text = (
             "the session on the Spark Connect server was ended in the middle of the batch: this task was killed, a "
             "later try has taken over, or the server ends sessions that take so long"

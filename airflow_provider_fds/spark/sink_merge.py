@@ -6,7 +6,7 @@ what the merge would leave, and so creates the table in one commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List, Set
 
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.spark.failures import RefusalError
@@ -74,7 +74,7 @@ class DeltaUpsertSink(DeltaAppendSink):
             )
         if self._table_id is None:
             return
-        there = {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
+        there = self._lower_names()
         missing = [name for name in VALIDITY if name not in there]
         if missing:
             raise RefusalError(
@@ -112,10 +112,13 @@ class DeltaUpsertSink(DeltaAppendSink):
 
         A try that dies between the two leaves columns without values, which the next one finds there.
         """
-        there = {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
+        there = self._lower_names()
         if all(name.lower() in there for name in rows.columns):
             return
         rows.where("false").write.format("delta").mode("append").option("mergeSchema", "true").save(self._path)
+
+    def _lower_names(self) -> Set[str]:
+        return {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
 
     def _check_order(self, sql: MergeSql, batch: BatchSpec) -> None:
         """Refuse a batch whose rows have no key, no order among the rows of their key, or are not those planned."""

@@ -8,9 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.spark.connect import ConnectServer, is_shared, shared_session_id, tag_of, version_difference
+from tests.unit.spark.batches import batch
 
 
 @pytest.mark.parametrize(
@@ -45,24 +46,8 @@ NOW = 1_700_000_000.0
 
 
 def job(sink, stream="0f3c"):
-    batch = BatchSpec(
-        stream="orders",
-        uuid=stream,
-        epoch=1,
-        batch_id=0,
-        start="",
-        end="",
-        after="",
-        first_version=0,
-        last_version=0,
-        manifest="",
-        manifest_digest="",
-        num_files=1,
-        num_bytes=1,
-        num_rows=1,
-        prev_txn_version=None,
-    )
-    return JobSpec((batch,), sink.to_dict(), sink_table_id=None, sink_version=None, reports="", try_id=str(uuid4()))
+    batches = (batch(uuid=stream),)
+    return JobSpec(batches, sink.to_dict(), sink_table_id=None, sink_version=None, reports="", try_id=str(uuid4()))
 
 
 def test_jobs_of_a_stream_share_a_session_for_a_while_if_all_of_them_set_the_same_for_it():

@@ -18,6 +18,18 @@ def chained(*texts: str) -> Exception:
     return error
 
 
+def test_a_client_that_was_closed_is_not_every_want_of_a_session():
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.errors.exceptions.connect import SparkConnectException
+
+    closed = explain(SparkConnectException(errorClass="NO_ACTIVE_SESSION", messageParameters={}))
+    assert (closed.error_class, closed.retryable) == ("SessionEnded", True)
+    for said in ('status = StatusCode.CANCELLED details = "Channel closed!"', "Cannot invoke RPC on closed channel!"):
+        assert explain(ValueError(said)).error_class == "SessionEnded"
+    other = explain(PySparkRuntimeError(errorClass="NO_ACTIVE_SESSION", messageParameters={}))
+    assert other.error_class != "SessionEnded"
+
+
 GONE = (
     "[TASK_WRITE_FAILED] Task failed while writing rows to file:/sink. SQLSTATE: 58030",
     "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/src/part-1.parquet. File does not",

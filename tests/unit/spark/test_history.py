@@ -6,29 +6,10 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.spec import BatchSpec, commit_metadata, read_commit_metadata, txn_version
+from airflow_provider_fds.batch.spec import commit_metadata, read_commit_metadata, txn_version
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit, quoted
 from airflow_provider_fds.spark.sink_place import interval_seconds
-
-
-def batch(epoch=1, number=0, digest="d", uuid="u"):
-    return BatchSpec(
-        stream="orders",
-        uuid=uuid,
-        epoch=epoch,
-        batch_id=number,
-        start="s",
-        end="e",
-        after="s",
-        first_version=0,
-        last_version=0,
-        manifest="m",
-        manifest_digest=digest,
-        num_files=1,
-        num_bytes=1,
-        num_rows=1,
-        prev_txn_version=None,
-    )
+from tests.unit.spark.batches import batch
 
 
 def commit(version, of=None, operation="WRITE", metrics=None):
