@@ -1,4 +1,4 @@
-"""What an entry can say: one struct per action of LEDGER.md, part "Entries".
+"""What an entry can say: one struct per action of docs/design/ledger.md, "Entries".
 
 The field ``kind`` tells the actions apart in JSON. Offsets are Delta's streaming offset JSON (format 1): a start is
 exclusive, an end inclusive; versions are inclusive. A field that is added later has a default, so that entries written

@@ -1,6 +1,6 @@
 """``decide``: the action a command comes to in a state, nothing at all, or a refusal. Pure.
 
-The rules are those of LEDGER.md, part "Entries", column "allowed when".
+The rules are those of docs/design/ledger.md, "Entries", column "allowed when".
 """
 
 from __future__ import annotations

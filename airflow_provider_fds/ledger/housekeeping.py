@@ -1,6 +1,6 @@
 """What a stream may throw away: manifests, tries, snapshots and folds that nobody needs any more.
 
-Kept are the newest batches *and* whatever was committed not long ago (LEDGER.md, "Keeping house"); everything of
+Kept are the newest batches *and* whatever was committed not long ago (docs/design/ledger.md, "Retention"); everything of
 batches that are planned, and of the run that works them; the snapshot of the epoch that is open. Entries are never
 removed: a ledger can always be read from its beginning.
 

@@ -1,4 +1,4 @@
-"""Where the things of a stream lie in staging: every key, in one place (LEDGER.md, first part).
+"""Where the things of a stream lie in staging: every key, in one place (docs/design/ledger.md, "Files in staging").
 
 Keys are relative to the root of the staging storage and begin with the name of the stream.
 """

@@ -1,4 +1,4 @@
-"""The commit of a batch that a user's own job has loaded (LEDGER.md, "A user's own job")."""
+"""The commit of a batch that a user's own job has loaded (docs/design/ledger.md, "A user job")."""
 
 from __future__ import annotations
 
