@@ -1,8 +1,8 @@
 """What a stream may throw away: manifests, tries, snapshots and folds that nobody needs any more.
 
-Kept are the newest batches *and* whatever was committed not long ago (docs/design/ledger.md, "Retention"); everything of
-batches that are planned, and of the run that works them; the snapshot of the epoch that is open. Entries are never
-removed: a ledger can always be read from its beginning.
+Kept are the newest batches *and* whatever was committed recently (docs/design/ledger.md, "Retention"), everything of
+planned batches and of the run that works on them, and the snapshot of the open epoch. Entries are never removed: a
+ledger can always be read from its beginning.
 
 What writers that died have left is in ``leftovers.py``.
 """
