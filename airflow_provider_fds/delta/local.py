@@ -33,6 +33,9 @@ class LocalStorage:
     Writes are whole or not there at all: a temporary file in the same folder, synced, then linked or renamed to its
     name. Names that start with ``.`` (such temporary files, Hadoop's checksums) are never listed.
 
+    No key leads out of the folder, neither by ``..`` nor by a symbolic link inside it. The folder itself, and the
+    folders above it, may be symbolic links.
+
     Args:
         path: The folder; it need not exist. A relative path is taken from the working directory, once.
     """
@@ -50,7 +53,7 @@ class LocalStorage:
     def head(self, key: str) -> ObjectMeta | None:
         """Return the file's metadata, ``None`` if there is no file of that name."""
         try:
-            found = os.stat(f"{self._path}/{key}")  # noqa: PTH116 - the hot path of a poll
+            found = os.stat(self._inside(key))  # noqa: PTH116 - the hot path of a poll
         except _ABSENT:
             return None
         except OSError as error:
@@ -61,7 +64,7 @@ class LocalStorage:
         """Yield the files of ``folder`` by ascending name, those after ``after`` only."""
         with self._errors("listing", folder):
             try:
-                names = os.listdir(self.root / folder)  # noqa: PTH208 - names only, sorted before any is looked at
+                names = os.listdir(self._inside(folder))  # noqa: PTH208 - names only, sorted before any is looked at
             except _ABSENT:
                 return
         names = [name for name in names if name[0] != "." and (after is None or name > after)]
@@ -76,7 +79,7 @@ class LocalStorage:
         """Return the file's content. Raises ``TornFileError`` if it was being written meanwhile."""
         try:
             # a fraction of what a file object costs, and planning reads ten thousand small files
-            descriptor = os.open(f"{self._path}/{key}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._inside(key), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 before = os.fstat(descriptor)
                 data = os.read(descriptor, before.st_size + 1)
@@ -100,7 +103,7 @@ class LocalStorage:
     def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
         """Yield the file's content in chunks of ``chunk_bytes``."""
         with self._errors("reading", key):
-            file = open(f"{self._path}/{key}", "rb", buffering=0)  # noqa: PTH123, SIM115 - closed below
+            file = open(self._inside(key), "rb", buffering=0)  # noqa: PTH123, SIM115 - closed below
         with file:
             while True:
                 with self._errors("reading", key):
@@ -112,11 +115,11 @@ class LocalStorage:
     def open(self, key: str) -> BinaryIO:
         """Open the file for reading with seek."""
         with self._errors("opening", key):
-            return (self.root / key).open("rb")
+            return Path(self._inside(key)).open("rb")
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write the file if there is none, whole or not at all; say whether it was written."""
-        target = self.root / key
+        target = Path(self._inside(key))
         with self._errors("writing", key):
             if target.exists():
                 return False
@@ -139,7 +142,7 @@ class LocalStorage:
 
     def put_file(self, key: str, file: IO[bytes]) -> None:
         """Write or replace the file with all of ``file`` in one step."""
-        target = self.root / key
+        target = Path(self._inside(key))
         with self._errors("writing", key):
             temporary = _temporary_beside(target)
             try:
@@ -154,13 +157,14 @@ class LocalStorage:
     def delete(self, key: str) -> None:
         """Remove the file; not an error if there is none."""
         with self._errors("deleting", key), suppress(*_ABSENT):
-            (self.root / key).unlink()
+            # a link is removed itself, not what it leads to
+            Path(self._inside(key, follows=False)).unlink()
 
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the sub-folders, ascending."""
         with self._errors("listing", folder):
             try:
-                with os.scandir(self.root / folder) as found:
+                with os.scandir(self._inside(folder)) as found:
                     return sorted(item.name for item in found if item.name[0] != "." and item.is_dir())
             except _ABSENT:
                 return []
@@ -168,13 +172,14 @@ class LocalStorage:
     def delete_folder(self, folder: str) -> None:
         """Remove the folder and all that is in it; not an error if there is none."""
         with self._errors("deleting", folder), suppress(*_ABSENT):
-            shutil.rmtree(self.root / folder)
+            # refuses a link, and follows none below
+            shutil.rmtree(self._inside(folder, follows=False))
 
     def remove_unfinished(self, folder: str, before_ms: int) -> None:
         """Remove the temporary files of writers that died."""
         with self._errors("deleting", folder), suppress(*_ABSENT):
-            for path in (self.root / folder).iterdir():
-                if _TEMPORARY.fullmatch(path.name) and path.stat().st_mtime_ns < before_ms * 1_000_000:
+            for path in Path(self._inside(folder)).iterdir():
+                if _TEMPORARY.fullmatch(path.name) and path.lstat().st_mtime_ns < before_ms * 1_000_000:
                     path.unlink(missing_ok=True)
 
     def beside(self, uri: str) -> LocalStorage | None:
@@ -195,6 +200,42 @@ class LocalStorage:
         """Like :meth:`list_after`, in a thread."""
         for found in await asyncio.to_thread(lambda: list(self.list_after(folder, after))):
             yield found
+
+    def _inside(self, key: str, *, follows: bool = True) -> str:
+        """Return the path of ``key``.
+
+        Some system calls of a microsecond each. A link that is put there afterwards is not seen: whoever can do that
+        writes in the folder itself.
+
+        Raises:
+            AccessDeniedError: It is outside the folder, by its name or by a symbolic link.
+        """
+        path = self._path
+        if not key:
+            return path
+        segments = key.split("/")
+        if ".." in segments or key[0] == "/":
+            raise AccessDeniedError(
+                f"{key!r} is outside {self.uri} and is not touched: a file of this folder has no '..' in its name",
+                table=self.uri,
+            )
+        last = len(segments) - 1
+        for number, segment in enumerate(segments):
+            path = f"{path}/{segment}"
+            if number == last and not follows:
+                break
+            try:
+                mode = os.lstat(path).st_mode
+            except OSError:
+                # nothing there yet, or nothing that can be looked at: then neither can what it leads to
+                break
+            if stat.S_ISLNK(mode) and not Path(path).resolve().is_relative_to(self.root.resolve()):
+                raise AccessDeniedError(
+                    f"{self._uri_of(key)} is outside {self.uri}, because {path} is a symbolic link, and is not "
+                    "touched. Move the files to where the link is, or use the folder that holds both",
+                    table=self.uri,
+                )
+        return f"{self._path}/{key}"
 
     def _uri_of(self, key: str) -> str:
         return f"{self.uri}/{quote(os.fsencode(key), safe=PATH_SAFE)}"

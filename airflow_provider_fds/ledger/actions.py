@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from airflow_provider_fds.ledger.layout import check_interval_name
+
 # the annotations of a struct are read when it is defined
 from airflow_provider_fds.ledger.measures import Measures  # noqa: TC001
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
@@ -259,6 +261,9 @@ class IntervalOpened(ActionBase, frozen=True, kw_only=True, tag="interval_opened
     first_version: int
     last_version: int
 
+    def __post_init__(self) -> None:
+        check_interval_name(self.interval)
+
 
 class IntervalPlanned(ActionBase, frozen=True, kw_only=True, tag="interval_planned"):
     """Batches of a data interval frozen by a run, or its uncommitted ones taken over by another."""
@@ -268,6 +273,9 @@ class IntervalPlanned(ActionBase, frozen=True, kw_only=True, tag="interval_plann
     owner: Owner
     batches: tuple[PlannedBatch, ...]
     options_digest: str
+
+    def __post_init__(self) -> None:
+        check_interval_name(self.interval)
 
 
 class IntervalCommitted(ActionBase, frozen=True, kw_only=True, tag="interval_committed"):
@@ -288,6 +296,9 @@ class IntervalCommitted(ActionBase, frozen=True, kw_only=True, tag="interval_com
     sink_table_id: str | None
     rows: int | None
     measures: Measures | None = None
+
+    def __post_init__(self) -> None:
+        check_interval_name(self.interval)
 
 
 class Transferred(ActionBase, frozen=True, kw_only=True, tag="transferred"):

@@ -34,6 +34,7 @@ from airflow_provider_fds.ledger.actions import (
     Retired,
     Transferred,
 )
+from airflow_provider_fds.ledger.layout import ForeignKeyError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.values import Fence, PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
 
@@ -122,6 +123,11 @@ def _unreadable(data: bytes, where: str, error: msgspec.MsgspecError) -> LedgerE
         )
     if header.format != ENTRY_FORMAT:
         return _other_format(header.format, header.writer, where)
+    if isinstance(error.__cause__, ForeignKeyError):
+        return LedgerError(
+            f"ledger entry {where} cannot be used: {error.__cause__}. FDS does not write such an entry, so it was "
+            "edited; restore the file from a copy of the staging folder, and check who can write to it"
+        )
     return LedgerError(
         f"ledger entry {where}, written by FDS {header.writer}, cannot be read by this FDS {__version__}: {error}. "
         "An entry is never passed over, it may forbid what comes next; install the version that wrote it or a newer one"

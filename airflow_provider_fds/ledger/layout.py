@@ -13,6 +13,12 @@ from airflow_provider_fds.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _NUMBERED: Final = re.compile(r"(\d{20})\.json")
+_MANIFEST: Final = re.compile(r"manifests/[A-Za-z0-9._]+(?:/\d+)?/\d+-[A-Za-z0-9_-]+")
+_SNAPSHOT: Final = re.compile(r"snapshots/[A-Za-z0-9._-]+")
+
+
+class ForeignKeyError(ValueError):
+    """A ledger entry names something that is not in the folder of its stream."""
 
 
 def check_stream_name(name: str) -> None:
@@ -37,6 +43,25 @@ def parse_numbered_name(name: str) -> int | None:
     """Return the number of an entry's or fold's file name, ``None`` for any other name."""
     match = _NUMBERED.fullmatch(name)
     return int(match.group(1)) if match else None
+
+
+def check_manifest_key(key: str) -> None:
+    """Raise ``ForeignKeyError`` unless ``key`` can be the folder of a manifest; an empty one stands for none."""
+    if key and (_MANIFEST.fullmatch(key) is None or ".." in key.split("/")):
+        raise ForeignKeyError(f"the manifest {key!r} is not a folder below 'manifests/'")
+
+
+def check_snapshot_key(key: str) -> None:
+    """Raise ``ForeignKeyError`` unless ``key`` can be the file of a frozen snapshot."""
+    if _SNAPSHOT.fullmatch(key) is None:
+        raise ForeignKeyError(f"the snapshot {key!r} is not a file in 'snapshots/'")
+
+
+def check_interval_name(interval: str) -> None:
+    """Raise ``ForeignKeyError`` unless ``interval`` is ``<start>/<end>``, of which a folder is named."""
+    start, _, end = interval.partition("/")
+    if not start or not end or "/" in end:
+        raise ForeignKeyError(f"the data interval {interval!r} is not <start>/<end>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +137,13 @@ class StreamFolder:
         return f"{self.tries}/{epoch}/fence"
 
 
-__all__ = ["StreamFolder", "check_stream_name", "numbered_name", "parse_numbered_name"]
+__all__ = [
+    "ForeignKeyError",
+    "StreamFolder",
+    "check_interval_name",
+    "check_manifest_key",
+    "check_snapshot_key",
+    "check_stream_name",
+    "numbered_name",
+    "parse_numbered_name",
+]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError
 from airflow_provider_fds.ledger.access import Get, ListNames, Pause
-from airflow_provider_fds.ledger.entries import Entry, digest_of
+from airflow_provider_fds.ledger.entries import Created, Entry, digest_of
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.layout import StreamFolder, numbered_name, parse_numbered_name
 from airflow_provider_fds.ledger.state import StreamState
@@ -69,6 +69,11 @@ class LedgerReader:
             raise LedgerError(
                 f"ledger entry {self.where(n)} says it is number {entry.n}: the file was renamed or copied. Restore "
                 f"the ledger from a copy of the staging folder, then run `fds status {self.folder.name}`"
+            )
+        if isinstance(entry.action, Created) and entry.action.name != self.folder.name:
+            raise LedgerError(
+                f"ledger entry {self.where(n)} belongs to stream {entry.action.name!r}, not {self.folder.name!r}: the "
+                "folder was renamed or copied. Rename it back, or remove it if it is a copy"
             )
         return entry, data
 

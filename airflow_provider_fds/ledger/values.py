@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from airflow_provider_fds.ledger.layout import check_manifest_key, check_snapshot_key
+
 
 class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen initial snapshot in staging.
@@ -24,6 +26,9 @@ class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
     num_files: int
     num_bytes: int
     timestamp_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_snapshot_key(self.key)
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +130,9 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[Skipped, ...]
     log_digest: str
     last_commit_sha256: str
+
+    def __post_init__(self) -> None:
+        check_manifest_key(self.manifest)
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):

@@ -208,3 +208,63 @@ def test_a_file_system_that_is_read_only_is_no_matter_of_trying_again(tmp_path, 
     monkeypatch.setattr("os.link", read_only)
     with pytest.raises(AccessDeniedError, match="Read-only file system"):
         LocalStorage(str(tmp_path)).put_if_absent("x", b"1")
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    folder = tmp_path / "elsewhere"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "secret").write_bytes(b"not ours")
+    return folder
+
+
+OUTSIDE = ["../elsewhere", "a/../../elsewhere", "link", "a/link"]
+
+
+@pytest.mark.parametrize("folder", OUTSIDE)
+def test_no_key_leads_out_of_the_folder(storage, elsewhere, tmp_path, folder):
+    storage.put("a/b", b"x")
+    for link in (storage.root / "link", storage.root / "a" / "link"):
+        link.symlink_to(elsewhere)
+    for touch in (
+        lambda: storage.head(f"{folder}/secret"),
+        lambda: storage.get(f"{folder}/secret"),
+        lambda: storage.open(f"{folder}/secret"),
+        lambda: next(storage.stream(f"{folder}/secret")),
+        lambda: list(storage.list_after(folder)),
+        lambda: storage.list_folders(folder),
+        lambda: storage.put_if_absent(f"{folder}/new", b"x"),
+        lambda: storage.put(f"{folder}/secret", b"x"),
+        lambda: storage.delete(f"{folder}/secret"),
+        lambda: storage.delete_folder(f"{folder}/deep"),
+        lambda: storage.remove_unfinished(folder, 2**60),
+    ):
+        with pytest.raises(AccessDeniedError, match="is outside file://"):
+            touch()
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["deep", "secret"]
+    assert (elsewhere / "secret").read_bytes() == b"not ours"
+
+
+def test_a_file_that_is_a_link_to_the_outside_is_neither_read_nor_written(storage, elsewhere):
+    storage.root.mkdir()
+    (storage.root / "n").symlink_to(elsewhere / "secret")
+    with pytest.raises(AccessDeniedError, match="symbolic link"):
+        storage.get("n")
+    with pytest.raises(AccessDeniedError, match="symbolic link"):
+        list(storage.list_after(""))
+    with pytest.raises(AccessDeniedError, match="symbolic link"):
+        storage.put("n", b"x")
+    storage.delete("n")
+    assert (elsewhere / "secret").read_bytes() == b"not ours"
+
+
+def test_a_folder_that_is_a_link_itself_or_lies_below_one_is_used_as_any_other(elsewhere, tmp_path):
+    (tmp_path / "table").symlink_to(elsewhere)
+    for path in ("table", "table/deep"):
+        storage = LocalStorage(str(tmp_path / path))
+        storage.put("f/a", b"1")
+        (storage.root / "f" / "same").symlink_to(storage.root / "f" / "a")
+        assert storage.get("f/same")[0] == b"1"
+        assert [meta.key for meta in storage.list_after("f")] == ["f/a", "f/same"]
+        storage.delete_folder("f")
+        assert storage.list_folders("") == (["deep"] if path == "table" else [])

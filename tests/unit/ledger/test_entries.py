@@ -260,3 +260,21 @@ def test_actions_are_immutable_values():
         cls = getattr(actions, name)
         if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
             assert cls.__struct_config__.frozen, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("opened", "snapshots/0-5f2e.parquet", "../other/snapshots/0-5f2e.parquet"),
+        ("opened", "snapshots/0-5f2e.parquet", "snapshots/../ledger"),
+        ("planned", "manifests/1/0-d0", "../../x"),
+        ("interval_opened", "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z", ".."),
+        ("interval_planned", "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z", "../../x"),
+        ("interval_committed", "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z", ".."),
+    ],
+)
+def test_an_entry_that_names_something_outside_the_folder_of_its_stream_is_refused(make, kind, field, value):
+    data = make.entry(3, next(action for action in every_action(make) if action.kind == kind)).to_json()
+    assert field.encode() in data
+    with pytest.raises(LedgerError, match="FDS does not write such an entry"):
+        Entry.from_json(data.replace(field.encode(), value.encode()), where=WHERE)

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.storage import ObjectMeta
+from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.commands import Request
 from airflow_provider_fds.ledger.entries import SnapshotRef
 from airflow_provider_fds.ledger.housekeeping import (
@@ -145,3 +146,33 @@ def test_a_lost_note_of_how_far_it_came_costs_time_only(make, tmp_path, note):
     storage.put(stream.ledger.folder.cleaned, note)
     found = keep_house(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
     assert len(found.manifests) == 4
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "../../x",
+        "../other/manifests/1/0-d0",
+        "manifests/../../x",
+        "manifests/../manifests/0-d0",
+        "manifests/1/../../../x/0-d0",
+        "manifests",
+        "manifests/1",
+        "ledger",
+        "/x",
+        "manifests//0-d0",
+        "tries/1/0",
+    ],
+)
+def test_housekeeping_removes_nothing_outside_the_stream_whatever_an_entry_names(stream, storage, manifest):
+    storage.put("other/manifests/1/0-d0/a", b"")
+    storage.put("x/0-d0/a", b"")
+    stream.batches(0, 4)
+    entry = storage.objects["orders/ledger/00000000000000000003.json"]
+    storage.objects["orders/ledger/00000000000000000003.json"] = entry.replace(b"manifests/1/0-d0", manifest.encode())
+    before = set(storage.objects)
+    with pytest.raises(LedgerError, match="is not a folder below 'manifests/'"):
+        keep_house(Ledger(storage, "orders"), storage, now=stream.now + timedelta(days=90), retention=TWO)
+    with pytest.raises(LedgerError, match="is not a folder below 'manifests/'"):
+        keep_house(stream.ledger, storage, now=stream.now + timedelta(days=90), retention=TWO)
+    assert set(storage.objects) == before

@@ -450,3 +450,10 @@ def test_the_ledger_lies_where_it_is_said_to_lie(make, tmp_path):
     again = Ledger(LocalStorage(str(tmp_path)), "orders")
     assert again.load(ledger.checkpoint()) == ledger.state
     assert again.uri == (tmp_path / "orders").as_uri()
+
+
+def test_the_ledger_of_another_stream_is_refused_in_a_folder_that_was_renamed_or_copied(make, storage):
+    Ledger(storage, "orders").execute(make.create(), make.actor)
+    storage.objects |= {key.replace("orders/", "copy/", 1): data for key, data in storage.objects.items()}
+    with pytest.raises(LedgerError, match="belongs to stream 'orders', not 'copy'"):
+        Ledger(storage, "copy").find()
