@@ -15,7 +15,7 @@ from airflow_provider_fds.delta.checkpoint_file import small_actions
 from airflow_provider_fds.delta.names import LAST_CHECKPOINT, LOG_FOLDER, CheckpointName, parse_checkpoint_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Container
 
     from airflow_provider_fds.delta.actions import Metadata, Protocol, Txn
     from airflow_provider_fds.delta.log import DeltaLog
@@ -86,7 +86,7 @@ def checkpoint_state(log: DeltaLog, checkpoint: CheckpointFiles) -> tuple[Protoc
     return protocol, metadata
 
 
-def checkpoint_transactions(log: DeltaLog, checkpoint: CheckpointFiles, app_ids: Collection[str]) -> dict[str, Txn]:
+def checkpoint_transactions(log: DeltaLog, checkpoint: CheckpointFiles, app_ids: Container[str]) -> dict[str, Txn]:
     """Return the transactions of ``app_ids`` that the checkpoint holds, by application id."""
     found: dict[str, Txn] = {}
     for key in checkpoint.keys:

@@ -66,6 +66,34 @@ def transactions(log: DeltaLog, version: int, app_ids: Collection[str]) -> dict[
     return found
 
 
+def transactions_with(log: DeltaLog, version: int, prefix: str) -> dict[str, int]:
+    """Return the newest transaction version of each application id that begins with ``prefix``, at ``version``.
+
+    See :func:`transactions`. Reads the commits since the newest log checkpoint, and of that only its transactions.
+    """
+    checkpoint = _base(log, version)
+    found: dict[str, int] = {}
+    if checkpoint is not None:
+        held = checkpoint_transactions(log, checkpoint, _Beginning(prefix))
+        found = {app_id: txn.version for app_id, txn in held.items()}
+    first = _first_of_tail(checkpoint)
+    for commit in log.commits(first, version) if first <= version else ():
+        for action in commit.actions:
+            if action.txn is not None and action.txn.appId.startswith(prefix):
+                found[action.txn.appId] = action.txn.version
+    return found
+
+
+class _Beginning:
+    """All texts that begin with ``prefix``."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and text.startswith(self._prefix)
+
+
 def _base(log: DeltaLog, version: int) -> CheckpointFiles | None:
     checkpoint = find_checkpoint(log, version)
     if checkpoint is None and log.storage.head(commit_key(0)) is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
 from airflow_provider_fds.delta.frozen import FrozenSnapshot, freeze_snapshot
 from airflow_provider_fds.delta.ordering import in_order
-from airflow_provider_fds.delta.replay import live_rows, transactions
+from airflow_provider_fds.delta.replay import live_rows, transactions, transactions_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.log import DeltaLog
 
-__all__ = ["FrozenSnapshot", "freeze_snapshot", "snapshot_files", "transactions"]
+__all__ = ["FrozenSnapshot", "freeze_snapshot", "snapshot_files", "transactions", "transactions_with"]
 
 
 def snapshot_files(log: DeltaLog, version: int) -> Iterator[pa.RecordBatch]:

@@ -35,6 +35,7 @@ _MODULES: Final = (
     "spark/identity.py",
     "spark/job.py",
     "spark/listed_rows.py",
+    "spark/log_files.py",
     "spark/merge_sql.py",
     "spark/own_job.py",
     "spark/rows.py",

@@ -1,7 +1,7 @@
 """What the sink's own log says: which batches it has, and what others did to it.
 
 A few commits are read as files, which costs no Spark job (``DESCRIBE HISTORY`` takes about as long as a small append,
-``DESCRIBE DETAIL`` twice that); many are left to ``DESCRIBE HISTORY``, which reads them in parallel.
+``DESCRIBE DETAIL`` twice that); many are read by Spark, in parallel, and are judged by the same lines.
 Standard library and pyspark, Python 3.9 syntax.
 """
 
@@ -10,11 +10,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from airflow_provider_fds.batch.spec import BatchSpec, read_commit_metadata, txn_app_id, txn_version
 from airflow_provider_fds.spark.failures import RefusalError, has_condition
 from airflow_provider_fds.spark.files import exists, names, read_bytes
+from airflow_provider_fds.spark.log_files import (
+    FDS_TRANSACTIONS,
+    checkpoint_transactions,
+    commit_contents,
+    newest_checkpoint,
+)
 
 #: More commits than this are read by Spark.
 _MOST_FILES = 50
@@ -23,7 +29,8 @@ _MOST_FILES = 50
 #: old transactions (a batch would be skipped), a clone drops them (a batch would land again).
 _BREAKING = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
 
-_WANTED = re.compile(rb'\s*\{\s*"(commitInfo|txn|metaData)"')
+_WANTED = re.compile(rb'\s*\{\s*"(commitInfo|txn|metaData|protocol|remove)"')
+_TAKES_ROWS = re.compile(rb'"dataChange"\s*:\s*true')
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,12 @@ class SinkCommit:
 
     Attributes:
         metadata: What FDS wrote into the commit, ``None`` for a commit of anybody else.
-        transactions: Transaction version by application id, as far as the commit's file was read.
-        table_id: ``metaData.id``, if the commit sets it and its file was read.
+        transactions: Transaction version by application id.
+        table_id: ``metaData.id``, if the commit sets it.
+        properties: Table properties, if the commit sets them; ``None`` if it leaves them as they are.
+        features: Table features of a writer, if the commit sets the protocol.
+        parameters: ``operationParameters``, such as ``mode``.
+        removes_rows: Whether a file of the table is removed for its rows, not because they were written anew.
     """
 
     version: int
@@ -42,6 +53,10 @@ class SinkCommit:
     metadata: Optional[Dict[str, Any]]
     transactions: Dict[str, int] = field(default_factory=dict)
     table_id: Optional[str] = None
+    properties: Optional[Dict[str, str]] = None
+    features: Tuple[str, ...] = ()
+    parameters: Dict[str, str] = field(default_factory=dict)
+    removes_rows: bool = False
 
     def transaction_of(self, app_id: str) -> Optional[int]:
         """Return the transaction version, if the commit is one under this transaction application id."""
@@ -122,6 +137,10 @@ class History:
         seen = [commit.transaction_of(app_id) for commit in self.commits]
         return max((txn for txn in seen if txn is not None), default=None)
 
+    def all_of(self, batch: BatchSpec) -> Tuple[SinkCommit, ...]:
+        """Return every commit under the batch's transaction, newest first: Delta makes one."""
+        return tuple(c for c in self.commits if c.transaction_of(batch.txn_app_id) == batch.txn_version)
+
     def oldest_of(self, app_id: str) -> Optional[int]:
         """Return the oldest version with a commit under the application id."""
         return min((c.version for c in self.commits if c.transaction_of(app_id) is not None), default=None)
@@ -137,8 +156,10 @@ class SinkLog:
     def __init__(self, spark: Any, path: str) -> None:
         self._spark = spark
         self._path = path
+        self._names: Set[str] = set()
         self._versions: List[int] = []
         self._read: Dict[int, SinkCommit] = {}
+        self._checkpointed: Dict[int, Dict[str, int]] = {}
 
     def history(self, down_to: Optional[int]) -> Optional[History]:
         """Return the commits from the newest down to version ``down_to`` (inclusive), ``None``: all there are.
@@ -148,14 +169,66 @@ class SinkLog:
         self._find_versions()
         if not self._versions:
             return None
+        try:
+            commits = self._commits(down_to)
+        except Exception:
+            oldest = self._versions[0]
+            self._list()
+            if not self._versions or self._versions[0] <= oldest:
+                raise
+            # log cleanup took the oldest commits meanwhile
+            commits = self._commits(down_to)
+        return History(self._versions[-1], commits)
+
+    def transactions(self) -> Dict[str, int]:
+        """Return the newest transaction of each application id of FDS in the table's state of the last look.
+
+        This is what Delta itself goes by. It outlives the commits, which log cleanup removes, and costs a Spark job
+        where they do not reach back to version 0.
+
+        Raises:
+            RefusalError: neither commits nor a log checkpoint reach back far enough.
+        """
+        if not self._versions:
+            return {}
+        found: Dict[str, int] = {}
+        first = 0
+        if self._versions[0] > 0:
+            self._list()
+            checkpoint = newest_checkpoint(self._names, self._versions[-1])
+            if checkpoint is None or checkpoint.version + 1 < self._versions[0]:
+                raise RefusalError(
+                    "SinkLogGap",
+                    f"the log of the sink {self._path} has commits from version {self._versions[0]} on and no "
+                    "checkpoint before them, so nobody can say which batches the sink has. Restore its _delta_log",
+                )
+            if checkpoint.version not in self._checkpointed:
+                read = checkpoint_transactions(self._spark, self._folder, checkpoint)
+                self._checkpointed = {checkpoint.version: read}
+            found, first = dict(self._checkpointed[checkpoint.version]), checkpoint.version + 1
+        for commit in reversed(self._commits(first)):
+            # a later transaction may have a lower version under an id that FDS does not write
+            found.update((a, v) for a, v in commit.transactions.items() if a.startswith(FDS_TRANSACTIONS))
+        return found
+
+    def transaction(self, app_id: str) -> Optional[int]:
+        """Return the newest transaction of an application id of FDS; see :meth:`transactions`."""
+        return self.transactions().get(app_id)
+
+    def content(self, version: int) -> bytes:
+        """Return the commit file of a version, whole."""
+        return read_bytes(self._file(version), self._spark)
+
+    def _commits(self, down_to: Optional[int]) -> Tuple[SinkCommit, ...]:
         wanted = [version for version in reversed(self._versions) if down_to is None or version >= down_to]
         unread = [version for version in wanted if version not in self._read]
         if len(unread) > _MOST_FILES:
-            self._read.update((commit.version, commit) for commit in self._described(len(wanted)))
+            contents = commit_contents(self._spark, self._folder, unread)
+            self._read.update((version, parse_commit(version, contents[version])) for version in unread)
         for version in wanted:
             if version not in self._read:
-                self._read[version] = parse_commit(version, read_bytes(self._file(version), self._spark))
-        return History(self._versions[-1], tuple(self._read[version] for version in wanted))
+                self._read[version] = parse_commit(version, self.content(version))
+        return tuple(self._read[version] for version in wanted)
 
     def _find_versions(self) -> None:
         if self._versions and exists(self._file(self._versions[-1]), self._spark):
@@ -163,34 +236,39 @@ class SinkLog:
             while exists(self._file(self._versions[-1] + 1), self._spark):
                 self._versions.append(self._versions[-1] + 1)
             return
-        found = [re.match(r"(\d{20})\.json$", name) for name in names(f"{self._path}/_delta_log", self._spark)]
-        self._versions = sorted(int(match.group(1)) for match in found if match)
+        self._list()
         self._read.clear()
 
-    def _described(self, count: int) -> List[SinkCommit]:
-        rows = self._spark.sql(f"DESCRIBE HISTORY {quoted(self._path)} LIMIT {count + _MOST_FILES}")
-        return [
-            SinkCommit(
-                version=int(row["version"]),
-                operation=row["operation"] or "",
-                metrics=dict(row["operationMetrics"] or {}),
-                metadata=read_commit_metadata(row["userMetadata"]),
-            )
-            for row in rows.select("version", "operation", "operationMetrics", "userMetadata").collect()
-        ]
+    def _list(self) -> None:
+        self._names = names(self._folder, self._spark)
+        found = [re.fullmatch(r"(\d{20})\.json", name) for name in self._names]
+        versions = sorted(int(match.group(1)) for match in found if match)
+        # what lies before a gap belongs to the log no more: a cleanup has not come through
+        first = next((i for i in range(len(versions) - 1, 0, -1) if versions[i - 1] != versions[i] - 1), 0)
+        self._versions = versions[first:]
+
+    @property
+    def _folder(self) -> str:
+        return f"{self._path}/_delta_log"
 
     def _file(self, version: int) -> str:
-        return f"{self._path}/_delta_log/{version:020}.json"
+        return f"{self._folder}/{version:020}.json"
 
 
 def parse_commit(version: int, content: bytes) -> SinkCommit:
     """Read what matters here from a commit's file (Delta protocol, "Delta Log Entries")."""
     info: Dict[str, Any] = {}
     transactions: Dict[str, int] = {}
-    table_id: Optional[str] = None
+    metadata: Dict[str, Any] = {}
+    features: Tuple[str, ...] = ()
+    removes_rows = False
     for line in content.splitlines():
         # adds and removes are most of a commit; they are not decoded
-        if not _WANTED.match(line):
+        match = _WANTED.match(line)
+        if match is None:
+            continue
+        if match.group(1) == b"remove":
+            removes_rows = removes_rows or _TAKES_ROWS.search(line) is not None
             continue
         action = json.loads(line)
         if "commitInfo" in action:
@@ -198,15 +276,25 @@ def parse_commit(version: int, content: bytes) -> SinkCommit:
         elif "txn" in action:
             transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
         elif "metaData" in action:
-            table_id = action["metaData"].get("id")
+            metadata = action["metaData"]
+        elif "protocol" in action:
+            features = tuple(action["protocol"].get("writerFeatures") or ())
     return SinkCommit(
         version=version,
         operation=info.get("operation") or "",
-        metrics={key: str(value) for key, value in (info.get("operationMetrics") or {}).items()},
+        metrics=_texts(info.get("operationMetrics")),
         metadata=read_commit_metadata(info.get("userMetadata")),
         transactions=transactions,
-        table_id=table_id,
+        table_id=metadata.get("id"),
+        properties=_texts(metadata.get("configuration")) if metadata else None,
+        features=features,
+        parameters=_texts(info.get("operationParameters")),
+        removes_rows=removes_rows,
     )
+
+
+def _texts(values: Optional[Dict[str, Any]]) -> Dict[str, str]:
+    return {key: str(value) for key, value in (values or {}).items() if value is not None}
 
 
 def quoted(path: str) -> str:

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from airflow_provider_fds.batch.spec import commit_metadata, read_commit_metadata, txn_version
+from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit, quoted
+from airflow_provider_fds.spark.log_files import LogCheckpoint, newest_checkpoint
 from airflow_provider_fds.spark.sink_place import interval_seconds
 from tests.unit.spark.batches import batch
 
@@ -135,3 +137,58 @@ def test_a_log_that_was_made_anew_is_read_anew(tmp_path):
     (folder / f"{0:020}.json").write_bytes(content({"commitInfo": {"operation": "NEW"}}))
     history = log.history(None)
     assert (history.newest_version, history.at(0).operation) == (0, "NEW")
+
+
+def test_what_a_commit_says_of_the_whole_table_is_read(tmp_path):
+    read = parse_commit(
+        4,
+        content(
+            {"remove": {"path": "a", "dataChange": False, "stats": '{"dataChange":true}'}},
+            {"protocol": {"minWriterVersion": 7, "writerFeatures": ["catalogManaged"]}},
+            {"metaData": {"id": "t", "configuration": {"delta.setTransactionRetentionDuration": "interval 1 day"}}},
+            {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "predicate": None}}},
+        ),
+    )
+    assert (read.features, read.removes_rows) == (("catalogManaged",), False)
+    assert read.properties == {"delta.setTransactionRetentionDuration": "interval 1 day"}
+    assert read.parameters == {"mode": "Overwrite"}
+    assert parse_commit(5, content({"remove": {"path": "a", "dataChange": True}})).removes_rows
+    assert parse_commit(5, content({"remove": {"path": "a", "dataChange": True}})).properties is None
+
+
+def test_commits_before_a_gap_in_the_log_are_gone(tmp_path):
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    for version in (0, 1, 7, 8):
+        (folder / f"{version:020}.json").write_bytes(content({"commitInfo": {"operation": "WRITE"}}))
+    assert SinkLog(None, str(tmp_path)).history(None).oldest_version == 7
+
+
+def test_transactions_are_known_without_spark_where_the_log_is_whole_and_refused_where_nobody_knows(tmp_path):
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    for version in (0, 1):
+        txn = {"txn": {"appId": "fds:u", "version": version}}
+        (folder / f"{version:020}.json").write_bytes(content(txn, {"txn": {"appId": "other", "version": 1}}))
+    log = SinkLog(None, str(tmp_path))
+    log.history(None)
+    assert log.transactions() == {"fds:u": 1}
+    (folder / f"{0:020}.json").unlink()
+    log = SinkLog(None, str(tmp_path))
+    log.history(None)
+    with pytest.raises(RefusalError, match="no checkpoint before them"):
+        log.transactions()
+
+
+def checkpoint(version, ending="parquet"):
+    return f"{version:020}.checkpoint.{ending}"
+
+
+def test_the_newest_checkpoint_that_is_whole_counts():
+    part = "0000000001.0000000002.parquet"
+    uuid = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json"
+    names = [checkpoint(2), checkpoint(4, part), checkpoint(3, uuid), checkpoint(9), f"{5:020}.json"]
+    assert newest_checkpoint(names, 8) == LogCheckpoint(3, (checkpoint(3, uuid),))
+    other = checkpoint(4, "0000000002.0000000002.parquet")
+    assert newest_checkpoint([*names, other], 8).files == (checkpoint(4, part), other)
+    assert newest_checkpoint(names, 1) is None
