@@ -9,7 +9,9 @@ a number it does not know.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Optional, Tuple, Type, TypeVar
 
@@ -30,6 +32,12 @@ FENCE_OUTCOMES = ("fenced", "sink_missing", "failed")
 OUTCOMES = ("written", "verified", "mismatch", "failed")
 
 _T = TypeVar("_T")
+
+_JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
+
+
+class SpecChangedError(ValueError):
+    """A job spec is not the one that the command line names."""
 
 
 def txn_app_id(uuid: str, interval: Optional[str] = None, write: Optional[str] = None) -> str:
@@ -172,6 +180,30 @@ class JobSpec:
         fence = FenceSpec(**spec.fence) if isinstance(spec.fence, dict) else spec.fence
         return cls(**{**spec.__dict__, "batches": batches, "fence": fence})
 
+    @classmethod
+    def from_file(cls, uri: str, data: bytes) -> "JobSpec":
+        """Read the spec at ``uri``, whose name says what its bytes must be (:func:`job_name`).
+
+        The job does what its spec says: it calls functions and writes tables. So it takes no other spec than the one
+        that the caller has written, whoever can write to the folder.
+
+        Raises:
+            SpecChangedError: The name has no digest, or the bytes have another one.
+            ValueError: Another format.
+        """
+        named = _JOB_DIGEST.search(uri)
+        if named is None:
+            raise SpecChangedError(
+                f"{uri} does not say in its name which SHA-256 the spec has: expected <try>-<sha256>.job.json"
+            )
+        found = hashlib.sha256(data).hexdigest()
+        if found != named[1]:
+            raise SpecChangedError(
+                f"{uri} has the SHA-256 {found}: it was changed after it was written. Nothing was run; a retry writes "
+                "a new spec. Find out who else can write to the folder"
+            )
+        return cls.from_json(data)
+
 
 @dataclass(frozen=True)
 class TryReport:
@@ -218,6 +250,11 @@ class TryReport:
     def is_done(self) -> bool:
         """Whether the sink has the batch and the row count agrees."""
         return self.outcome in ("written", "verified")
+
+    def is_of(self, batch: BatchSpec, try_id: str) -> bool:
+        """Whether this is about the batch and the try, and not a copy of another report."""
+        mine = (self.uuid, self.epoch, self.batch_id, self.manifest_digest, self.try_id)
+        return mine == (batch.uuid, batch.epoch, batch.batch_id, batch.manifest_digest, try_id)
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
@@ -274,6 +311,11 @@ class FenceReport:
         report = _from_json(cls, text, "the fence report")
         landed = tuple(LandedBatch(**b) if isinstance(b, dict) else b for b in report.landed)
         return cls(**{**report.__dict__, "landed": landed})
+
+
+def job_name(try_id: str, data: bytes) -> str:
+    """Return the file name of a job spec, ``<try>-<SHA-256 of its bytes>.job.json``: the URI binds the content."""
+    return f"{try_id}-{hashlib.sha256(data).hexdigest()}.job.json"
 
 
 def fence_report_name(epoch: int, try_id: str) -> str:
@@ -350,11 +392,13 @@ __all__: List[str] = [
     "FenceSpec",
     "JobSpec",
     "LandedBatch",
+    "SpecChangedError",
     "TryReport",
     "commit_metadata",
     "fence_metadata",
     "fence_report_name",
     "fence_version",
+    "job_name",
     "read_commit_metadata",
     "report_name",
     "started_name",

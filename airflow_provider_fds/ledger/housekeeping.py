@@ -67,8 +67,8 @@ class Removable:
 
     Attributes:
         manifests: Folders of manifests, relative to the stream's folder.
-        batches: Epoch and id of the batches whose tries may go.
-        interval_tries: Folders of the tries of data intervals that may go, relative to the stream's folder.
+        batches: Epoch and id of the batches whose tries and jobs may go.
+        interval_tries: Folders of tries and jobs of data intervals that may go, relative to the stream's folder.
         fences: Epochs whose fence is written, so that its tries may go; those that went before are among them as long
             as their entries are read.
         next_entry: Entries before it have nothing more to give; the next time begin there.
@@ -165,8 +165,8 @@ class _OldIntervals:
             return
         _, planned = self._planned.pop(interval)
         self.manifests += [batch.manifest for batch in planned.batches]
-        folder = f"tries/{interval_folder(interval)}/{planned.generation}"
-        self.tries += [f"{folder}/{batch.batch_id}" for batch in planned.batches]
+        folder = f"{interval_folder(interval)}/{planned.generation}"
+        self.tries += [f"{kind}/{folder}/{b.batch_id}" for kind in ("tries", "jobs") for b in planned.batches]
 
 
 def removable_snapshots(
@@ -241,8 +241,10 @@ def _remove_batches(storage: Storage, folder: StreamFolder, found: Removable) ->
         storage.delete_folder(folder.below(manifest))
     for epoch, batch_id in found.batches:
         storage.delete_folder(folder.try_reports(epoch, batch_id))
+        storage.delete_folder(folder.job_specs(epoch, batch_id))
     for epoch in found.fences:
         storage.delete_folder(folder.fence_reports(epoch))
+        storage.delete_folder(folder.fence_jobs(epoch))
     for tries in found.interval_tries:
         for meta in list(storage.list_after(folder.below(tries))):
             storage.delete(meta.key)

@@ -108,6 +108,11 @@ class StreamFolder:
         return f"{self.name}/tries"
 
     @property
+    def jobs(self) -> str:
+        """Folder below which the jobs for Spark lie, which Spark only reads."""
+        return f"{self.name}/jobs"
+
+    @property
     def cleaned(self) -> str:
         """The note of how far housekeeping has come; a hint."""
         return f"{self.name}/housekeeping.json"
@@ -131,6 +136,14 @@ class StreamFolder:
     def try_reports(self, epoch: int, batch_id: int) -> str:
         """Return the folder that holds what all tries of one batch left."""
         return f"{self.tries}/{epoch}/{batch_id}"
+
+    def job_specs(self, epoch: int, batch_id: int) -> str:
+        """Return the folder of the jobs whose first batch this is."""
+        return f"{self.jobs}/{epoch}/{batch_id}"
+
+    def fence_jobs(self, epoch: int) -> str:
+        """Return the folder of the jobs that write the epoch's fence."""
+        return f"{self.jobs}/{epoch}/fence"
 
     def fence_reports(self, epoch: int) -> str:
         """Return the folder that holds what all tries of the epoch's fence left."""

@@ -14,13 +14,20 @@ _KINDS: dict[str, type[Sink]] = {sink.kind: sink for sink in _CLASSES}
 
 
 def sink_from_dict(value: dict[str, Any]) -> Sink:
-    """Build a sink from :meth:`Sink.to_dict`. Raises ``ValueError`` for a kind it does not know."""
+    """Build a sink from :meth:`Sink.to_dict`, whose templates are rendered.
+
+    Raises:
+        ValueError: A kind that it does not know, or a predicate that is more than an expression of columns.
+    """
     fields = dict(value)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
         known = ", ".join(map(repr, _KINDS))
         raise ValueError(f"sink kind {kind!r} is not known to this version of FDS, it knows {known}")
-    return _KINDS[kind](**fields)
+    sink = _KINDS[kind](**fields)
+    if isinstance(sink, DeltaSink):
+        sink.check_predicates()
+    return sink
 
 
 __all__ = [

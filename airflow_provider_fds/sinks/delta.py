@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Sink
@@ -12,6 +12,7 @@ from airflow_provider_fds.sinks.base import Sink
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+_SinkT = TypeVar("_SinkT", bound="DeltaSink")
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
@@ -40,6 +41,8 @@ class DeltaSink(Sink):
             one more shuffle. It splits none. See docs/sinks.md for what is measured.
         cluster_by: Columns of liquid clustering for a table that the first batch creates.
         properties: Table properties (``delta.…``) for a table that the first batch creates.
+        unsafe_sql: Let predicates call ``reflect`` and its like and read other tables in subqueries. They do that with
+            the rights of the driver: only say so when nobody else decides what the predicates say.
     """
 
     uri: str
@@ -54,6 +57,7 @@ class DeltaSink(Sink):
     target_file_size: int | str | None = None
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    unsafe_sql: bool = False
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -83,6 +87,19 @@ class DeltaSink(Sink):
             object.__setattr__(self, "target_file_size", size)
         properties = options.table_properties(self.properties, f"{name}: properties")
         object.__setattr__(self, "properties", properties)
+        if not any(map(options.is_template, self._predicates().values())):
+            self.check_predicates()
+
+    def _predicates(self) -> dict[str, str]:
+        return {} if self.where is None else {"where": self.where}
+
+    def check_predicates(self) -> None:
+        """Raise ``ValueError`` if a predicate is more than an expression of columns, and ``unsafe_sql`` is not set.
+
+        A template is checked by whoever has rendered it, and again on the driver.
+        """
+        for name, text in {} if self.unsafe_sql else self._predicates().items():
+            options.columns_only(text, f"{type(self).__name__}: {name}")
 
     @property
     def table_uri(self) -> str | None:
@@ -110,7 +127,7 @@ class DeltaSink(Sink):
 
     def rendered(self, render: Callable[[str], str]) -> DeltaSink:
         """Return a copy whose texts that may be templates went through ``render`` (Airflow's templates)."""
-        return replace(self, **_rendered(self, render))
+        return _checked(replace(self, **_rendered(self, render)))
 
     @property
     def is_on_s3(self) -> bool:
@@ -171,13 +188,8 @@ class DeltaReplaceSink(DeltaSink):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.replace_where is not None and (
-            not isinstance(self.replace_where, str) or not self.replace_where.strip()
-        ):
-            raise ValueError(
-                f"DeltaReplaceSink: replace_where must be a predicate over the sink's columns, got "
-                f"{self.replace_where!r}"
-            )
+        if self.replace_where is not None:
+            options.predicate(self.replace_where, "DeltaReplaceSink: replace_where")
         if self.replace_where is None and self.provenance and not self.dynamic_partition_overwrite:
             object.__setattr__(self, "replace_where", _OWN_VERSIONS)
         if self.cluster_by:
@@ -195,7 +207,11 @@ class DeltaReplaceSink(DeltaSink):
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
         """Return a copy whose ``uri``, ``where`` and ``replace_where`` went through ``render``."""
         where = None if self.replace_where is None else render(self.replace_where)
-        return replace(self, replace_where=where, **_rendered(self, render))
+        return _checked(replace(self, replace_where=where, **_rendered(self, render)))
+
+    def _predicates(self) -> dict[str, str]:
+        own = {} if self.replace_where is None else {"replace_where": self.replace_where}
+        return {**super()._predicates(), **own}
 
     def for_versions(self, first: int, last: int) -> DeltaReplaceSink:
         """Return a copy for an interval of these versions (both inclusive; the last is below the first for none)."""
@@ -203,6 +219,11 @@ class DeltaReplaceSink(DeltaSink):
             return self
         where = self.replace_where.replace("{first_version}", str(first)).replace("{last_version}", str(last))
         return replace(self, replace_where=where)
+
+
+def _checked(sink: _SinkT) -> _SinkT:
+    sink.check_predicates()
+    return sink
 
 
 def _rendered(sink: DeltaSink, render: Callable[[str], str]) -> dict[str, Any]:

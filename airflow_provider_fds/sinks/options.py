@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_provider_fds.sinks.expression import expression_problem
+
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -43,6 +45,22 @@ def predicate(value: str, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{what} must be a predicate in SQL, got {value!r}")
     return value
+
+
+def is_template(text: str) -> bool:
+    """Whether the text looks like one of Airflow's templates."""
+    return "{{" in text or "{%" in text
+
+
+def columns_only(value: str, what: str) -> None:
+    """Raise ``ValueError`` if a predicate is more than an expression of columns."""
+    problem = expression_problem(value)
+    if problem is not None:
+        raise ValueError(
+            f"{what} has {problem}, but may only be an expression of columns, because Spark evaluates it with all "
+            f"rights of the driver: {value!r}. Do it in transform, or set unsafe_sql=True if nobody else decides the "
+            "text"
+        )
 
 
 def size_bytes(value: Any, what: str) -> int:

@@ -22,6 +22,7 @@ _MODULES: Final = (
     "sinks/__init__.py",
     "sinks/base.py",
     "sinks/delta.py",
+    "sinks/expression.py",
     "sinks/foreach.py",
     "sinks/merge.py",
     "sinks/options.py",

@@ -249,7 +249,7 @@ class ConnectJob:
             ServerUnfitError: It cannot do it as it is set up.
         """
         with reached_by(self.files):
-            spec = JobSpec.from_json(read_bytes(hadoop_path(self.spec_uri)))
+            spec = JobSpec.from_file(self.spec_uri, read_bytes(hadoop_path(self.spec_uri)))
             tag = tag_of(spec.try_id)
             shared_id = shared_session_id(spec, self.conf, time.time())
             with self.server.session(tag, self.conf, shared_id) as spark:
@@ -299,7 +299,8 @@ class ConnectJob:
         for marker in left_behind(spec, spark):
             trace = marker["connect"]
             self.tell(f"Try {marker['try_id']} left no report; what it may still do on {self.server.name} is stopped.")
-            self._stop(trace["session_id"], trace.get("user_id"), tuple(trace.get("tags", ())))
+            # by the name of the file, not by what it says: it may stop what this try has begun, and nothing else
+            self._stop(trace["session_id"], trace.get("user_id"), (tag_of(marker["try_id"]),))
 
 
 def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
@@ -320,9 +321,17 @@ def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
                 marker = json.loads(read_bytes(f"{reports}/{folder}/{name}{_STARTED}", spark))
             except ValueError:
                 continue
-            if isinstance(marker, dict) and isinstance(marker.get("connect"), dict):
-                found.append(marker)
+            trace = marker.get("connect") if isinstance(marker, dict) else None
+            if isinstance(trace, dict) and _is_id(trace.get("session_id")):
+                found.append({**marker, "try_id": name})
     return found
+
+
+def _is_id(text: object) -> bool:
+    try:
+        return isinstance(text, str) and bool(UUID(text))
+    except ValueError:
+        return False
 
 
 def shared_session_id(spec: JobSpec, conf: Mapping[str, str], now: float) -> str | None:

@@ -73,13 +73,13 @@ def main(argv: Sequence[str]) -> int:
         # a local spec that cannot be read is known before a session is paid for
         path = hadoop_path(uri)
         if local_path(path) is not None:
-            spec = JobSpec.from_json(read_bytes(path))
+            spec = JobSpec.from_file(uri, read_bytes(path))
         try:
             spark = _session()
         except Exception as e:  # noqa: BLE001 - whatever it is, it is told
             return _unstarted(spec, no_session(e))
         if spec is None:
-            spec = JobSpec.from_json(read_bytes(hadoop_path(uri, spark), spark))
+            spec = JobSpec.from_file(uri, read_bytes(hadoop_path(uri, spark), spark))
     except (OSError, ValueError, TypeError) as e:
         print(f"FDS cannot read the job spec {uri}: {e}", file=sys.stderr)
         return _leave(spark, EXIT_FAILED)

@@ -67,7 +67,7 @@ class SessionJob:
             spark = self._start()
             self._jvm = getattr(SparkContext._gateway, "proc", None)
             try:
-                spec = JobSpec.from_json(read_bytes(hadoop_path(self.spec_uri, spark), spark))
+                spec = JobSpec.from_file(self.spec_uri, read_bytes(hadoop_path(self.spec_uri, spark), spark))
                 return run(spark, spec, on_report)
             except Exception:
                 raise

@@ -41,11 +41,10 @@ class ForeachFunction:
         folder, _, _ = report_name(batch.epoch, batch.batch_id, "").rpartition("/")
         folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
         for name in sorted(names(folder, self._spark)):
-            if not name.endswith(".json") or name.endswith((".started.json", ".job.json")):
+            if not name.endswith(".json") or name.endswith(".started.json"):
                 continue
             report = TryReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
-            is_same = (report.uuid, report.manifest_digest) == (batch.uuid, batch.manifest_digest)
-            if is_same and report.is_done:
+            if report.is_of(batch, name.removesuffix(".json")) and report.is_done:
                 return Landed(None, by_this_try=False, rows=report.rows_written)
         return None
 

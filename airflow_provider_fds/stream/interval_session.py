@@ -150,7 +150,8 @@ class IntervalSession:
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
-        return put_job(self.connected, f"{self._tries}/{work.epoch}/{work.batches[0].batch_id}", spec)
+        jobs = f"{self.connected.folder.jobs}/{interval_folder(self.interval.name)}"
+        return put_job(self.connected, f"{jobs}/{work.epoch}/{work.batches[0].batch_id}", spec)
 
     def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
         """Read what the try reported and commit what is in the sink and verified; see ``StreamSession.collect``.

@@ -152,7 +152,7 @@ class StreamSession:
         if work.status == "fence":
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
             spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
-            return put_job(self.connected, self.connected.folder.fence_reports(work.epoch), spec)
+            return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
         described = sink.to_dict() if sink.table_uri is None else self._located(sink, sink.table_uri).to_dict()
         spec = JobSpec(
             batches=self.batch_specs(work),
@@ -163,8 +163,8 @@ class StreamSession:
             try_id=work.try_id,
             stop_after_ms=stop_after_ms,
         )
-        # beside the reports of the first batch, with which it goes when the batch is old
-        folder = self.connected.folder.try_reports(work.epoch, work.batches[0].batch_id)
+        # with its first batch it goes when that is old
+        folder = self.connected.folder.job_specs(work.epoch, work.batches[0].batch_id)
         return put_job(self.connected, folder, spec)
 
     def _located(self, sink: Sink, uri: str) -> DeltaSink:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from airflow_provider_fds.batch.spec import TryReport, report_name
+from airflow_provider_fds.batch.spec import TryReport, job_name, report_name
 from airflow_provider_fds.fault_points import reach
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ def new_try_id() -> str:
 
 def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
     """Write a job into a folder of staging, and return its URI as Spark reads it."""
-    key = f"{folder}/{spec.try_id}.job.json"
-    connected.staging.put(key, spec.to_json())
+    data = spec.to_json()
+    key = f"{folder}/{job_name(spec.try_id, data)}"
+    connected.staging.put(key, data)
     reach("job.after")
     return connected.staging_location(key)
 

@@ -48,7 +48,7 @@ def serve(s3_endpoint: str | None = None) -> None:
         def handle(self) -> None:
             uri = self.rfile.readline().decode().strip()
             try:
-                code = job.run(spark, JobSpec.from_json(read_bytes(hadoop_path(uri, spark), spark)))
+                code = job.run(spark, JobSpec.from_file(uri, read_bytes(hadoop_path(uri, spark), spark)))
             except Exception as error:  # noqa: BLE001 - it is one job's, the others go on
                 print(f"{uri}: {error}", file=sys.stderr, flush=True)
                 code = BROKEN

@@ -108,6 +108,63 @@ def test_a_merge_that_cannot_work_is_refused_when_the_dag_is_read(options, messa
         DeltaMergeSink("s3://lake/sink", **options)
 
 
+UNSAFE = [
+    ("reflect('java.lang.System', 'exit', 1) is null", "the function reflect"),
+    ("id > 0 AND Java_Method ('java.lang.System', 'getenv', 'HOME') = ''", "the function java_method"),
+    ("try_reflect('a', 'b') IS NULL", "the function try_reflect"),
+    ("`reflect`('a', 'b') IS NULL", "the function reflect"),
+    ("\"reflect\"('a', 'b') IS NULL", "the function reflect"),
+    ("system.builtin.reflect('a', 'b') IS NULL", "the function reflect"),
+    ("IDENTIFIER('ref' || 'lect')('a', 'b') IS NULL", "the function identifier"),
+    ("id IN (SELECT id FROM other)", "a subquery"),
+    ("EXISTS (FROM other |> WHERE x = 1)", "a subquery"),
+    ("id = (TABLE other)", "a subquery"),
+    ("id IN (VALUES (1), (2))", "a subquery"),
+    ("id IN (WITH a AS (TABLE b) TABLE a)", "a subquery"),
+    ("id > 0 /* ' */ AND reflect('a', 'b') IS NULL OR name = ' '", r"a comment or a dollar quote \(/\*\)"),
+    ("id > 0 -- \\\n ' \n AND reflect('a', 'b') IS NULL OR name = ' '", r"a comment or a dollar quote \(--\)"),
+    ("name = $$ ' $$ AND reflect('a', 'b') IS NULL OR name = ' '", r"a comment or a dollar quote \(\$\)"),
+    ("name = r'\\' OR reflect('a', 'b') IS NULL OR name = ' '", "the function reflect"),
+    ("name = 'it", "a quote without its end"),
+]
+
+
+@pytest.mark.parametrize(("predicate", "problem"), UNSAFE)
+def test_a_predicate_calls_no_java_and_reads_no_table_unless_it_is_allowed(predicate, problem):
+    with pytest.raises(ValueError, match=f"where has {problem}"):
+        DeltaTableSink("/sink", where=predicate)
+    with pytest.raises(ValueError, match=f"replace_where has {problem}"):
+        DeltaReplaceSink("/sink", replace_where=predicate)
+    allowed = DeltaTableSink("/sink", where=predicate, unsafe_sql=True)
+    assert sink_from_dict(allowed.to_dict()) == allowed
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "id > 1 AND name NOT IN ('select', 'reflect(1)', 'it''s', 'it\\'s')",
+        "`from` = 1 AND (table IS NULL) AND (values IN (1, 2)) AND with > 0",
+        "reflect = 1 AND extract(year FROM at) = 2026 AND trim(BOTH ' ' FROM name) <> ''",
+        "day = '{{ data_interval_start | ds }}'",
+        "exists(items, x -> x > 0) AND transform(items, x -> x + 1)[0] = 1 AND map('a', 1)['a'] = 1",
+        "name = r'\\d+' OR name RLIKE '^[a-z]+$'",
+        "amount - -1 > 0 AND amount / 2 * 3 > 1",
+    ],
+)
+def test_a_predicate_of_columns_is_taken_as_it_is(predicate):
+    assert DeltaTableSink("/sink", where=predicate).where == predicate
+
+
+def test_a_template_is_checked_once_it_is_rendered_and_again_on_the_driver():
+    sink = DeltaTableSink("/sink", where="{{ params['where'] | default(\"it's\") }}")
+    assert sink.rendered(lambda _: "id > 1").where == "id > 1"
+    for rendered in (UNSAFE[0][0], f"name = '{{{{' OR {UNSAFE[0][0]}"):
+        with pytest.raises(ValueError, match="the function reflect"):
+            sink.rendered(lambda _, rendered=rendered: rendered)
+        with pytest.raises(ValueError, match="the function reflect"):
+            sink_from_dict({**sink.to_dict(), "where": rendered})
+
+
 def test_the_rows_are_counted_unless_the_sink_chooses_or_merges_them():
     assert DeltaTableSink("/sink", columns=["id"], target_file_size=1 << 27).writes_rows_as_they_are
     assert not DeltaTableSink("/sink", where="id > 1").writes_rows_as_they_are

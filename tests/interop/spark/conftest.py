@@ -12,7 +12,15 @@ import pytest
 
 from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
 from airflow_provider_fds.batch.publish import manifest_folder
-from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, TryReport, report_name, started_name, txn_version
+from airflow_provider_fds.batch.spec import (
+    BatchSpec,
+    JobSpec,
+    TryReport,
+    job_name,
+    report_name,
+    started_name,
+    txn_version,
+)
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.sinks import DeltaTableSink
@@ -135,8 +143,9 @@ class Stream:
 
     def save(self, spec: JobSpec) -> str:
         """Write the spec where a process finds it; return its URI."""
-        path = self.folder / f"{spec.try_id}.spec.json"
-        path.write_bytes(spec.to_json())
+        data = spec.to_json()
+        path = self.folder / job_name(spec.try_id, data)
+        path.write_bytes(data)
         return path.as_uri()
 
     def sink_commits(self) -> list[dict[str, Any]]:

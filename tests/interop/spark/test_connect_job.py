@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.batch.spec import started_name
+from airflow_provider_fds.batch.spec import job_name, started_name
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark import connect, files
 from airflow_provider_fds.spark.connect import (
@@ -43,8 +43,9 @@ def job_of(stream, spec, url, lines=None):
     server = ConnectServer(url, "connection 'warm'")
     tell = [].append if lines is None else lines.append
     sink = type(stream.staging)(str(stream.sink_path))
-    stream.staging.put(f"orders/{spec.try_id}.job.json", spec.to_json())
-    uri = f"{stream.staging.uri}/orders/{spec.try_id}.job.json"
+    key = f"orders/jobs/{job_name(spec.try_id, spec.to_json())}"
+    stream.staging.put(key, spec.to_json())
+    uri = f"{stream.staging.uri}/{key}"
     return ConnectJob(server, uri, DriverFiles(stream.staging, sink), {}, tell)
 
 

@@ -17,10 +17,12 @@ from airflow_provider_fds.batch.spec import (
     FenceSpec,
     JobSpec,
     LandedBatch,
+    SpecChangedError,
     TryReport,
     commit_metadata,
     fence_metadata,
     fence_version,
+    job_name,
     read_commit_metadata,
     report_name,
     started_name,
@@ -189,3 +191,15 @@ def test_the_driver_needs_nothing_but_the_standard_library():
     }
 
     assert imported <= sys.stdlib_module_names
+
+
+def test_the_name_of_a_job_spec_binds_its_bytes():
+    data = JOB.to_json()
+    uri = f"s3a://staging/orders/jobs/2/3/{job_name('t1', data)}"
+
+    assert JobSpec.from_file(uri, data) == JOB
+    with pytest.raises(SpecChangedError, match="was changed after it was written"):
+        JobSpec.from_file(uri, replace(JOB, sink={"kind": "delta_append", "uri": "s3a://stranger/table"}).to_json())
+    for other in ("t1.job.json", f"{job_name('t1', data)}.json", ""):
+        with pytest.raises(SpecChangedError, match="does not say in its name"):
+            JobSpec.from_file(f"s3a://staging/orders/jobs/2/3/{other}", data)

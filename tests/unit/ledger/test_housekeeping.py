@@ -126,11 +126,13 @@ def test_keeping_house_removes_files_and_no_entry(make, tmp_path):
             storage.put(f"orders/manifests/1/{b}-d{b}/_delta_log/{name}", b"{}")
         for name in ("t1.started.json", "t1.json"):
             storage.put(f"orders/tries/1/{b}/{name}", b"{}")
+        storage.put(f"orders/jobs/1/{b}/t1-0.job.json", b"{}")
     for _ in range(2):
         found = keep_house(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
         left = {p.relative_to(tmp_path / "orders").parts[:3] for p in tmp_path.rglob("*.json")}
         assert {parts[2] for parts in left if parts[0] == "manifests"} == {"4-d4", "5-d5"}
         assert {parts[2] for parts in left if parts[0] == "tries"} == {"4", "5"}
+        assert {parts[2] for parts in left if parts[0] == "jobs"} == {"4", "5"}
     assert found.batches == found.leftovers == ()  # the second time there was nothing left to do
     assert not (tmp_path / "orders" / "manifests" / "1" / "0-d0").exists()
     again = Ledger(storage, "orders")

@@ -131,9 +131,10 @@ def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path)
     rewind = Request(reason="rewind", why="wrong rows")
     for command in (make.create(), make.open(), make.bind(sink=make.own_job), rewind):
         ledger.execute(command, make.actor)
-    for name in ("t1.job.json", "t1.json"):
+    for name in ("t1.started.json", "t1.json"):
         storage.put(f"{ledger.folder.fence_reports(2)}/{name}", b"{}")
-    of_fence = tmp_path / "orders" / "tries" / "2" / "fence"
+    storage.put(f"{ledger.folder.fence_jobs(2)}/t1-0.job.json", b"{}")
+    of_fence, jobs = (tmp_path / "orders" / kind / "2" / "fence" for kind in ("tries", "jobs"))
     keep_house(ledger, storage, now=make.now + timedelta(days=99))
     assert len(list(of_fence.iterdir())) == 2  # the epoch is requested: its fence may be under way
     for command in (make.open(2), make.bind(2, sink=make.own_job), make.plan(make.batch(0, 2), epoch=2)):
@@ -142,6 +143,7 @@ def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path)
     assert len(list(of_fence.iterdir())) == 2
     assert keep_house(ledger, storage, now=make.now + timedelta(days=15)).fences == (2,)
     assert not of_fence.exists()
+    assert not jobs.exists()
     # where entries are read again, its folder is not looked for again
     now += timedelta(days=15)
     ledger.execute(make.commit(0, 2, outcome="own_job"), make.actor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from importlib import metadata
 from uuid import uuid4
@@ -10,7 +11,14 @@ import pytest
 
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
-from airflow_provider_fds.spark.connect import ConnectServer, is_shared, shared_session_id, tag_of, version_difference
+from airflow_provider_fds.spark.connect import (
+    ConnectJob,
+    ConnectServer,
+    is_shared,
+    shared_session_id,
+    tag_of,
+    version_difference,
+)
 from tests.unit.spark.batches import batch
 
 
@@ -42,6 +50,7 @@ def test_a_tag_has_no_comma_and_names_the_try():
     assert tag_of("20261121T101500-abc,def") == "fds-20261121T101500-abc-def"
 
 
+SESSION = "0f6c2f5e-3b0a-4c39-9f0e-6a4f6f1d2b11"
 NOW = 1_700_000_000.0
 
 
@@ -85,3 +94,17 @@ def test_a_job_that_sets_something_for_its_session_or_runs_a_function_has_one_of
 def test_a_fence_has_a_session_of_its_own():
     fence = replace(job(DeltaTableSink("/lake/orders")), batches=(), fence=FenceSpec("orders", "0f3c", 2))
     assert shared_session_id(fence, {}, NOW) is None
+
+
+def test_a_marker_stops_what_its_own_try_has_begun_and_nothing_else(tmp_path, monkeypatch):
+    spec = replace(job(DeltaTableSink("/lake/orders")), reports=tmp_path.as_uri(), try_id="mine")
+    folder = tmp_path / "1" / "0"
+    folder.mkdir(parents=True)
+    forged = {"try_id": "theirs", "connect": {"session_id": SESSION, "user_id": "u", "tags": ["fds-theirs", "payroll"]}}
+    (folder / "dead.started.json").write_text(json.dumps(forged))
+    for name, session in (("list", [SESSION]), ("text", "x"), ("none", None)):
+        (folder / f"{name}.started.json").write_text(json.dumps({"connect": {"session_id": session}}))
+    stopped = []
+    monkeypatch.setattr(ConnectServer, "interrupt", lambda _, *what: stopped.append(what) or [])
+    ConnectJob(ConnectServer("sc://host", "warm"), "", None, {}, print)._stop_earlier(spec, None)
+    assert stopped == [(SESSION, "u", ("fds-dead",))]

@@ -84,5 +84,5 @@ def test_a_table_is_fenced_when_the_stream_moves_on_to_a_function(bench, source,
 
     assert work.status == "fence"
     session.job(work, SINK)
-    (job,) = (bench.staging / "orders/tries/2/fence").glob("*.job.json")
+    (job,) = (bench.staging / "orders/jobs/2/fence").glob("*.job.json")
     assert (tmp_path / "sink").as_uri() in job.read_text()
