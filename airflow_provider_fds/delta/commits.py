@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +40,8 @@ class Commit:
         size_bytes: Size of the commit file.
         modified_ms: Modification time of the commit file, milliseconds since the epoch. Not the commit's time:
             see :class:`~airflow_provider_fds.delta.timestamps.CommitTimestamps`.
+        etag: Tag of the commit file's content, ``None`` if the storage has none.
+        crc32: CRC-32 of the commit file, ``None`` if it was not read whole; see :attr:`checksum`.
         content: Returns the bytes of the commit file, in pieces.
     """
 
@@ -46,6 +49,8 @@ class Commit:
     actions: Sequence[Action]
     size_bytes: int
     modified_ms: int
+    etag: object = field(default=None, compare=False)
+    crc32: int | None = field(default=None, compare=False)
     content: Callable[[], Iterable[bytes]] = field(default=tuple, repr=False, compare=False)
 
     @cached_property
@@ -55,6 +60,18 @@ class Commit:
         for chunk in self.content():
             digest.update(chunk)
         return digest.hexdigest()
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of the commit file; a fraction of what the SHA-256 costs, so that every commit can be asked for it."""
+        if self.crc32 is not None:
+            return self.crc32
+        if isinstance(self.actions, StreamedActions) and self.actions.crc32 is not None:
+            return self.actions.crc32
+        value = 0
+        for chunk in self.content():
+            value = zlib.crc32(chunk, value)
+        return value
 
     @property
     def info(self) -> CommitInfo | None:
@@ -85,7 +102,7 @@ def commit_of(storage: Storage, version: int, data: bytes, meta: ObjectMeta, *, 
         rows = _AppendedRows()
         rows.see(actions)
         rows.check(storage, version)
-    return Commit(version, actions, meta.size_bytes, meta.modified_ms, lambda: (data,))
+    return Commit(version, actions, meta.size_bytes, meta.modified_ms, meta.etag, zlib.crc32(data), lambda: (data,))
 
 
 def streamed_commit(storage: Storage, version: int, meta: ObjectMeta, *, check_rows: bool) -> Commit:
@@ -95,12 +112,18 @@ def streamed_commit(storage: Storage, version: int, meta: ObjectMeta, *, check_r
         StreamedActions(storage, version, meta, check_rows=check_rows),
         meta.size_bytes,
         meta.modified_ms,
+        meta.etag,
+        None,
         lambda: storage.stream(meta.key),
     )
 
 
 class StreamedActions(Sequence[Action]):
-    """The actions of a huge commit: iterating reads and decodes its file in pieces; ``len`` counts by iterating."""
+    """The actions of a huge commit: iterating reads and decodes its file in pieces; ``len`` counts by iterating.
+
+    Attributes:
+        crc32: CRC-32 of the file, ``None`` until it was read to its end. A later reading of other content fails.
+    """
 
     def __init__(self, storage: Storage, version: int, meta: ObjectMeta, *, check_rows: bool) -> None:
         self._storage = storage
@@ -108,13 +131,16 @@ class StreamedActions(Sequence[Action]):
         self._meta = meta
         self._check_rows = check_rows
         self._length: int | None = None
+        self.crc32: int | None = None
 
     def __iter__(self) -> Iterator[Action]:
         rows = _AppendedRows()
         rest = b""
         size_bytes = 0
+        crc32 = 0
         for chunk in self._chunks():
             size_bytes += len(chunk)
+            crc32 = zlib.crc32(chunk, crc32)
             end = chunk.rfind(b"\n")
             if end < 0:
                 rest += chunk
@@ -132,6 +158,9 @@ class StreamedActions(Sequence[Action]):
             )
         if self._check_rows:
             rows.check(self._storage, self._version)
+        if self.crc32 not in (None, crc32):
+            raise _torn(self._storage, self._version, "has other content than when it was read before")
+        self.crc32 = crc32
 
     def _chunks(self) -> Iterator[bytes]:
         try:

@@ -268,7 +268,9 @@ class LocalStorage:
 
 
 def _meta(key: str, found: os.stat_result) -> ObjectMeta:
-    return ObjectMeta(key, found.st_size, found.st_mtime_ns // 1_000_000)
+    # a copy can bring its modification time along, but not the time at which the kernel changed the inode
+    etag = (found.st_ino, found.st_ctime_ns)
+    return ObjectMeta(key, found.st_size, found.st_mtime_ns // 1_000_000, etag)
 
 
 def _temporary_beside(target: Path) -> Path:

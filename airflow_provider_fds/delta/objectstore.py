@@ -349,4 +349,6 @@ def _bucket_and_path(uri: str) -> tuple[str, str]:
 
 
 def _meta(key: str, found: Any) -> ObjectMeta:
-    return ObjectMeta(key, found["size"], (found["last_modified"] - _EPOCH) // _MILLISECOND)
+    # Azure quotes the tag in headers and not in listings
+    etag = (found["e_tag"] or "").removeprefix("W/").strip('"') or None
+    return ObjectMeta(key, found["size"], (found["last_modified"] - _EPOCH) // _MILLISECOND, etag)

@@ -25,11 +25,15 @@ def read_ahead(
 
     From an object store up to ``window`` objects, of at most :data:`AHEAD_BYTES` together, are on their way at any
     time. Files are read one by one: a disk answers faster than a thread is woken. What ``metas`` and ``Storage.get``
-    raise comes when the object's turn has come.
+    raise comes when the object's turn has come. The ``etag`` is that of the content, not that of the listing.
     """
     if isinstance(storage, LocalStorage):
         for meta in metas:
-            yield meta, (storage.get(meta.key)[0] if meta.size_bytes <= whole_up_to_bytes else None)
+            if meta.size_bytes > whole_up_to_bytes:
+                yield meta, None
+                continue
+            content, found = storage.get(meta.key)
+            yield (meta if meta.etag == found.etag else meta._replace(etag=found.etag)), content
         return
     under_way: deque[tuple[ObjectMeta, Future[tuple[bytes, ObjectMeta]] | None]] = deque()
     ahead_bytes = 0
@@ -50,8 +54,10 @@ def read_ahead(
             meta, future = under_way.popleft()
             data = None
             if future is not None:
-                data = future.result()[0]
+                content, found = future.result()
+                data = content
                 ahead_bytes -= meta.size_bytes
+                meta = meta if meta.etag == found.etag else meta._replace(etag=found.etag)
             yield meta, data
         if failure is not None:
             raise failure

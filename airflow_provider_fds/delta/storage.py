@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 
 class ObjectMeta(NamedTuple):
-    """One object: its key, size and time of last modification (milliseconds since the epoch, UTC)."""
+    """One object: its key, size and time of last modification (milliseconds since the epoch, UTC).
+
+    ``etag`` changes with the content: two looks at a key that give equal tags saw the same bytes. It may also change
+    when the content does not. ``None``: the storage has none.
+    """
 
     key: str
     size_bytes: int
     modified_ms: int
+    etag: object = None
 
 
 class Storage(Protocol):

@@ -114,6 +114,8 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         prev_txn_version: Newest transaction the sink must have before this batch, ``None`` for none at all.
         log_digest: Digest over versions and sizes of the commit files of the range.
         last_commit_sha256: Digest of the commit file of ``last_version``.
+        log_checksum: Checksum over versions and contents of the commit files of the range; empty in older entries.
+        log_etags: Digest over versions and storage tags of these files; empty where the storage has no tags.
     """
 
     batch_id: int
@@ -130,6 +132,8 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[Skipped, ...]
     log_digest: str
     last_commit_sha256: str
+    log_checksum: str = ""
+    log_etags: str = ""
 
     def __post_init__(self) -> None:
         check_manifest_key(self.manifest)

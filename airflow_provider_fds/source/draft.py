@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.log import TableState
 from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.source.admission import Admission
-from airflow_provider_fds.source.planned import SkippedCommit, SourceBatch, commit_line
+from airflow_provider_fds.source.planned import RangeChecksums, SkippedCommit, SourceBatch, commit_line
 from airflow_provider_fds.source.planned_files import FileCollector
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Draft:
     """
 
     __slots__ = (
+        "_checksums",
         "_commits",
         "_first_version",
         "_last_commit",
@@ -61,6 +62,7 @@ class Draft:
         self.keys: set[int] = set()
         self.admission = Admission(options)
         self._commits = hashlib.sha256()
+        self._checksums = RangeChecksums()
         self._first_version = self._last_version = start.version
         # its digest is taken when the batch is built: most commits are never asked for theirs
         self._last_commit: Commit | None = None
@@ -75,6 +77,7 @@ class Draft:
         self._last_version = commit.version
         self._last_commit = commit
         self._commits.update(commit_line(commit.version, commit.size_bytes))
+        self._checksums.see(commit.version, commit.checksum, commit.etag)
 
     def build(self) -> SourceBatch:
         """Return the batch. Nothing may be taken in any more."""
@@ -93,6 +96,8 @@ class Draft:
             log_digest=self._commits.hexdigest(),
             last_commit_sha256="" if self._last_commit is None else self._last_commit.sha256,
             feed=self.feed,
+            log_checksum=self._checksums.of_contents,
+            log_etags=self._checksums.of_etags,
         )
 
 

@@ -90,6 +90,8 @@ class SourceBatch:
         log_digest: :func:`range_digest` of the commits in :attr:`commit_range`.
         last_commit_sha256: SHA-256 of the commit file of :attr:`last_version`, ``""`` if log cleanup took the
             commit that the initial snapshot is of.
+        log_checksum: :class:`RangeChecksums` of the commits in :attr:`commit_range`, by content.
+        log_etags: The same by the tags of the storage, ``""`` if it has none.
         feed: Which kind of files of the change data feed it holds; ``None`` if the stream does not read it.
     """
 
@@ -103,6 +105,8 @@ class SourceBatch:
     log_digest: str
     last_commit_sha256: str
     feed: FeedKind | None = None
+    log_checksum: str = ""
+    log_etags: str = ""
 
     @property
     def num_files(self) -> int:
@@ -148,6 +152,55 @@ class PlanOutcome:
     status: Literal["up_to_date", "stopped"]
     error: FdsError | None
     target: int
+
+
+#: Commits whose checksums are digested at once.
+_DIGESTED_TOGETHER: Final = 1000
+
+
+class RangeChecksums:
+    """What tells the commit files of a range from others: their content, and what is cheaper to ask for.
+
+    A size does not tell what a commit holds: one of equal size may have taken its place.
+    """
+
+    __slots__ = ("_contents", "_etags", "_has_etags", "_seen")
+
+    def __init__(self) -> None:
+        self._contents = hashlib.sha256()
+        self._etags = hashlib.sha256()
+        self._has_etags = True
+        # digested by the thousand: planning reads ten thousand commits in a second
+        self._seen: list[tuple[int, int, object]] = []
+
+    def see(self, version: int, crc32: int, etag: object) -> None:
+        """Take in a commit file: its content, and the tag that the storage gave with the content."""
+        seen = self._seen
+        seen.append((version, crc32, etag))
+        if len(seen) == _DIGESTED_TOGETHER:
+            self._digest()
+
+    @property
+    def of_contents(self) -> str:
+        """SHA-256 (hexadecimal) over version and CRC-32 of each file."""
+        self._digest()
+        return self._contents.hexdigest()
+
+    @property
+    def of_etags(self) -> str:
+        """SHA-256 (hexadecimal) over version and tag of each file; ``""`` if one has no tag."""
+        self._digest()
+        return self._etags.hexdigest() if self._has_etags else ""
+
+    def _digest(self) -> None:
+        contents, etags = [], []
+        for version, crc32, etag in self._seen:
+            contents.append(f"{version} {crc32}\n")
+            etags.append(f"{version} {etag}\n")
+            self._has_etags = self._has_etags and etag is not None
+        self._contents.update("".join(contents).encode())
+        self._etags.update("".join(etags).encode())
+        self._seen.clear()
 
 
 def range_digest(commits: Iterable[tuple[int, int]]) -> str:

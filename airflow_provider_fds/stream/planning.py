@@ -121,6 +121,8 @@ def describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous:
         skipped=skipped_of(batch),
         log_digest=batch.log_digest,
         last_commit_sha256=batch.last_commit_sha256,
+        log_checksum=batch.log_checksum,
+        log_etags=batch.log_etags,
     )
 
 

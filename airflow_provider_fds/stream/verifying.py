@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import LogRewoundError, LostPositionError, TableReplacedError
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.planned import range_digest
+from airflow_provider_fds.source.planned import RangeChecksums, range_digest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.storage import ObjectMeta
     from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.state import StreamState
 
@@ -70,8 +73,25 @@ def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
     try:
         metas = log.list_commits(first, batch.last_version)
         found = range_digest((first + i, meta.size_bytes) for i, meta in enumerate(metas))
-        if found == batch.log_digest and log.commit(batch.last_version, metas[-1]).sha256 == batch.last_commit_sha256:
+        if found == batch.log_digest and _has_same_content(log, batch, first, metas):
             return None
     except LostPositionError as error:
         return f"the source's log changed while the batch was loaded: {error}"
     return "the commit files of the source are not those that the batch was planned from"
+
+
+def _has_same_content(log: DeltaLog, batch: PlannedBatch, first: int, metas: Sequence[ObjectMeta]) -> bool:
+    """Whether the commit files of a range hold what they held when it was planned: by their tags, else by reading."""
+    if not batch.log_checksum or _etags(first, metas) == batch.log_etags != "":
+        return log.commit(batch.last_version, metas[-1]).sha256 == batch.last_commit_sha256
+    read = RangeChecksums()
+    for commit in log.commits(first, batch.last_version):
+        read.see(commit.version, commit.checksum, commit.etag)
+    return read.of_contents == batch.log_checksum
+
+
+def _etags(first: int, metas: Sequence[ObjectMeta]) -> str:
+    listed = RangeChecksums()
+    for version, meta in enumerate(metas, start=first):
+        listed.see(version, 0, meta.etag)
+    return listed.of_etags

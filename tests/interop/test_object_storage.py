@@ -319,3 +319,11 @@ def test_the_store_of_the_compose_file_writes_a_file_only_once(composed_store, s
     assert storage.put_if_absent("a", b"1") is True
     assert storage.put_if_absent("a", b"2") is False
     assert storage.get("a")[0] == b"1"
+
+
+def test_a_listing_has_the_tag_of_a_read_and_another_one_for_other_content(storage):
+    storage.put("x", b"1")
+    (listed,) = storage.list_after("")
+    assert listed.etag == storage.get("x")[1].etag == storage.head("x").etag
+    storage.put("x", b"2")
+    assert next(iter(storage.list_after(""))).etag not in (None, listed.etag)

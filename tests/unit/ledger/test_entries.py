@@ -61,7 +61,7 @@ def every_action(make):
         num_bytes=34_567,
         timestamp_ms=1_704_067_200_000,
     )
-    batch = make.batch(0, end=end, skipped=skipped)
+    batch = make.batch(0, end=end, skipped=skipped, log_checksum="sum0", log_etags="tags0")
     fence = Fence(
         status="done",
         versions={"fds:u1": 8589934592, "fds:u1#dim": 8589934592},
@@ -186,6 +186,16 @@ def test_entries_from_before_some_of_their_fields_existed_are_read(make):
             del old["action"][name]
         read = Entry.from_json(json.dumps(old).encode(), where=WHERE).action
         assert not any(getattr(read, name) for name in names)
+
+
+def test_planned_batches_from_before_contents_were_compared_are_read():
+    later = ("log_checksum", "log_etags")
+    for kind in ("planned", "interval_planned"):
+        old = json.loads((GOLDEN / f"{kind}.json").read_bytes())
+        for name in later:
+            del old["action"]["batches"][0][name]
+        (read,) = Entry.from_json(json.dumps(old).encode(), where=WHERE).action.batches
+        assert [getattr(read, name) for name in later] == ["", ""]
 
 
 def test_an_entry_is_one_line_of_json(make):
