@@ -46,16 +46,20 @@ def status(arguments: argparse.Namespace) -> int:
     stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
     around = common.surroundings_of(arguments, owner=common.plan_owner(ledger.state.deployment))
     found = StreamSession(stream, around).status().to_dict()
+    code = int(found["exit_code"])
     if arguments.output == "json":
         print(json.dumps(found))
-        return EXIT_OK
+        return code
     extra = found.pop("extra")
+    del found["exit_code"]
+    if found["problem"] is not None:
+        found["lag_versions"] = "unknown"
     for key, value in {**found, **extra}.items():
         if value not in (None, {}):
             text = json.dumps(value) if isinstance(value, dict | list) else str(value)
             # what a stream says of its quarantine has several lines
             print(f"{key:16} {text.replace(chr(10), chr(10) + ' ' * 17)}")
-    return EXIT_OK
+    return code
 
 
 def show(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ exit codes:
   0  up to date, finished, or the given limit was reached
   2  something in the arguments or the configuration cannot work
   3  stopped before a version that the options do not let pass
-  4  the position of the stream no longer exists in the table
+  4  the position of the stream no longer exists in the table, or another table is at the URI
   5  storage failed
   6  Spark did not finish a batch, or what it wrote is not what was planned
 """

@@ -34,7 +34,7 @@ from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
 from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork, measured
 from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
-from airflow_provider_fds.stream.verifying import check_range_unchanged
+from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,6 +127,8 @@ class IntervalSession:
             return RunWork("done", record.generation, target=record.last_version, result=result)
         if record.blocked is not None:
             raise self._blocked(record.blocked.reason, record.blocked.batch_id, replaces=False)
+        if record.accepted is None:
+            check_planned(self.connected.log, record.planned)
         return self._work(self._take_over(record), max_batches, replaces=False)
 
     def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:

@@ -11,6 +11,7 @@ from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
+    EXIT_OK,
     ConfigurationError,
     FdsError,
     LedgerError,
@@ -31,7 +32,7 @@ from airflow_provider_fds.stream.ending import end_of, reason_to_end
 from airflow_provider_fds.stream.epoch import EpochStart, epoch_start, refuse_unseen
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
-from airflow_provider_fds.stream.verifying import check_position
+from airflow_provider_fds.stream.verifying import check_planned, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,20 +182,18 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     """Return where the stream stands; an unreadable table is part of the answer."""
     state = connected.load()
     newest: int | None = None
-    problem: str | None = None
+    problem: FdsError | None = None
     extra: dict[str, Any] = {}
+    finished: str | None = None
     try:
         newest = connected.log.latest()
-        if state.position is not None:
-            check_position(connected.log, state)
+        finished = _checked(connected, state, newest)
     except FdsError as error:
-        problem = str(error)
+        problem = error
     lag: int | None = None
-    finished: str | None = None
-    if newest is not None and state.position is not None:
+    if newest is not None and problem is None and state.position is not None:
         position = Offset.from_json(state.position)
         end = end_of(connected, state)
-        finished = reason_to_end(state, end)
         last = newest if end is None else end.target(position, newest)
         lag = max(0, last + 1 - position.version)
         if position.is_initial_snapshot:
@@ -222,9 +221,28 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         blocked=None if state.blocked is None else state.blocked.reason,
         finished=finished,
         entries=connected.ledger.n + 1,
-        problem=problem,
+        problem=None if problem is None else str(problem),
+        exit_code=EXIT_OK if problem is None else problem.exit_code,
         extra=extra,
     )
+
+
+def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str | None:
+    """Return why the stream is finished, ``None`` if it is not; then its position and its plan must still hold.
+
+    Raises:
+        LostPositionError: The stream cannot go on from its position, or what is planned is of another table.
+    """
+    if state.position is None:
+        return None
+    finished = reason_to_end(state, end_of(connected, state))
+    if finished is None and state.retired is None:
+        log = connected.log
+        check_position(log, state)
+        Offset.from_json(state.position).ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
+        if state.planned and state.blocked is None and state.accepted is None:
+            check_planned(log, state.planned)
+    return finished
 
 
 def open_epoch(

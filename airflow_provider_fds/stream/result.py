@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ class StreamStatus:
         owner: The run that owns them, in words.
         finished: That the stream has read everything up to its end, in a sentence; ``None`` if not, or if it has no
             end.
+        problem: Why the stream cannot go on, or the table cannot be read; ``None`` if it can. Then the lag is unknown.
+        exit_code: What `fds status` exits with: that of the problem, else 0.
     """
 
     name: str
@@ -174,11 +177,13 @@ class StreamStatus:
     finished: str | None = None
     entries: int = 0
     problem: str | None = None
+    exit_code: int = EXIT_OK
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON values."""
-        return asdict(self)
+        """Return the status as JSON values, what is wrong first."""
+        found = asdict(self)
+        return {"problem": found.pop("problem"), **found}
 
 
 def told(reports: Sequence[TryReport]) -> str:

@@ -13,6 +13,7 @@ from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
     LedgerError,
+    SourceFilesGoneError,
     StoppedError,
     StreamBusyError,
     VerificationError,
@@ -34,7 +35,7 @@ from airflow_provider_fds.stream.poll import TableWatch
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured
 from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
-from airflow_provider_fds.stream.verifying import check_range_unchanged
+from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,6 +138,7 @@ class StreamSession:
         if not is_at_work and (done := self._done(state, retry=retry, own_job=own_job)) is not None:
             return done
         if state.planned:
+            self._check_planned(state)
             return self._work(self._take_over(state) if take_over else state, warning=None)
         return paused_work(state) or self._plan(state, max_batches)
 
@@ -233,6 +235,9 @@ class StreamSession:
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
                 failure = batch_failure(self.stream.name, self.stream.table, batch, report)
+                if isinstance(failure, SourceFilesGoneError):
+                    # with its table, or from a table that is still there
+                    check_planned(self.connected.log, (batch,))
                 return so_far.result(report, failure)
             differs = "the sink has other rows than the log counts" if report.outcome == "mismatch" else None
             changed = check_range_unchanged(self.connected.log, batch)
@@ -366,6 +371,11 @@ class StreamSession:
         result = self.result()
         target = None if record is None else record.target
         return None if result is None else RunWork("done", state.epoch, target=target, result=result)
+
+    def _check_planned(self, state: StreamState) -> None:
+        """Refuse planned batches of another table than there is now, unless a person has looked or has to look."""
+        if state.blocked is None and state.accepted is None:
+            check_planned(self.connected.log, state.planned)
 
     def _take_over(self, state: StreamState) -> StreamState:
         """Make the planned batches this run's own, if their owner does not run any more."""

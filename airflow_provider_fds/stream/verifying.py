@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.errors import LogRewoundError, LostPositionError, TableReplacedError
+from airflow_provider_fds.errors import LogRewoundError, LogTruncatedError, LostPositionError, TableReplacedError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import RangeChecksums, range_digest
 
@@ -60,6 +60,48 @@ def verify_version(log: DeltaLog, position: Offset, version: int) -> int:
     except LogRewoundError:
         position.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
         raise
+
+
+def check_planned(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
+    """Make sure, before Spark starts, that planned batches are still of the table at the URI.
+
+    The table's id tells it, and the content of the last commit that they were planned from; where log cleanup has
+    removed that, the id alone.
+
+    Raises:
+        TableReplacedError: The table was deleted and made again, or its history was written again.
+        LogRewoundError: The table is older than the batches.
+        TableNotFoundError: There is no table any more.
+    """
+    _check_table_of(log, batches)
+    last = batches[-1]
+    try:
+        found = log.commit(last.last_version).sha256 if last.last_commit_sha256 else ""
+    except LogTruncatedError:
+        return
+    if found != last.last_commit_sha256:
+        raise TableReplacedError(
+            f"{log.table_uri}: version {last.last_version} is not the commit that batch {last.batch_id} was planned "
+            f"from: its content has SHA-256 {found}, the plan has {last.last_commit_sha256}. The history of the table "
+            "was written again. Restore the table as it was, or start a stream with another name for the new one",
+            table=log.table_uri,
+            version=last.last_version,
+        )
+
+
+def _check_table_of(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
+    first, last = batches[0].batch_id, batches[-1].batch_id
+    which = f"batch {first} was" if first == last else f"batches {first} to {last} were"
+    planned_from = Offset.from_json(batches[-1].end).table_id
+    found = log.state_at(log.latest()).metadata.id
+    if found != planned_from:
+        raise TableReplacedError(
+            f"{log.table_uri}: {which} planned from the table with id {planned_from}, and the table there now has id "
+            f"{found}: it was deleted and made again. Nothing more is loaded. Put the old table back, or start a "
+            "stream with another name for the new one",
+            table=log.table_uri,
+            version=batches[-1].last_version,
+        )
 
 
 def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.spec import read_commit_metadata
-from airflow_provider_fds.errors import EXIT_BATCH_FAILED
+from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_LOST_POSITION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +80,22 @@ def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_onc
     assert ids(lake) == list(range(30))
     found = [read_commit_metadata(c.get("userMetadata")) for c in deltalake.DeltaTable(lake / "bronze").history()]
     assert sorted(m["batch_id"] for m in found if m is not None) == [0, 1, 2]
+
+
+def test_a_table_that_was_made_anew_under_a_plan_is_named_and_its_versions_are_not_to_be_skipped(lake):
+    assert fds("plan", lake).returncode == 0
+    shutil.rmtree(lake / "orders")
+    for version in range(4):
+        deltalake.write_deltalake(lake / "orders", pa.table({"id": [100 + version]}), mode="append")
+
+    for failed in (run(lake), fds("plan", lake)):
+        assert failed.returncode == EXIT_LOST_POSITION, failed.stderr[-3000:]
+        error = last_line(failed)["error"]
+        assert error["type"] == "TableReplacedError"
+        assert "fds skip" not in error["message"]
+        assert "VACUUM" not in error["message"]
+    assert committed(lake) == []
+    assert not (lake / "bronze").exists()
 
 
 def ids(lake: Path) -> list[int]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -36,6 +37,47 @@ def test_status_says_what_is_planned_and_how_far_behind_the_stream_is(planned, c
     assert code == 0
     assert (found["planned_batches"], found["lag_versions"], found["epoch"], found["phase"]) == (1, 2, 1, "open")
     assert "planned_batches" in fds(capsys, "status", "x", "--staging", planned)[1]
+
+
+@pytest.fixture
+def recreated(planned, log_builder):
+    """The table of the planned stream was deleted and made anew."""
+    shutil.rmtree(log_builder.root)
+    anew = type(log_builder)(log_builder.root)
+    anew.table_id = "22222222-2222-3333-4444-555555555555"
+    anew.create()
+    anew.append(2)
+    anew.append(2)
+    return planned
+
+
+def test_status_of_a_lost_position_begins_with_the_problem_knows_no_lag_and_exits_with_4(recreated, capsys):
+    code, text = fds(capsys, "status", "x", "--staging", recreated)
+    assert code == 4
+    assert text.startswith("problem          ")
+    assert "id 22222222-" in text.splitlines()[0]
+    assert "\nlag_versions     unknown\n" in text
+
+    code, text = fds(capsys, "status", "x", "--staging", recreated, "--output", "json")
+    found = json.loads(text)
+    assert (code, found["lag_versions"], next(iter(found))) == (4, None, "problem")
+    assert "id 22222222-" in found["problem"]
+
+
+def test_plan_does_not_show_batches_of_a_table_that_is_gone(recreated, log_builder, capsys):
+    code, text = fds(
+        capsys, "plan", log_builder.root, "--staging", recreated, "--stream", "x", "--option", "starting_version=0"
+    )
+    assert code == 4
+    assert "id 22222222-" in text
+    assert "up to date" not in text
+    assert "batch 0:" not in text
+
+
+def test_status_of_a_table_that_cannot_be_read_exits_with_the_code_of_the_problem(planned, log_builder, capsys):
+    shutil.rmtree(log_builder.root)
+    code, text = fds(capsys, "status", "x", "--staging", planned)
+    assert (code, text.partition(" ")[0]) == (2, "problem")
 
 
 def test_show_prints_the_whole_state(planned, capsys):

@@ -415,3 +415,17 @@ def test_a_merge_is_refused_because_intervals_run_in_any_order(bench, six_commit
     with pytest.raises(ConfigurationError, match="DeltaMergeSink goes by the order"):
         session_of(bench, minutes(0, 1)).begin(DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
     assert not bench.staging.exists()
+
+
+def test_planned_rows_of_a_table_that_was_made_anew_are_refused_before_spark_starts(bench, six_commits, append):
+    assert session_of(bench, minutes(0, 3)).begin(append).status == "work"
+    for path in six_commits.log.iterdir():
+        path.unlink()
+    anew = type(six_commits)(six_commits.root)
+    anew.table_id = "22222222-2222-3333-4444-555555555555"
+    anew.create()
+    for _ in range(5):
+        anew.append(1)
+
+    with pytest.raises(TableReplacedError, match="was planned from the table with id"):
+        session_of(bench, minutes(0, 3), "run-2").begin(append)

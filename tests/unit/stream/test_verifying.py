@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.errors import VerificationError
+from airflow_provider_fds.errors import (
+    LogTruncatedError,
+    TableNotFoundError,
+    TableReplacedError,
+    VerificationError,
+)
+from airflow_provider_fds.ledger.commands import Accept
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 from tests.counting_storage import CountingStorage
@@ -89,3 +98,78 @@ def test_only_files_whose_tag_has_changed_cost_more_than_a_listing_and_the_last_
     os.utime(four_commits.path_of(1))
     assert check_range_unchanged(log, batch) is None
     assert [request.kind for request in requests].count("get") == 4
+
+
+@pytest.fixture(params=["a sink", "a job of the user's"])
+def begin(request, sink):
+    """How a run begins."""
+    own_job = request.param != "a sink"
+    return lambda session: session.begin(None if own_job else sink, own_job=own_job, retry=True)
+
+
+@pytest.fixture
+def recreated(bench, four_commits, begin):
+    """A planned batch whose table was deleted and made anew, with as many versions of the same content."""
+    assert begin(bench.session()).status == "work"
+    shutil.rmtree(bench.table)
+    anew = type(four_commits)(bench.table)
+    anew.table_id = "22222222-2222-3333-4444-555555555555"
+    anew.create()
+    for _ in range(4):
+        anew.append(2)
+    return anew
+
+
+def test_planned_batches_of_a_table_that_was_made_anew_are_refused_before_spark_starts(bench, recreated, begin):
+    with pytest.raises(TableReplacedError) as refused:
+        begin(bench.session("run-2"))
+
+    text = str(refused.value)
+    assert "batch 0 was planned from the table with id 11111111-" in text
+    assert "now has id 22222222-" in text
+    assert "VACUUM" not in text
+
+
+def test_planned_batches_of_a_history_that_was_written_again_are_refused(bench, four_commits, sink):
+    bench.session().begin(sink)
+    replace_with_other_files(four_commits, 3)
+    with pytest.raises(TableReplacedError, match="version 3 is not the commit that batch 0 was planned from"):
+        bench.session("run-2").begin(sink)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_planned_batches_of_a_table_that_is_shorter_or_gone_are_refused(bench, recreated, begin, left):
+    for version in range(left, 5):
+        recreated.path_of(version).unlink()
+    with pytest.raises(TableReplacedError if left else TableNotFoundError):
+        begin(bench.session("run-2"))
+
+
+def test_planned_batches_whose_commits_were_cleaned_up_are_loaded(bench, sink):
+    """Their files are in the manifest; what became of the log is asked again before the commit."""
+    for _ in range(2):
+        deltalake.write_deltalake(bench.table, pa.table({"id": [1]}), mode="append")
+    bench.session().begin(sink)
+    deltalake.write_deltalake(bench.table, pa.table({"id": [1]}), mode="append")
+    deltalake.DeltaTable(bench.table).create_checkpoint()
+    for version in range(2):
+        (bench.table / f"_delta_log/{version:020}.json").unlink()
+    with pytest.raises(LogTruncatedError):
+        DeltaLog(open_storage(str(bench.table))).commit(1)
+
+    assert bench.session("run-2").begin(sink).status == "work"
+
+
+def test_a_batch_that_a_person_has_accepted_is_committed_although_the_table_was_made_anew(bench, four_commits, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink))
+    replace_with_other_files(four_commits, 3)
+    with pytest.raises(VerificationError):
+        session.collect(work)
+    session.connected.execute(Accept(epoch=1, batch_id=0, why="compared"))
+
+    again = session.begin(sink)
+    bench.sink_version = 0
+    bench.report(session, again, session.job(again, sink))
+    assert len(session.collect(again).committed) == 1
