@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, JobSpec, fence_report_name
+import msgspec
+
+from airflow_provider_fds.batch.spec import FENCE_OUTCOMES, FenceReport, FenceSpec, JobSpec, fence_report_name
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError
 from airflow_provider_fds.ledger.entries import Fence
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+from airflow_provider_fds.stream.evidence import SinkLog
+from airflow_provider_fds.stream.tries import refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -204,13 +208,34 @@ def fence_report(connected: ConnectedStream, epoch: int, try_id: str) -> FenceRe
         data, _ = connected.staging.get(f"{connected.folder.tries}/{fence_report_name(epoch, try_id)}")
     except FileNotFoundError:
         return BatchFailedError(f"{what} was not finished: Spark ended without a report. A retry does it", table=table)
-    report = FenceReport.from_json(data)
+    name = fence_report_name(epoch, try_id)
+    try:
+        report = _decoded(connected, name, data)
+        if (report.uuid, report.epoch, report.try_id) != (connected.state.uuid, epoch, try_id):
+            raise refused(connected, name, "it is of another stream, epoch or try")
+        sink = connected.state.fence_sink
+        if report.outcome == "fenced" and sink is not None:
+            log = SinkLog(connected, sink.target)
+            log.check_fence(connected.state.uuid, epoch, report.sink_version, report.landed)
+    except BatchFailedError as error:
+        return error
     if report.outcome != "failed":
         return report
     kind = BatchFailedError if report.retryable else BatchRejectedError
     return kind(
         f"{what} failed with {report.error_class}: {report.error_message}", error_class=report.error_class, table=table
     )
+
+
+def _decoded(connected: ConnectedStream, name: str, data: bytes) -> FenceReport:
+    try:
+        FenceReport.from_json(data)
+        report = msgspec.json.decode(data, type=FenceReport)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise refused(connected, name, f"it is not a report ({error})") from error
+    if report.outcome not in FENCE_OUTCOMES:
+        raise refused(connected, name, f"its outcome is {report.outcome!r}")
+    return report
 
 
 def fence_of(report: FenceReport, state: StreamState) -> Fence:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.location import hadoop_path, spark_uri
 from airflow_provider_fds.batch.spec import JobSpec, TryReport
 from airflow_provider_fds.errors import (
+    BatchFailedError,
     ConfigurationError,
     SourceFilesGoneError,
     StreamBusyError,
@@ -29,17 +30,17 @@ from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.collecting import CollectedSoFar
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
+from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
-from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork, measured
+from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork, measured, rows_differ
 from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
 from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.errors import BatchFailedError
     from airflow_provider_fds.ledger.entries import Owner, PlannedBatch
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.intervals import IntervalRecord
@@ -61,6 +62,11 @@ class _Write:
     @property
     def batch_id(self) -> int:
         return self.parts[-1].batch_id
+
+    @property
+    def num_rows(self) -> int | None:
+        rows = [part.num_rows for part in self.parts]
+        return None if None in rows else sum(row or 0 for row in rows)
 
 
 class IntervalSession:
@@ -91,6 +97,8 @@ class IntervalSession:
         self.interval = interval
         self.connected = ConnectedStream(stream, around)
         self._so_far = CollectedSoFar()
+        self._sink: Sink | None = None
+        self._log: SinkLog | None = None
 
     def begin(self, sink: Sink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
         """Find out what this run has to do, and write it down.
@@ -108,6 +116,7 @@ class IntervalSession:
             VerificationError: The interval is blocked, and the sink appends.
         """
         del retry
+        self._sink, self._log = sink, None
         if sink.needs_order:
             raise ConfigurationError(
                 f"stream {self.stream.name!r} reads data intervals, which run in any order, and "
@@ -199,6 +208,11 @@ class IntervalSession:
     def keep_house(self, retention: Retention) -> None:
         """Remove manifests and reports of what was committed long ago; see :func:`~.house.keep_house_of`."""
         keep_house_of(self.connected, retention)
+
+    def _sink_log(self) -> SinkLog | None:
+        """Return the log of the run's sink, which remembers whether this worker may read it."""
+        self._log = self._log or SinkLog.of(self.connected, self._sink)
+        return self._log
 
     @property
     def _tries(self) -> str:
@@ -307,12 +321,30 @@ class IntervalSession:
         replaces = sink is not None and sink.replaces
         for write in _writes(work.batches, replaces=replaces)[len(so_far.reports) :]:
             last = write.parts[-1]
-            report = read_report(self.connected, self._tries, work, write.batch_id)
+            try:
+                report = read_report(
+                    self.connected,
+                    self._tries,
+                    ReportedBatch(
+                        self.connected.state.uuid,
+                        work.epoch,
+                        write.batch_id,
+                        digest_of_parts(write.parts),
+                        self.interval.name,
+                    ),
+                    work.try_id,
+                    self._sink_log(),
+                )
+            except BatchFailedError as refused:
+                if is_running:
+                    break
+                return so_far.result(None, refused)
             if is_running and (report is None or not report.is_done):
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
                 return so_far.result(report, self._failure(last, report))
-            problems = ["the sink has other rows than the log counts"] if report.outcome == "mismatch" else []
+            differs = rows_differ(report, self._sink, write.num_rows)
+            problems = [] if differs is None else [differs]
             changed = (check_range_unchanged(self.connected.log, part) for part in write.parts)
             problems += dict.fromkeys(problem for problem in changed if problem is not None)
             if problems and is_running:
@@ -353,7 +385,6 @@ class IntervalSession:
 
     def _block(self, work: RunWork, write: _Write, report: TryReport, reason: str, *, replaces: bool) -> None:
         """Block the interval and raise; return if a person has accepted exactly this before."""
-        rows = [part.num_rows for part in write.parts]
         self.connected.execute(
             BlockInterval(
                 interval=self.interval.name,
@@ -362,7 +393,7 @@ class IntervalSession:
                 owner=self.around.owner,
                 try_id=work.try_id,
                 reason=reason,
-                rows_planned=None if None in rows else sum(row or 0 for row in rows),
+                rows_planned=write.num_rows,
                 rows_written=report.rows_written,
                 sink_version=report.sink_version,
                 sink_table_id=report.sink_table_id,

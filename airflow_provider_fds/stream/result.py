@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.entries import PlannedBatch
+    from airflow_provider_fds.sinks import Sink
 
 
 #: Phases of a run in which seconds are counted, in order. Those within ``spark`` are the driver's own.
@@ -203,6 +204,20 @@ def told(reports: Sequence[TryReport]) -> str:
         f"out in {_number(measures.files_written)} files of {_number(measures.bytes_written)} bytes, {total:.1f} s in "
         f"Spark ({_phases(measures.seconds)})"
     )
+
+
+def rows_differ(report: TryReport, sink: Sink | None, planned: int | None) -> str | None:
+    """Return that the sink has other rows than the batch, ``None`` if it has the same or need not have.
+
+    Args:
+        report: What the driver says of the batch.
+        sink: The sink, which says whether it writes every row as it is.
+        planned: Rows of the batch by the log's statistics, ``None`` if a file has none.
+    """
+    is_counted = sink is not None and sink.writes_rows_as_they_are and planned is not None
+    if report.outcome == "mismatch" or (is_counted and report.rows_written != planned):
+        return "the sink has other rows than the log counts"
+    return None
 
 
 def measured(report: TryReport) -> Measures:

@@ -26,6 +26,7 @@ from airflow_provider_fds.stream.collecting import CollectedSoFar
 from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
 from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
+from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position, oldest_commit
@@ -33,7 +34,7 @@ from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TableWatch
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
-from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured
+from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured, rows_differ
 from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
 from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
 
@@ -77,6 +78,8 @@ class StreamSession:
         self.around = around
         self.connected = ConnectedStream(stream, around)
         self._so_far = CollectedSoFar()
+        self._sink: Sink | None = None
+        self._log: SinkLog | None = None
 
     def ensure_open(self, sink: Sink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, if that has not been done.
@@ -126,6 +129,7 @@ class StreamSession:
                 "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink.",
                 table=self.stream.table,
             )
+        self._sink, self._log = sink, None
         state = opening.ensure_open(self.connected, sink, start=start)
         if state.needs_fence:
             # a person who has asked for the epoch, and holds the stream, is at work on the sink
@@ -208,6 +212,11 @@ class StreamSession:
                 # a hint that lets the next run start with few requests
                 self.connected.ledger.save_fold()
 
+    def _sink_log(self) -> SinkLog | None:
+        """Return the log of the run's sink, which remembers whether this worker may read it."""
+        self._log = self._log or SinkLog.of(self.connected, self._sink)
+        return self._log
+
     def _fence(self, state: StreamState, sink: Sink | None) -> RunWork:
         if sink is None:
             why = "" if state.request is None else f" by a {state.request.reason} ({state.request.why})"
@@ -230,7 +239,18 @@ class StreamSession:
     def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
         self._so_far = so_far = self._so_far.of(work)
         for batch in work.batches[len(so_far.reports) :]:
-            report = read_report(self.connected, self.connected.folder.tries, work, batch.batch_id)
+            try:
+                report = read_report(
+                    self.connected,
+                    self.connected.folder.tries,
+                    ReportedBatch(self.connected.state.uuid, work.epoch, batch.batch_id, batch.digest),
+                    work.try_id,
+                    self._sink_log(),
+                )
+            except BatchFailedError as refused:
+                if is_running:
+                    break
+                return so_far.result(None, refused)
             if is_running and (report is None or not report.is_done):
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
@@ -239,7 +259,7 @@ class StreamSession:
                     # with its table, or from a table that is still there
                     check_planned(self.connected.log, (batch,))
                 return so_far.result(report, failure)
-            differs = "the sink has other rows than the log counts" if report.outcome == "mismatch" else None
+            differs = rows_differ(report, self._sink, batch.num_rows)
             changed = check_range_unchanged(self.connected.log, batch)
             if is_running and changed is not None:
                 break

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from airflow_provider_fds.batch.spec import TryReport, job_name, report_name
+import msgspec
+
+from airflow_provider_fds.batch.spec import OUTCOMES, SPEC_FORMAT, TryReport, job_name, report_name
+from airflow_provider_fds.errors import BatchFailedError
 from airflow_provider_fds.fault_points import reach
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.stream.connect import ConnectedStream
-    from airflow_provider_fds.stream.result import RunWork
+    from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
+
+#: Numbers of a report that count something, and may be absent.
+_COUNTS: Final = ("sink_version", "rows_planned", "rows_written", "files_written", "bytes_written", "rows_read")
+
+
+class _Format(msgspec.Struct):
+    format: int
 
 
 def new_try_id() -> str:
@@ -29,20 +39,70 @@ def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
     return connected.staging_location(key)
 
 
-def read_report(connected: ConnectedStream, tries: str, work: RunWork, batch_id: int) -> TryReport | None:
+def read_report(
+    connected: ConnectedStream, tries: str, batch: ReportedBatch, try_id: str, sink: SinkLog | None
+) -> TryReport | None:
     """Return what the driver reported of a transaction of a try, ``None`` if nothing.
+
+    Whoever can write to the folder can write a report. It counts for this batch and this try only, and that the batch
+    is done is looked up in the sink's log.
 
     Args:
         connected: The stream.
         tries: The folder of reports in staging.
-        work: What the try has to do.
-        batch_id: The batch, or the last one of a transaction of several.
+        batch: The batch, or the last one of a transaction of several.
+        try_id: The try.
+        sink: The sink's log, ``None`` where FDS knows no table.
+
+    Raises:
+        BatchFailedError: The file is no report, or one of another batch or try, or the sink says something else.
     """
+    name = report_name(batch.epoch, batch.batch_id, try_id)
     try:
-        data, _ = connected.staging.get(f"{tries}/{report_name(work.epoch, batch_id, work.try_id)}")
+        data, _ = connected.staging.get(f"{tries}/{name}")
     except FileNotFoundError:
         return None
-    return TryReport.from_json(data)
+    report = _decoded(connected, name, data)
+    expected = {
+        "uuid": batch.uuid,
+        "epoch": batch.epoch,
+        "batch_id": batch.batch_id,
+        "manifest_digest": batch.digest,
+        "try_id": try_id,
+    }
+    for field, wanted in expected.items():
+        if (found := getattr(report, field)) != wanted:
+            raise refused(connected, name, f"it is of another batch or try: {field} is {found!r}, expected {wanted!r}")
+    if sink is not None and report.is_done:
+        sink.check_batch(batch, report.sink_version, report.rows_written, report.sink_table_id)
+    return report
 
 
-__all__ = ["new_try_id", "put_job", "read_report"]
+def refused(connected: ConnectedStream, name: str, why: str) -> BatchFailedError:
+    """Return the error for a report that cannot be used."""
+    return BatchFailedError(
+        f"stream {connected.stream.name!r}: the report {connected.folder.tries}/{name} cannot be used: {why}. Nothing "
+        "was committed by it; a retry looks into the sink and works on the same rows. If this comes again, find out "
+        "who else can write to the folder",
+        error_class="ReportRefused",
+        table=connected.stream.table,
+    )
+
+
+def _decoded(connected: ConnectedStream, name: str, data: bytes) -> TryReport:
+    try:
+        written_by = msgspec.json.decode(data, type=_Format).format
+        if written_by != SPEC_FORMAT:
+            raise refused(connected, name, f"it has format {written_by}, this version of FDS reads {SPEC_FORMAT}")
+        report = msgspec.json.decode(data, type=TryReport)
+    except msgspec.MsgspecError as error:
+        raise refused(connected, name, f"it is not a report ({error})") from error
+    if report.outcome not in OUTCOMES:
+        raise refused(connected, name, f"its outcome is {report.outcome!r}, expected one of {', '.join(OUTCOMES)}")
+    counts = [getattr(report, field) for field in _COUNTS]
+    if any(count is not None and count < 0 for count in (*counts, *report.seconds.values())):
+        raise refused(connected, name, "it has a number below zero")
+    return report
+
+
+__all__ = ["new_try_id", "put_job", "read_report", "refused"]

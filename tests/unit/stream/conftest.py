@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+from airflow_provider_fds.batch.spec import (
+    JobSpec,
+    TryReport,
+    commit_metadata,
+    fence_metadata,
+    report_name,
+    txn_version,
+)
+from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
@@ -15,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from airflow_provider_fds.batch.spec import BatchSpec, FenceReport
     from airflow_provider_fds.stream import RunWork
 
 SINK_ID = "99999999-0000-0000-0000-000000000000"
@@ -49,7 +59,7 @@ class Bench:
         )
 
     def report(self, session: StreamSession, work: RunWork, spec: str, **changes: Any) -> None:
-        """Leave the reports of a driver that wrote every batch of the job."""
+        """Leave the reports of a driver that wrote every batch of the job, and the commits that it made."""
         storage = open_storage(str(self.staging))
         job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
         for batch in job.batches:
@@ -71,6 +81,55 @@ class Bench:
             )
             name = report_name(batch.epoch, batch.batch_id, job.try_id)
             storage.put(f"{session.stream.name}/tries/{name}", report.to_json())
+            leave_commit(job, batch, report)
+
+
+def leave_commit(job: JobSpec, batch: BatchSpec, report: TryReport) -> None:
+    """Leave the commit that a driver with this report has made in the sink, unless it is there."""
+    if report.outcome == "failed" or "uri" not in job.sink or report.sink_version is None:
+        return
+    metrics = {} if report.rows_written is None else {"numOutputRows": str(report.rows_written)}
+    info = {
+        "operation": "MERGE" if job.sink["kind"] == "delta_merge" else "WRITE",
+        "operationMetrics": metrics,
+        "userMetadata": commit_metadata(batch, job.try_id, {}, job.sink["kind"]),
+    }
+    leave_lines(job, report.sink_version, info, {"appId": batch.txn_app_id, "version": batch.txn_version})
+
+
+def leave_fence_commit(job: JobSpec, report: FenceReport) -> None:
+    """Leave the commits in the sink that a driver with this report of a fence has found, and the one it has made."""
+    fence = job.fence
+    assert fence is not None
+    assert report.sink_version is not None
+    for batch in report.landed:
+        told = {"fds": 1, "stream": fence.stream, "uuid": fence.uuid, "epoch": batch.epoch, "batch_id": batch.batch_id}
+        told |= {"end": batch.end, "digest": batch.digest}
+        info = {"operation": "WRITE", "userMetadata": json.dumps(told)}
+        txn = {"appId": fence.txn_app_id, "version": txn_version(batch.epoch, batch.batch_id)}
+        leave_lines(job, batch.sink_version, info, txn)
+    key = commit_key(report.sink_version)
+    info = {"operation": "WRITE", "userMetadata": fence_metadata(fence, job.try_id)}
+    # of a table that was put back from a copy the version may be there
+    open_storage(job.sink["uri"]).delete(key)
+    leave_lines(job, report.sink_version, info, {"appId": fence.txn_app_id, "version": fence.txn_version})
+
+
+def leave_lines(job: JobSpec, version: int, info: dict[str, Any], txn: dict[str, Any]) -> None:
+    """Leave a commit with these two actions in the sink of the job, unless there is one."""
+    sink = open_storage(job.sink["uri"])
+    if version and sink.head(commit_key(0)) is None:
+        created = [
+            {"commitInfo": {"operation": "CREATE TABLE"}},
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metaData": {"id": SINK_ID, "schemaString": '{"type":"struct","fields":[]}'}},
+        ]
+        sink.put(commit_key(0), _lines(created))
+    sink.put_if_absent(commit_key(version), _lines([{"commitInfo": info}, {"txn": txn}]))
+
+
+def _lines(actions: list[dict[str, Any]]) -> bytes:
+    return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from airflow_provider_fds.ledger.refusals import EpochClosedError
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.moving import Mover, perform
-from tests.unit.stream.conftest import SINK_ID
+from tests.unit.stream.conftest import SINK_ID, leave_fence_commit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,8 @@ def leave_fence(bench: Bench, session: StreamSession, spec: str, **changes: Any)
     storage = open_storage(str(bench.staging))
     job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
     assert job.fence is not None
-    bench.sink_version += 1
+    landed = [batch.sink_version for batch in changes.get("landed", ())]
+    bench.sink_version = max([bench.sink_version, *landed]) + 1
     report = FenceReport(
         uuid=job.fence.uuid,
         epoch=job.fence.epoch,
@@ -81,7 +82,10 @@ def leave_fence(bench: Bench, session: StreamSession, spec: str, **changes: Any)
         sink_table_id=SINK_ID,
     )
     name = fence_report_name(job.fence.epoch, job.try_id)
-    storage.put(f"{session.stream.name}/tries/{name}", replace(report, **changes).to_json())
+    report = replace(report, **changes)
+    storage.put(f"{session.stream.name}/tries/{name}", report.to_json())
+    if report.outcome == "fenced":
+        leave_fence_commit(job, report)
     return job
 
 

@@ -87,7 +87,7 @@ def load(
 
 def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **changes: Any) -> None:
     from airflow_provider_fds.batch.spec import TryReport, report_name
-    from tests.unit.stream.conftest import SINK_ID
+    from tests.unit.stream.conftest import SINK_ID, leave_commit
 
     storage = open_storage(str(bench.staging))
     job = job_of(bench, session, work, sink)
@@ -107,7 +107,9 @@ def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **
             "rows_written": batch.num_rows,
             **changes,
         }
-        storage.put(f"{reports}/{report_name(batch.epoch, batch.batch_id, job.try_id)}", TryReport(**fields).to_json())
+        report = TryReport(**fields)
+        storage.put(f"{reports}/{report_name(batch.epoch, batch.batch_id, job.try_id)}", report.to_json())
+        leave_commit(job, batch, report)
 
 
 def clean_up(builder: Any, before: int) -> None:

@@ -1,0 +1,198 @@
+"""What the sink's own log says of a batch that a driver has reported: one GET of the commit that the report names.
+
+A report is a file that others may write; the commit of the sink is what the batch has come to. Where the worker may
+not read the sink, the report alone counts (docs/threat_model.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from airflow_provider_fds.batch.spec import fence_version, read_commit_metadata, txn_app_id, txn_version
+from airflow_provider_fds.delta.actions import ACTION_DECODER, Action
+from airflow_provider_fds.delta.names import commit_key
+from airflow_provider_fds.errors import AccessDeniedError, BatchFailedError, ConfigurationError, RequestRefusedError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import LandedBatch
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+logger = logging.getLogger(__name__)
+
+#: Beginnings of the lines of a commit that are looked at; the others list its files.
+_WANTED: Final = (b'{"commitInfo"', b'{"txn"', b'{"metaData"')
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedBatch:
+    """A transaction as the session planned it; ``epoch`` is the generation of an ``interval``."""
+
+    uuid: str
+    epoch: int
+    batch_id: int
+    digest: str
+    interval: str | None = None
+
+    @property
+    def app_id(self) -> str:
+        """Application id of the transaction."""
+        return txn_app_id(self.uuid, self.interval)
+
+    def words(self) -> str:
+        """Return the batch as people read it."""
+        of = f"epoch {self.epoch}" if self.interval is None else f"interval {self.interval}"
+        return f"batch {self.batch_id} of {of}"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCommit:
+    """A commit of the sink, without its files.
+
+    Attributes:
+        told: What FDS wrote into it, empty for a commit of anybody else.
+        transactions: Transaction version by application id.
+        rows: Rows that it wrote, ``None`` if it does not say, or of a MERGE.
+        table_id: ``metaData.id``, ``None`` if the commit does not set it.
+    """
+
+    version: int
+    told: dict[str, Any]
+    transactions: dict[str, int]
+    rows: int | None
+    table_id: str | None
+
+    def holds(self, batch: ReportedBatch) -> bool:
+        """Whether this commit is the batch: its transaction, its manifest, its epoch."""
+        wanted = txn_version(batch.epoch, batch.batch_id)
+        return (
+            self.transactions.get(batch.app_id, wanted) == wanted
+            and self.told.get("uuid") == batch.uuid
+            and self.told.get("epoch") == batch.epoch
+            and self.told.get("batch_id") == batch.batch_id
+            and self.told.get("digest") == batch.digest
+            and self.told.get("interval") == batch.interval
+        )
+
+
+class SinkLog:
+    """The commits of one sink, as far as this worker may read them."""
+
+    def __init__(self, connected: ConnectedStream, uri: str) -> None:
+        self._connected = connected
+        self._uri = uri
+        self._is_readable = True
+
+    @classmethod
+    def of(cls, connected: ConnectedStream, sink: Sink | None) -> SinkLog | None:
+        """Return the log of a sink, ``None`` if it is no table that FDS writes."""
+        uri = None if sink is None else sink.table_uri
+        return None if uri is None else cls(connected, uri)
+
+    def check_batch(self, batch: ReportedBatch, version: int | None, rows: int | None, table_id: str | None) -> None:
+        """Compare a report with the commit it names.
+
+        Args:
+            batch: What should be there.
+            version: Version of the sink that the report names.
+            rows: Rows that the report says were written.
+            table_id: ``metaData.id`` of the sink by the report.
+
+        Raises:
+            BatchFailedError: The commit is not there, is not this batch, or has another number of rows.
+            StorageError: The sink's storage did not answer.
+        """
+        what = batch.words()
+        if version is None:
+            raise self._refused(what, "the report names no version of the sink")
+        commit = self._read(version, what)
+        if commit is None:
+            return
+        if not commit.holds(batch):
+            raise self._refused(what, f"version {version} of the sink is not this batch")
+        if commit.rows is not None and rows != commit.rows:
+            raise self._refused(what, f"version {version} of the sink has {commit.rows} rows, the report says {rows}")
+        if commit.table_id is not None and table_id != commit.table_id:
+            raise self._refused(what, f"version {version} made the table {commit.table_id}, the report says {table_id}")
+
+    def check_fence(self, uuid: str, epoch: int, version: int | None, landed: tuple[LandedBatch, ...]) -> None:
+        """Compare the report of a fence, and of what landed before it, with the commits it names. Raises as above."""
+        what = f"the fence of epoch {epoch}"
+        if version is None:
+            raise self._refused(what, "the report names no version of the sink")
+        commit = self._read(version, what)
+        if commit is None:
+            return
+        if commit.transactions.get(txn_app_id(uuid)) != fence_version(epoch):
+            raise self._refused(what, f"version {version} of the sink is not this fence")
+        for batch in landed:
+            wanted = ReportedBatch(uuid, batch.epoch, batch.batch_id, batch.digest)
+            found = self._read(batch.sink_version, what)
+            if found is not None and not (found.holds(wanted) and found.told.get("end") == batch.end):
+                raise self._refused(what, f"version {batch.sink_version} of the sink is not {wanted.words()}")
+
+    def _read(self, version: int, what: str) -> SinkCommit | None:
+        """Return a commit, ``None`` if this worker may not read the sink."""
+        if not self._is_readable:
+            return None
+        try:
+            data, _ = self._connected.open_sink(self._uri).get(commit_key(version))
+        except FileNotFoundError:
+            raise self._refused(what, f"the sink has no version {version}") from None
+        except (AccessDeniedError, RequestRefusedError, ConfigurationError) as error:
+            self._is_readable = False
+            logger.warning(
+                "stream %s: the sink %s cannot be read from here, so the report of the Spark driver alone counts: %s",
+                self._connected.stream.name,
+                self._uri,
+                error,
+            )
+            return None
+        try:
+            lines = [line for line in data.split(b"\n") if line.startswith(_WANTED)]
+            return _commit(version, [ACTION_DECODER.decode(line) for line in lines])
+        except msgspec.MsgspecError as error:
+            raise self._refused(what, f"version {version} of the sink cannot be read ({error})") from error
+
+    def _refused(self, what: str, why: str) -> BatchFailedError:
+        connected = self._connected
+        return BatchFailedError(
+            f"stream {connected.stream.name!r}: the report of {what} does not agree with the sink {self._uri}: {why}. "
+            "Nothing was committed; a retry looks into the sink and works on the same rows. If this comes again, find "
+            "out who else can write to 'tries/' in staging",
+            error_class="ReportRefused",
+            table=connected.stream.table,
+        )
+
+
+def _commit(version: int, actions: list[Action]) -> SinkCommit:
+    info = next((action.commitInfo for action in actions if action.commitInfo is not None), None)
+    told = read_commit_metadata(None if info is None else info.userMetadata)
+    return SinkCommit(
+        version=version,
+        told=told or {},
+        transactions={action.txn.appId: action.txn.version for action in actions if action.txn is not None},
+        rows=None if info is None else _rows(info.operation or "", info.operationMetrics or {}),
+        table_id=next((action.metaData.id for action in actions if action.metaData is not None), None),
+    )
+
+
+def _rows(operation: str, metrics: dict[str, object]) -> int | None:
+    """Return the rows that an append or a replacement brought, counted as the driver does."""
+    if operation == "MERGE":
+        return None
+    rows = _number(metrics.get("numOutputRows"))
+    if rows is None:
+        return 0 if _number(metrics.get("numFiles")) == 0 else None
+    return rows - (_number(metrics.get("numCopiedRows")) or 0)
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, (int, str)) and str(value).isdecimal() else None
+
+
+__all__ = ["ReportedBatch", "SinkCommit", "SinkLog"]
