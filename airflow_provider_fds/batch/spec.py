@@ -86,6 +86,9 @@ class BatchSpec:
 
     A batch of a data interval names its ``interval``; ``epoch`` is then the interval's generation. Where a whole
     interval is one transaction, its rows may be in several manifests: ``more_manifests`` come after ``manifest``.
+
+    ``divides_commit`` says whether the batch begins or ends inside a commit that both adds and removes rows; ``None``:
+    nobody has looked. It is looked up for a sink that has to see such commits whole.
     """
 
     stream: str
@@ -105,6 +108,14 @@ class BatchSpec:
     prev_txn_version: Optional[int]
     interval: Optional[str] = None
     more_manifests: Tuple[str, ...] = ()
+    divides_commit: Optional[bool] = None
+
+    @property
+    def inner_versions(self) -> Tuple[int, ...]:
+        """Versions of commits that the batch begins or ends inside of; an initial snapshot is no commit."""
+        offsets = (json.loads(self.start), json.loads(self.end))
+        inner = {o["reservoirVersion"] for o in offsets if o["index"] >= 0 and not o["isStartingVersion"]}
+        return tuple(sorted(inner))
 
     @property
     def txn_app_id(self) -> str:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
-    from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
     from airflow_provider_fds.stream.session import StreamSession
     from airflow_provider_fds.stream.value import DeltaStream
@@ -116,6 +115,7 @@ def _behind(session: StreamSession, end: Offset) -> _Outcome:
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.stream.planning import acknowledged_of
+    from airflow_provider_fds.stream.whole_commits import keeps_replaced_rows
 
     connected = session.connected
     stream_end = known_end(connected.log, session.stream.options, end)
@@ -129,6 +129,7 @@ def _behind(session: StreamSession, end: Offset) -> _Outcome:
         snapshot=connected.frozen_snapshot(),
         snapshot_storage=connected.staging,
         acknowledged=acknowledged_of(connected.state),
+        keeps_replaced_rows=keeps_replaced_rows(session.stream, None, connected.state.sink),
     )
     for batch in planner:
         if batch.files:
@@ -142,6 +143,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
+    from airflow_provider_fds.stream.whole_commits import keeps_replaced_rows
 
     options = common.pairs(arguments.storage_option, "--storage-option")
     log = DeltaLog(open_storage(stream.table, options))
@@ -160,11 +162,12 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
         start.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
         log.verify_position(start.version)
     if isinstance(start, SnapshotStart) or start.is_initial_snapshot:
-        planned = _with_frozen(log, position, stream.options, target)
+        planned = _with_frozen(log, position, stream, target)
     else:
         # a new stream begins with the table as it is at its first version, --from with what is before it
         state = None if arguments.offset else starting_state(log, start)
-        planned = _numbered(BatchPlanner(log, start, state, stream.options, target))
+        whole = keeps_replaced_rows(stream, None, None)
+        planned = _numbered(BatchPlanner(log, start, state, stream.options, target, keeps_replaced_rows=whole))
     for shown, row in enumerate(planned):
         if arguments.max_batches is not None and shown == arguments.max_batches and not isinstance(row, _Outcome):
             yield _Outcome(None, is_more=True)
@@ -173,7 +176,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
 
 
 def _with_frozen(
-    log: DeltaLog, position: Offset, options: SourceOptions, target: int
+    log: DeltaLog, position: Offset, stream: DeltaStream, target: int
 ) -> Iterator[dict[str, Any] | _Outcome]:
     """Plan from an initial snapshot that is frozen in a temporary folder, which goes away again."""
     import tempfile
@@ -181,13 +184,22 @@ def _with_frozen(
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.delta.snapshot import freeze_snapshot
     from airflow_provider_fds.source.plan import BatchPlanner
+    from airflow_provider_fds.stream.whole_commits import keeps_replaced_rows
 
     with tempfile.TemporaryDirectory(prefix="fds-dry-run-") as folder:
         staging = open_storage(folder)
         frozen = freeze_snapshot(log, position.version, staging, "snapshot")
-        yield from _numbered(
-            BatchPlanner(log, position, None, options, target, snapshot=frozen, snapshot_storage=staging)
+        planner = BatchPlanner(
+            log,
+            position,
+            None,
+            stream.options,
+            target,
+            snapshot=frozen,
+            snapshot_storage=staging,
+            keeps_replaced_rows=keeps_replaced_rows(stream, None, None),
         )
+        yield from _numbered(planner)
 
 
 def _numbered(planner: BatchPlanner) -> Iterator[dict[str, Any] | _Outcome]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import DeltaReplaceSink, Sink
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.whole_commits import whole_commits_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +48,8 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
             f"read='data_interval' goes with sinks that take intervals in any order; {type(sink).__name__} goes by the "
             "order of the source's commits. Read by offset (leave read=… out), or use DeltaReplaceSink."
         )
+    if isinstance(stream, DeltaStream) and isinstance(sink, Sink):
+        problems += [problem for problem in [whole_commits_problem(stream, sink)] if problem is not None]
     if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 

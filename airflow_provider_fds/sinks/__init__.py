@@ -30,6 +30,11 @@ def sink_from_dict(value: dict[str, Any]) -> Sink:
     return sink
 
 
+def needs_whole_commits(kind: str) -> bool:
+    """Whether a sink of this kind has to see commits whole; one that is not known to this version of FDS may."""
+    return kind not in _KINDS or _KINDS[kind].needs_whole_commits
+
+
 __all__ = [
     "DeltaMergeSink",
     "DeltaReplaceSink",
@@ -37,5 +42,6 @@ __all__ = [
     "DeltaTableSink",
     "ForeachBatchSink",
     "Sink",
+    "needs_whole_commits",
     "sink_from_dict",
 ]

@@ -18,6 +18,9 @@ class Sink:
     replaces: ClassVar[bool] = False
     #: Whether batches must come in the order of the source's commits for the sink to end right.
     needs_order: ClassVar[bool] = False
+    #: Whether it decides per key, or may do so: then it has to see what was there before a commit of the change feed
+    #: together with what is there after it, in one batch.
+    needs_whole_commits: ClassVar[bool] = False
 
     @property
     def table_uri(self) -> str | None:

@@ -43,6 +43,7 @@ class ForeachBatchSink(Sink):
 
     kind: ClassVar[str] = "foreach_batch"
     needs_order: ClassVar[bool] = True
+    needs_whole_commits: ClassVar[bool] = True
 
     function: str
     writes: tuple[str, ...] = ()

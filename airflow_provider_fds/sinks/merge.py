@@ -45,6 +45,7 @@ class DeltaMergeSink(DeltaSink):
 
     kind: ClassVar[str] = "delta_merge"
     needs_order: ClassVar[bool] = True
+    needs_whole_commits: ClassVar[bool] = True
 
     keys: tuple[str, ...] = ()
     sequence_by: str | None = None

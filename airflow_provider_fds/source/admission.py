@@ -25,7 +25,7 @@ class Admission:
         self._files_left = _room(options.max_files_per_batch)
         self._bytes_left = _room(options.max_bytes_per_batch)
         self._versions_left = _room(options.max_versions_per_batch)
-        self._whole_commits = options.whole_commits
+        self._whole_commits = options.whole_commits is True
         self._takes_whole = False
         self._is_empty = True
 

@@ -49,7 +49,8 @@ class CommitChanges:
         num_excluded: Number of items left out by ``exclude_regex``.
         size_bytes: Size of the files to deliver.
         is_group: Whether they are delivered together or not at all, so that an update's two images, or what one
-            commit did to a file, are never in two batches.
+            commit did to a file, are never in two batches; for a sink that decides per key also what one commit did
+            to a key.
         files: Yields the files to deliver, each with its index; can be called again.
     """
 
@@ -63,7 +64,13 @@ class CommitChanges:
 
 
 def read_changes(
-    commit: Commit, content: CommitContent, first_index: int, excluded: Excluded, storage: Storage
+    commit: Commit,
+    content: CommitContent,
+    first_index: int,
+    excluded: Excluded,
+    storage: Storage,
+    *,
+    keeps_replaced_rows: bool = False,
 ) -> CommitChanges:
     """Return the changes of ``commit`` from ``first_index`` on. Reads deletion vectors where files changed theirs.
 
@@ -73,6 +80,7 @@ def read_changes(
         first_index: Index of the first item that was not delivered before.
         excluded: The stream's exclusion.
         storage: Storage of the table.
+        keeps_replaced_rows: Whether a commit that adds and removes rows is a group too.
 
     Raises:
         StoppedError: A removed file does not say what is needed to read it, or a deletion vector cannot be read.
@@ -103,9 +111,9 @@ def read_changes(
     for _, file in files():
         num_files += 1
         size_bytes += file.size
-    return CommitChanges(
-        "whole_files", count, num_files, count - first_index - num_files, size_bytes, is_group=False, files=files
-    )
+    is_group = keeps_replaced_rows and content.replaces_rows
+    num_excluded = count - first_index - num_files
+    return CommitChanges("whole_files", count, num_files, num_excluded, size_bytes, is_group, files)
 
 
 def has_changes(commit: Commit, content: CommitContent, excluded: Excluded, keeps: Keeps | None = None) -> bool:

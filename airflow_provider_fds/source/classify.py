@@ -105,6 +105,14 @@ class CommitContent:
         return f"it adds {_files(self.adds)} and removes {_files(self.removes)}"
 
     @property
+    def replaces_rows(self) -> bool:
+        """Whether its change feed may bring rows from before it beside rows from after it.
+
+        A row of the one kind then means nothing without the other: a delete and an insert of one key are an update.
+        """
+        return self.change_files > 0 or (self.adds > 0 and self.removes > 0)
+
+    @property
     def has_changes(self) -> bool:
         """Whether it changes data, or says what was changed."""
         return self.adds > 0 or self.removes > 0 or self.change_files > 0

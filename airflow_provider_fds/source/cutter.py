@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.draft import Draft, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
@@ -41,6 +42,7 @@ class BatchCutter:
         self.excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
         self._table_id = start.table_id
         self._options = options
+        self._table = table
         self._key = file_key_below(table)
 
     def is_excluded(self, add: Add) -> bool:
@@ -95,7 +97,12 @@ class BatchCutter:
 
         Returns:
             How many files were not excluded.
+
+        Raises:
+            StoppedError: Files that may not be divided list one file twice.
         """
+        if is_group:
+            self._ensure_distinct(commit.version, files)
         draft = self.draft
         is_other_kind = bool(draft.files) and draft.feed != feed
         if (
@@ -147,6 +154,20 @@ class BatchCutter:
             keys.add(key)
             append(PlannedFile(version, index, timestamp_ms, add))
         return delivered
+
+    def _ensure_distinct(self, version: int, files: Callable[[], Iterable[tuple[int, Add]]]) -> None:
+        """Stop before a commit that may not be cut, and would be where it lists a file again."""
+        seen: set[int] = set()
+        for _, add in files():
+            if (key := self._key(add)) in seen:
+                raise StoppedError(
+                    f"{self._table}: version {version} lists the file {add.path} twice with the same deletion vector, "
+                    "which the Delta protocol forbids, and its changes can only be read together. The stream stops "
+                    f"before it; skip_versions='{version}' passes over the commit with all its changes",
+                    table=self._table,
+                    version=version,
+                )
+            seen.add(key)
 
     def _repeats_a_file(self, files: Callable[[], Iterable[tuple[int, Add]]]) -> bool:
         keys = self.draft.keys

@@ -35,7 +35,8 @@ class SourceOptions:
         max_bytes_per_batch: Bytes at which a batch ends; the last file may go over it.
         max_versions_per_batch: Most versions with data in a batch.
         whole_commits: Never cut a commit in two: one that is too large makes a batch of its own. The initial
-            snapshot is cut by files all the same.
+            snapshot is cut by files all the same. ``None``: a commit of the change feed that both adds and removes
+            rows is kept whole where the sink decides per key. ``False``: no commit is kept whole for the sink's sake.
         ignore_deletes: Pass over commits that only delete; what they delete stays in the sink.
         ignore_changes: Read the files that a changing commit adds, whole: its unchanged rows arrive again.
             Covers ``ignore_deletes``. Also called ``ignore_file_deletion``.
@@ -74,7 +75,7 @@ class SourceOptions:
     max_files_per_batch: int | None = DEFAULT_MAX_FILES
     max_bytes_per_batch: int | None = None
     max_versions_per_batch: int | None = None
-    whole_commits: bool = False
+    whole_commits: bool | None = None
     ignore_deletes: bool = False
     ignore_changes: bool = False
     skip_change_commits: bool = False

@@ -60,6 +60,9 @@ class BatchPlanner:
     already, between a commit with change files and one without (``read_change_feed``), before a commit that
     changes the schema, and before a version that cannot be passed. Commits after the target are never read.
 
+    With ``keeps_replaced_rows`` no limit cuts a commit of the change feed that both adds and removes rows: whoever
+    decides per key has to see what was there before a commit together with what is there after it.
+
     Args:
         log: The table's log.
         start: Position to plan from (exclusive).
@@ -75,6 +78,7 @@ class BatchPlanner:
         acknowledged: Versions that a person lets the stream pass although the options do not, each with that person's
             words: a change of the schema takes effect there, any other commit is passed over whole.
         left_out: Versions that a person had left out, likewise; passed over whole even where they might be read.
+        keeps_replaced_rows: Whether a commit of the change feed that both adds and removes rows is never cut.
 
     Attributes:
         outcome: How planning ended; ``None`` until the last batch is handed out.
@@ -98,6 +102,7 @@ class BatchPlanner:
         snapshot_timestamp_ms: int | None = None,
         acknowledged: Mapping[int, str] = MappingProxyType({}),
         left_out: Mapping[int, str] = MappingProxyType({}),
+        keeps_replaced_rows: bool = False,
     ) -> None:
         if start.is_initial_snapshot and (snapshot is None or snapshot_storage is None):
             raise ConfigurationError(
@@ -119,6 +124,7 @@ class BatchPlanner:
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
         self._acknowledged = acknowledged
         self._left_out = left_out
+        self._keeps_replaced_rows = keeps_replaced_rows
         self._acknowledged_schema = -1 if options.acknowledged_schema is None else options.acknowledged_schema
         self._timestamps = CommitTimestamps(log)
         self._cutter = BatchCutter(log.table_uri, start, options, state)
@@ -304,7 +310,14 @@ class BatchPlanner:
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
         """Deliver the changes of a commit; files that are excluded count for no limit here, as in Delta."""
-        changes = read_changes(commit, content, first_index, self._cutter.excluded, self._log.storage)
+        changes = read_changes(
+            commit,
+            content,
+            first_index,
+            self._cutter.excluded,
+            self._log.storage,
+            keeps_replaced_rows=self._keeps_replaced_rows,
+        )
         self._ensure_index(first_index, commit.version, changes.count)
         if self._filter is not None and (num_files := changes.num_files):
             changes = self._filter.of(state.metadata).changes(changes)

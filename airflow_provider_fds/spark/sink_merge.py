@@ -15,7 +15,7 @@ from airflow_provider_fds.spark.merge_sql import MergeSql
 from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
 from airflow_provider_fds.spark.session_conf import hash_join_conf, session_conf
 from airflow_provider_fds.spark.sink_columns import with_provenance
-from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
+from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
 from airflow_provider_fds.spark.sql import quoted_name, temporary_view
 from airflow_provider_fds.spark.versions import minor
 
@@ -35,6 +35,25 @@ class DeltaUpsertSink(DeltaAppendSink):
     def __init__(self, spark: Any, sink: DeltaMergeSink, job: JobSpec, settings: Dict[str, str]) -> None:
         super().__init__(spark, sink, job, settings)
         self._merge = sink
+
+    def _append(self, frame: Any, batch: BatchSpec) -> Landed:
+        if CHANGE_TYPE in frame.columns:
+            self._refuse_part(batch)
+        return super()._append(frame, batch)
+
+    def _refuse_part(self, batch: BatchSpec) -> None:
+        """Refuse a batch of changes that lacks some of a commit, unless the source's log says that this is harmless."""
+        inner = batch.inner_versions
+        if not inner or batch.divides_commit is False:
+            return
+        which = f"version {inner[0]}" if len(inner) == 1 else "versions " + " and ".join(map(str, inner))
+        is_known = "adds and removes rows" if batch.divides_commit else "may add and remove rows"
+        raise RefusalError(
+            "CommitDivided",
+            f"{self._words(batch)} has only a part of {which} of the source, which {is_known}; a merge into "
+            f"{self._path} needs all of it to know which keys are still there. Nothing was written. Plan again with "
+            f"`fds replan {batch.stream} --why …`",
+        )
 
     def _rows(self, frame: Any) -> Any:
         """Return the changes: what is to be written, and the columns that say in which order it happened."""

@@ -15,6 +15,7 @@ from airflow_provider_fds.ledger.entries import Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.repeated import repeated_notes
+from airflow_provider_fds.stream.whole_commits import is_inside_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +144,10 @@ class Mover:
             "rebind",
             to,
             "stays there; its next run binds it to the sink it has then",
-            (f"Its sink was {sink}; what is there stays there, and only what comes now goes to the new one.",),
+            (
+                f"Its sink was {sink}; what is there stays there, and only what comes now goes to the new one.",
+                *self._inside_notes(None if to is None else Offset.from_json(to["offset"])),
+            ),
         )
 
     def skip(self, first: int, last: int | None = None) -> Move:
@@ -289,7 +293,20 @@ class Mover:
             )
         to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
         after = f"reads from {position_words(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
-        return self._request("rewind", to, after, repeated_notes(self.ledger, start))
+        notes = (*repeated_notes(self.ledger, start), *self._inside_notes(start))
+        return self._request("rewind", to, after, notes)
+
+    def _inside_notes(self, start: Offset | None) -> tuple[str, ...]:
+        """Say that a sink which decides per key may refuse to begin at a place, ``None``: the position."""
+        place = start or self._position()
+        if place is None or not is_inside_commit(place):
+            return ()
+        note = (
+            f"That is inside version {place.version}. With read_change_feed, a sink that decides per key (a merge) "
+            "needs all of a version that adds and removes rows: then use "
+            f"`fds rewind {self._name} --to-version {place.version} --why …`."
+        )
+        return (note,)
 
     def _repeated(self, version: int | None) -> tuple[str, ...]:
         if version is None:

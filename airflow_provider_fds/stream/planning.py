@@ -41,7 +41,9 @@ class Draft:
     error: FdsError | None
 
 
-def draft(connected: ConnectedStream, state: StreamState, target: int, max_batches: int) -> Draft:
+def draft(
+    connected: ConnectedStream, state: StreamState, target: int, max_batches: int, *, keeps_replaced_rows: bool
+) -> Draft:
     """Plan up to ``max_batches`` batches and write their manifests. Writes nothing to the ledger.
 
     Args:
@@ -49,6 +51,7 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
         state: State of the ledger, open, with nothing planned.
         target: Newest version to read, inclusive.
         max_batches: Batches at most.
+        keeps_replaced_rows: Whether a commit of the change feed that both adds and removes rows is never cut.
     """
     assert state.position is not None  # noqa: S101  # an open epoch has a position
     position = Offset.from_json(state.position)
@@ -63,6 +66,7 @@ def draft(connected: ConnectedStream, state: StreamState, target: int, max_batch
         snapshot_timestamp_ms=None if state.snapshot is None else state.snapshot.timestamp_ms,
         acknowledged=acknowledged_of(state),
         left_out=left_out_of(state),
+        keeps_replaced_rows=keeps_replaced_rows,
     )
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None

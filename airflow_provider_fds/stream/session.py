@@ -37,6 +37,12 @@ from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured, rows_differ
 from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
 from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
+from airflow_provider_fds.stream.whole_commits import (
+    keeps_replaced_rows,
+    refuse_divided_commits,
+    whole_commits_problem,
+    with_divisions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,6 +128,8 @@ class StreamSession:
             StreamBusyError: Planned batches belong to a run that still runs.
             LostPositionError: The position no longer exists in the table.
             StoppedError: The next version in line is one the stream may not pass (``on_violation="fail"``).
+            ConfigurationError: Sink and stream do not go together, or the position or a planned batch cuts a commit
+                that the sink has to see whole.
         """
         if sink is not None and sink.replaces:
             raise ConfigurationError(
@@ -129,6 +137,8 @@ class StreamSession:
                 "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink.",
                 table=self.stream.table,
             )
+        if sink is not None and (problem := whole_commits_problem(self.stream, sink)) is not None:
+            raise ConfigurationError(problem, table=self.stream.table)
         self._sink, self._log = sink, None
         state = opening.ensure_open(self.connected, sink, start=start)
         if state.needs_fence:
@@ -141,10 +151,18 @@ class StreamSession:
         is_at_work = state.owner == self.around.owner
         if not is_at_work and (done := self._done(state, retry=retry, own_job=own_job)) is not None:
             return done
+        is_whole = keeps_replaced_rows(self.stream, sink, state.sink, own_job=own_job)
         if state.planned:
             self._check_planned(state)
-            return self._work(self._take_over(state) if take_over else state, warning=None)
-        return paused_work(state) or self._plan(state, max_batches)
+            state = self._take_over(state) if take_over else state
+            if is_whole and take_over:
+                refuse_divided_commits(state, self.connected.log)
+            return self._work(state, warning=None)
+        if (paused := paused_work(state)) is not None:
+            return paused
+        if is_whole:
+            refuse_divided_commits(state, self.connected.log)
+        return self._plan(state, max_batches, keeps_replaced_rows=is_whole)
 
     def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
         """Write the job of ``work`` into staging and return its URI, as Spark reads it.
@@ -160,8 +178,11 @@ class StreamSession:
             spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
             return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
         described = sink.to_dict() if sink.table_uri is None else self._located(sink, sink.table_uri).to_dict()
+        batches = self.batch_specs(work)
+        if sink.needs_whole_commits:
+            batches = with_divisions(batches, self.connected.log)
         spec = JobSpec(
-            batches=self.batch_specs(work),
+            batches=batches,
             sink=described,
             sink_table_id=state.sink_table_id,
             sink_version=state.sink_version,
@@ -319,7 +340,7 @@ class StreamSession:
         """Return in a sentence that the stream has read all up to its end, ``None`` if it has not or has no end."""
         return finished_reason(self.connected)
 
-    def _plan(self, state: StreamState, max_batches: int) -> RunWork:
+    def _plan(self, state: StreamState, max_batches: int, *, keeps_replaced_rows: bool) -> RunWork:
         state, end = settle_end(self.connected, state)
         if end is not None and end.is_reached(Offset.from_json(_position(state))):
             # before the log is checked: a stream that has read all it should needs no versions any more
@@ -333,7 +354,7 @@ class StreamSession:
         target = target if record is None or record.target is None else min(target, record.target)
         if position.version > target:
             return RunWork("up_to_date", state.epoch, target=target)
-        found = draft(self.connected, state, target, max_batches)
+        found = draft(self.connected, state, target, max_batches, keeps_replaced_rows=keeps_replaced_rows)
         if found.empty is not None:
             batch = found.empty
             self.connected.execute(

@@ -30,28 +30,6 @@ OPTION_SETS = int(os.environ.get("FDS_FUZZ_OPTIONS", "5"))
 COMMITS = 9
 
 
-#: What makes thousands of tiny queries quick: nothing is compiled, nothing is planned again.
-_QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
-
-
-@pytest.fixture(scope="module")
-def quick_spark(spark):
-    before = {key: spark.conf.get(key) for key in _QUICK}
-    for key, value in _QUICK.items():
-        spark.conf.set(key, value)
-    # queries that fail on purpose would print their stack
-    spark.sparkContext.setLogLevel("OFF")
-    yield spark
-    for key, value in before.items():
-        spark.conf.set(key, value)
-    spark.sparkContext.setLogLevel("ERROR")
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + TABLES))
 def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_path, seed):

@@ -67,7 +67,7 @@ class Planning:
 
     def planner(self, start: Offset | int = 0, target: int | None = None, **given: Any) -> BatchPlanner:
         """Return the planner from a position (or the base of a version) to ``target`` or the newest version."""
-        inner = {key: given.pop(key) for key in list(given) if key == "state" or key.startswith("snapshot")}
+        inner = {key: given.pop(key) for key in list(given) if key.startswith(("state", "snapshot", "keeps"))}
         offset = self.at(start) if isinstance(start, int) else start
         if offset.is_initial_snapshot and "snapshot" not in inner:
             inner |= {"snapshot": self.freeze(offset.version)}

@@ -1,0 +1,155 @@
+"""Sinks that decide per key see a commit whole.
+
+A change feed says of an overwrite: these rows are gone, those have come. Whoever applies the rows key by key has to see
+both together, or a key that is still there is deleted by the later batch. So a commit of the feed that both adds and
+removes rows is planned into one batch for such a sink, and a batch that was planned otherwise is not handed to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError
+from airflow_provider_fds.sinks import needs_whole_commits
+from airflow_provider_fds.source.classify import CommitContent
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.entries import SinkBinding
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.value import DeltaStream
+
+
+def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
+    """Return what is wrong with the stream's ``whole_commits`` beside this sink, ``None`` if nothing is."""
+    options = stream.options
+    # what FDS writes itself is known to need them; a function of the user's may not
+    is_known = sink.needs_whole_commits and sink.table_uri is not None
+    if not is_known or not options.read_change_feed or options.whole_commits is not False:
+        return None
+    return (
+        f"stream {stream.name!r} has read_change_feed and whole_commits=False, and {type(sink).__name__} decides per "
+        "key: with half of a commit that replaces rows it would delete keys that are still there. Leave whole_commits "
+        "out."
+    )
+
+
+def keeps_replaced_rows(
+    stream: DeltaStream, sink: Sink | None, bound: SinkBinding | None, *, own_job: bool = False
+) -> bool:
+    """Whether commits of the change feed that both add and remove rows are planned into one batch.
+
+    Args:
+        stream: The stream.
+        sink: The sink of the run, ``None`` where it is not known, or the user's own job writes.
+        bound: The sink that the stream is bound to.
+        own_job: Whether the user's own job writes.
+
+    Returns:
+        Yes for a sink that decides per key, and for one of which that is not known, unless the stream says otherwise.
+    """
+    options = stream.options
+    if not options.read_change_feed or options.whole_commits is False:
+        return False
+    if own_job:
+        return True
+    if sink is not None:
+        return sink.needs_whole_commits
+    return bound is None or needs_whole_commits(bound.kind)
+
+
+def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
+    """Refuse planned batches, or a position, that cut a commit which the stream's sink has to see whole.
+
+    They come from a plan that was made for another sink, under other options, or before FDS kept such commits whole.
+    Where the log has the commit no more, the driver refuses the batch.
+
+    Raises:
+        ConfigurationError: With what to do.
+    """
+    commits = _Commits(log)
+    why = "adds rows and removes rows, and its sink decides per key"
+    unless = (
+        ""
+        if state.sink is not None and not state.sink.is_users_own
+        else " If what writes the rows does not decide per key, say whole_commits=False on the stream."
+    )
+    position = None if state.position is None else Offset.from_json(state.position)
+    if position is not None and commits.are_divided_at(position):
+        version = position.version
+        raise ConfigurationError(
+            f"stream {state.name!r} is at {state.position}, inside version {version} of {log.table_uri}, which {why}: "
+            f"the rest of the version alone would delete keys that are still there. Read the version again from its "
+            f"beginning with `fds rewind {state.name} --to-version {version} --why …`.{unless}",
+            table=log.table_uri,
+            version=version,
+        )
+    for batch in state.planned:
+        end = Offset.from_json(batch.end)
+        if commits.are_divided_at(end):
+            raise ConfigurationError(
+                f"stream {state.name!r}: batch {batch.batch_id} was planned to end inside version {end.version} of "
+                f"{log.table_uri}, which {why}: the rest of the version would delete keys that are still there. "
+                f"Nothing of it was handed to the sink by this run; plan again with `fds replan {state.name} "
+                f"--why …`.{unless}",
+                table=log.table_uri,
+                version=end.version,
+            )
+
+
+def with_divisions(specs: Iterable[BatchSpec], log: DeltaLog) -> tuple[BatchSpec, ...]:
+    """Return the specs of batches with what the source's log says of the commits that they cut."""
+    commits = _Commits(log)
+    result = []
+    for spec in specs:
+        ends = {commits.are_divided_at(Offset.from_json(text)) for text in (spec.start, spec.end)}
+        result.append(replace(spec, divides_commit=True in ends or (None if None in ends else False)))
+    return tuple(result)
+
+
+def is_inside_commit(offset: Offset) -> bool:
+    """Whether files of a commit were delivered before the offset, so that others of it may come after."""
+    return offset.next_index > 0 and not offset.is_initial_snapshot
+
+
+class _Commits:
+    """What the source's log says of commits that are cut; reads each of them once."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._contents: dict[int, CommitContent | None] = {}
+
+    def are_divided_at(self, offset: Offset) -> bool | None:
+        """Whether the offset is inside a commit that adds and removes rows; ``None`` if the log lacks the commit."""
+        if not is_inside_commit(offset):
+            return False
+        content = self._content(offset.version)
+        if content is None:
+            return None
+        count = content.change_files or content.adds + content.removes
+        return content.replaces_rows and offset.next_index < count
+
+    def _content(self, version: int) -> CommitContent | None:
+        if version not in self._contents:
+            try:
+                commit = self._log.commit(version)
+            except LostPositionError:
+                self._contents[version] = None
+            else:
+                self._contents[version] = CommitContent.of(version, commit.actions, table=self._log.table_uri)
+        return self._contents[version]
+
+
+__all__ = [
+    "is_inside_commit",
+    "keeps_replaced_rows",
+    "refuse_divided_commits",
+    "whole_commits_problem",
+    "with_divisions",
+]

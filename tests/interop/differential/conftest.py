@@ -1,0 +1,26 @@
+"""A session in which thousands of tiny queries are quick."""
+
+from __future__ import annotations
+
+import pytest
+
+#: What makes thousands of tiny queries quick: nothing is compiled, nothing is planned again.
+_QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def quick_spark(spark):
+    before = {key: spark.conf.get(key) for key in _QUICK}
+    for key, value in _QUICK.items():
+        spark.conf.set(key, value)
+    # queries that fail on purpose would print their stack
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    for key, value in before.items():
+        spark.conf.set(key, value)
+    spark.sparkContext.setLogLevel("ERROR")

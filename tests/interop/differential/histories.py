@@ -1,0 +1,226 @@
+"""Random histories of a table whose changes are recorded, one row per key at every version."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
+from airflow_provider_fds.delta.vectors import VectorReader
+from airflow_provider_fds.source.classify import CommitContent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from airflow_provider_fds.delta.actions import Add
+
+COLUMNS = ("id", "v", "n", "p")
+
+#: A file is small, so that a statement changes some files of the table and leaves others.
+_ROWS_PER_FILE = 3
+
+#: What an update of the key adds to it; the partition, ``id % 2``, stays.
+_FURTHER = 1000
+
+
+class RandomHistory:
+    """A table that grows by one random statement after the other; the same seed gives the same statements.
+
+    Attributes:
+        path: The table's folder.
+        statements: What was done.
+        is_ordered: Whether ``n`` only grows for a key, so that a merge may go by it.
+        versions: Rows of the table at each version, read from its files without Spark.
+        kinds: How many commits changed rows in which way.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
+        self._spark = spark
+        self._random = random.Random(seed)
+        self.path = str(folder / "source")
+        self.statements: list[str] = []
+        self.versions: dict[int, Counter[tuple[Any, ...]]] = {}
+        self.kinds: Counter[str] = Counter()
+        self._live: dict[str, Add] = {}
+        self._files: dict[str, list[tuple[Any, ...]]] = {}
+        self._vectors = VectorReader(LocalStorage(self.path))
+        self.is_ordered = self._random.random() < 0.25
+        self._create()
+
+    @property
+    def log(self) -> DeltaLog:
+        return DeltaLog(LocalStorage(self.path))
+
+    @property
+    def newest(self) -> Counter[tuple[Any, ...]]:
+        """The rows of the newest version."""
+        return self.versions[max(self.versions)]
+
+    def times(self) -> dict[int, int]:
+        """Return the commit time of each version, milliseconds since the epoch."""
+        log = self.log
+        timestamps, state = CommitTimestamps(log), log.state_at(log.latest())
+        return {version: timestamps.of(log.commit(version), state.metadata) for version in self.versions}
+
+    def step(self) -> None:
+        """Do one random statement."""
+        steps: list[tuple[Callable[[], None], int]] = [
+            (self._insert, 3),
+            (self._insert_new, 2),
+            (self._delete, 3),
+            (self._delete_range, 2),
+            (self._update, 3),
+            (self._update_key, 1),
+            (self._merge, 4),
+            (self._overwrite, 6),
+            (self._replace_partition, 2),
+            (self._replace_range, 2),
+            (self._optimize, 1),
+        ]
+        if not self.is_ordered:
+            # older values come back, which a merge by sequence_by takes for late rows
+            steps.append((self._restore, 3))
+        self._random.choices([step for step, _ in steps], [weight for _, weight in steps])[0]()
+        self._look()
+
+    def _create(self) -> None:
+        choose = self._random.choice
+        properties = {
+            "delta.enableChangeDataFeed": "true",
+            "delta.enableDeletionVectors": choose(("true", "false")),
+            "delta.enableInCommitTimestamps": choose(("true", "false")),
+            "delta.enableRowTracking": choose(("true", "false", "false")),
+        }
+        partitioned = choose(("", "PARTITIONED BY (p) "))
+        texts = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        rows = self._rows(*self._some())
+        self._sql(f"CREATE TABLE {{}} USING delta {partitioned}TBLPROPERTIES ({texts}) AS {rows}")
+        self._look()
+
+    def _sql(self, statement: str) -> None:
+        self.statements.append(statement)
+        self._spark.sql(statement.replace("{}", f"delta.`{self.path}`"))
+
+    def _look(self) -> None:
+        """Follow the log to its head, commit by commit, and read the rows of each version."""
+        log = self.log
+        for commit in log.commits(max(self.versions, default=-1) + 1, log.latest()):
+            for action in commit.actions:
+                if action.remove is not None:
+                    self._live.pop(action.remove.path, None)
+            # a file that gets another deletion vector is removed and added
+            self._live |= {action.add.path: action.add for action in commit.actions if action.add is not None}
+            rows: Counter[tuple[Any, ...]] = Counter(row for add in self._live.values() for row in self._rows_of(add))
+            assert len({row[0] for row in rows}) == rows.total(), self.statements
+            self.versions[commit.version] = rows
+            self._count_kind(CommitContent.of(commit.version, commit.actions, table=self.path))
+
+    def _rows_of(self, add: Add) -> list[tuple[Any, ...]]:
+        if add.path not in self._files:
+            names = [name for name in COLUMNS if name not in add.partitionValues]
+            table = pq.ParquetFile(f"{self.path}/{unquote(add.path)}").read(columns=names)
+            columns = {name: table.column(name).to_pylist() for name in names}
+            if (partition := add.partitionValues.get("p")) is not None:
+                columns["p"] = [int(partition)] * table.num_rows
+            self._files[add.path] = list(zip(*(columns[name] for name in COLUMNS), strict=True))
+        deleted = self._vectors.rows(add.deletionVector)
+        return [row for number, row in enumerate(self._files[add.path]) if number not in deleted]
+
+    def _count_kind(self, content: CommitContent) -> None:
+        if content.change_files:
+            self.kinds["change files"] += 1
+        elif content.replaces_rows:
+            self.kinds["adds and removes"] += 1
+        elif content.has_changes:
+            self.kinds["adds" if content.adds else "removes"] += 1
+
+    def _some(self) -> tuple[int, int, int]:
+        """Return a range of keys, most of which are there or were, and a number of files."""
+        first, files = self._random.randint(0, 12), self._random.randint(1, 4)
+        return first, first + files * _ROWS_PER_FILE, files
+
+    def _rows(self, first: int, last: int, files: int, condition: str = "true") -> str:
+        word, number = f"s{len(self.statements)}", len(self.statements)
+        return (
+            f"SELECT id, concat('{word} ', id) AS v, {number}L AS n, id % 2 AS p "
+            f"FROM range({first}, {last}, 1, {files}) WHERE {condition}"
+        )
+
+    def _condition(self) -> str:
+        return f"id % {self._random.randint(2, 6)} = {self._random.randint(0, 1)}"
+
+    def _insert(self) -> None:
+        first, last, files = self._some()
+        there = sorted(row[0] for row in self.newest)
+        absent = f"id NOT IN ({', '.join(map(str, there))})" if there else "true"
+        self._sql(f"INSERT INTO {{}} {self._rows(first, last, files, absent)}")
+
+    def _insert_new(self) -> None:
+        first, files = 20 * len(self.statements), self._random.randint(1, 5)
+        self._sql(f"INSERT INTO {{}} {self._rows(first, first + files * 2, files)}")
+
+    def _delete(self) -> None:
+        self._sql(f"DELETE FROM {{}} WHERE {self._condition()}")
+
+    def _delete_range(self) -> None:
+        first, last, _ = self._some()
+        self._sql(f"DELETE FROM {{}} WHERE id >= {first} AND id < {last}")
+
+    def _update(self) -> None:
+        self._sql(f"UPDATE {{}} SET v = concat(v, '+'), n = {len(self.statements)} WHERE {self._condition()}")
+
+    def _update_key(self) -> None:
+        first, last, _ = self._some()
+        self._sql(
+            f"UPDATE {{}} SET id = id + {_FURTHER * len(self.statements)}, n = {len(self.statements)} "
+            f"WHERE id >= {first} AND id < {last}"
+        )
+
+    def _merge(self) -> None:
+        first, last, files = self._some()
+        number = len(self.statements)
+        matched = self._random.choice(
+            (
+                "WHEN MATCHED THEN UPDATE SET *",
+                "WHEN MATCHED THEN DELETE",
+                "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET t.v = s.v, t.n = s.n",
+            )
+        )
+        others = self._random.choice(
+            (
+                "WHEN NOT MATCHED THEN INSERT *",
+                "WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id % 3 = 0 THEN DELETE",
+                f"WHEN NOT MATCHED BY SOURCE AND t.id % 3 = 0 THEN UPDATE SET t.v = 'alone', t.n = {number}",
+            )
+        )
+        self._sql(f"MERGE INTO {{}} t USING ({self._rows(first, last, files)}) s ON t.id = s.id {matched} {others}")
+
+    def _overwrite(self) -> None:
+        first, last, files = self._some()
+        self._sql(f"INSERT OVERWRITE {{}} {self._rows(first, last, files)}")
+
+    def _replace_partition(self) -> None:
+        first, last, files = self._some()
+        p = self._random.randint(0, 1)
+        self._sql(f"INSERT INTO {{}} REPLACE WHERE p = {p} {self._rows(first, last, files, f'id % 2 = {p}')}")
+
+    def _replace_range(self) -> None:
+        first, last, files = self._some()
+        where = f"id >= {first} AND id < {last}"
+        self._sql(f"INSERT INTO {{}} REPLACE WHERE {where} {self._rows(first, last, files, self._condition())}")
+
+    def _restore(self) -> None:
+        version = self._random.randint(0, max(self.versions))
+        self._sql(f"RESTORE TABLE {{}} TO VERSION AS OF {version}")
+
+    def _optimize(self) -> None:
+        self._sql("OPTIMIZE {}")
