@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz chaos compat s3 requirements clean
+.PHONY: help demo test check bench fuzz merges chaos compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -29,7 +29,12 @@ bench:  ## Measure, and write docs/benchmarks.md
 fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=17 SEED=1)
 	@scripts/bootstrap.sh dev
 	FDS_FUZZ_TABLES=$(or $(TABLES),30) FDS_FUZZ_OPTIONS=$(or $(OPTIONS),17) FDS_FUZZ_SEED=$(or $(SEED),1) \
-	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential
+	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential/test_differential.py
+
+merges:  ## Compare merge sinks with their sources on random histories (HISTORIES=200 SEED=1)
+	@scripts/bootstrap.sh dev
+	FDS_FUZZ_HISTORIES=$(or $(HISTORIES),200) FDS_FUZZ_SEED=$(or $(SEED),1) \
+	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential/test_merges.py
 
 chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60; RECORD=file: go on where a session with that file was broken off)
 	@scripts/bootstrap.sh dev

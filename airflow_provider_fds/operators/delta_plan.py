@@ -37,6 +37,9 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
     **If it is misused.** A job that does not use ``txn_app_id`` and ``txn_version`` (Delta's write options
     ``txnAppId``, ``txnVersion``) or an overwrite of its own loads a batch again when it is retried after its write.
 
+    **Change feed.** A commit that both adds and removes rows is one batch, because the job may apply the rows by key;
+    it may exceed the limits. ``whole_commits=False`` on the stream lets the limits cut it, for a job that only appends.
+
     Nothing new is a skip, downstream included; so is a stream that is finished.
 
     Args:

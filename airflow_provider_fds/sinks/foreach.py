@@ -33,6 +33,10 @@ class ForeachBatchSink(Sink):
     one table need two names. FDS does not know the tables: it checks no rows, looks up no commits and writes no fence;
     a rewind or replan asks what landed, and refuses while a run of the stream may still be at work.
 
+    **Change feed.** A commit that both adds and removes rows comes in one call, because the function may apply the rows
+    by key; it may exceed the limits. ``whole_commits=False`` on the stream lets the limits cut it, for a function that
+    only appends. Commits that only add rows are cut by the limits unless the stream has ``whole_commits=True``.
+
     For streams that read by offset.
 
     Args:

@@ -26,8 +26,12 @@ class DeltaMergeSink(DeltaSink):
     are, with an example. With ``sequence_by`` a row that comes late, whose value is lower than that of the sink's row,
     changes nothing; the sink remembers no deleted keys, so a late row of one brings it back.
 
-    Two rows of a key in one commit are found where they are in one batch, which they always are in a change data feed;
-    for other streams say ``whole_commits=True``.
+    **Whole commits.** Limits do not cut a commit of the change feed that both adds and removes rows, such as an
+    overwrite: one part of it would delete keys that the other part brings. A batch that was planned otherwise is
+    refused before anything is written.
+
+    Two rows of a key in one commit are found where they are in one batch. Limits may cut a commit that only adds rows,
+    and the initial snapshot; say ``whole_commits=True`` if a commit may have two rows of a key.
 
     **History.** With ``scd=2`` a change of a key closes the row that held (``_valid_to``, exclusive) and inserts the
     new one: ``_valid_from`` (inclusive) is the commit time of the change in the source, ``_valid_to`` is NULL and
