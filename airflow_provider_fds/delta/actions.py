@@ -6,9 +6,15 @@ default; ``null`` counts as absent. Attribute names are Delta's own, so that a l
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+
+from airflow_provider_fds.delta.damage import MAX_INT64
+
+#: Ranges are part of the types: the decoder checks them, and what reads the values relies on them.
+_Int32 = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
 
 class _Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -20,9 +26,9 @@ class DeletionVector(_Struct, frozen=True):
 
     storageType: str  # noqa: N815
     pathOrInlineDv: str  # noqa: N815
-    sizeInBytes: int = 0  # noqa: N815
-    cardinality: int = 0
-    offset: int | None = None
+    sizeInBytes: _Int64 = 0  # noqa: N815
+    cardinality: _Int64 = 0
+    offset: _Int64 | None = None
 
     @property
     def unique_id(self) -> str:
@@ -35,14 +41,14 @@ class Add(_Struct, frozen=True):
     """A data file that became part of the table. ``path`` is as logged: a URI, relative or absolute, encoded."""
 
     path: str
-    size: int = 0
+    size: _Int64 = 0
     partitionValues: dict[str, str | None] | None = None  # noqa: N815
-    modificationTime: int = 0  # noqa: N815
+    modificationTime: _Int64 = 0  # noqa: N815
     dataChange: bool | None = True  # noqa: N815
     stats: str | None = None
     deletionVector: DeletionVector | None = None  # noqa: N815
-    baseRowId: int | None = None  # noqa: N815
-    defaultRowCommitVersion: int | None = None  # noqa: N815
+    baseRowId: _Int64 | None = None  # noqa: N815
+    defaultRowCommitVersion: _Int64 | None = None  # noqa: N815
 
     @property
     def changes_data(self) -> bool:
@@ -61,7 +67,7 @@ class Remove(_Struct, frozen=True):
     path: str
     dataChange: bool | None = True  # noqa: N815
     deletionTimestamp: int | None = None  # noqa: N815
-    size: int | None = None
+    size: _Int64 | None = None
     partitionValues: dict[str, str | None] | None = None  # noqa: N815
     stats: str | None = None
     deletionVector: DeletionVector | None = None  # noqa: N815
@@ -81,7 +87,7 @@ class Cdc(_Struct, frozen=True):
     """A change data file."""
 
     path: str
-    size: int = 0
+    size: _Int64 = 0
     partitionValues: dict[str, str | None] | None = None  # noqa: N815
 
 

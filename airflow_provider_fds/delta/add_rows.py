@@ -70,7 +70,7 @@ def rows_from_struct(add: pa.StructArray, columns: Sequence[str]) -> pa.RecordBa
     paths = batch.column("path")
     if paths.null_count:
         batch = batch.filter(paths.is_valid())
-    return _with_vector_id(batch)
+    return _with_vector_id(_checked(batch))
 
 
 def rows_from_adds(adds: Sequence[Add], columns: Sequence[str]) -> pa.RecordBatch:
@@ -116,6 +116,35 @@ def file_key(path: str, vector: DeletionVector | None) -> str:
 def _has_parsed_row_count(add: pa.DataType) -> bool:
     at = add.get_field_index("stats_parsed")
     return bool(at >= 0 and add.field(at).type.get_field_index("numRecords") >= 0)
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose numbers are in the ranges that :class:`Add` has them in; absent ones that it defaults are 0."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        if pa.types.is_integer(column.type):
+            _check_range(name, column)
+            if column.null_count and name in ("size", "modificationTime"):
+                batch = batch.set_column(at, batch.schema.field(at), pc.fill_null(column, 0))
+        elif name == "deletionVector" and column.null_count < batch.num_rows:
+            vectors = column.drop_null()
+            for field in _VECTOR_FIELDS:
+                values = pc.struct_field(vectors, field)
+                if pa.types.is_integer(values.type):
+                    _check_range(f"{name}.{field}", values)
+                elif values.null_count:
+                    raise ValueError(f"{name}.{field} of a file is missing")
+    return batch
+
+
+def _check_range(name: str, column: pa.Array) -> None:
+    import pyarrow.compute as pc
+
+    least = pc.min(column).as_py()
+    if least is not None and least < 0:
+        raise ValueError(f"{name} of a file is {least}, expected 0 or more")
 
 
 def _with_vector_id(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,7 +1,6 @@
 """One file of a checkpoint, Parquet or JSON, read by column and in small batches.
 
-Parquet is read through a seekable file of the storage, so it works the same on a disk and in an object store:
-column chunks are fetched in pieces of a megabyte, row groups without the action asked for are not fetched at all.
+Row groups without the action asked for are not fetched at all.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import msgspec
 
 from airflow_provider_fds.delta.actions import Action, decode_actions
 from airflow_provider_fds.delta.add_rows import parquet_columns, rows_from_adds, rows_from_struct
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.delta.names import LOG_FOLDER
 from airflow_provider_fds.errors import FdsError, LogTruncatedError, TornFileError
 
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from airflow_provider_fds.delta.log import DeltaLog
-
-_BUFFER_BYTES: Final = 1 << 20
+    from airflow_provider_fds.delta.parquet_file import ParquetReader
 
 #: Rows are read in batches of about this size; statistics make a row of ``add`` a kilobyte, or a hundred of them.
 _BATCH_BYTES: Final = 4 << 20
@@ -50,9 +48,9 @@ def small_actions(log: DeltaLog, key: str, version: int, names: Sequence[_Action
     if key.endswith(".json"):
         yield from (action for action in _json_actions(log, key, version) if any(getattr(action, n) for n in names))
         return
-    with _open_parquet(log, key, version) as file:
+    with _open_parquet(log, key, version) as reader:
         for name in names:
-            yield from _parquet_actions(file, name)
+            yield from _parquet_actions(reader, name)
 
 
 def add_rows(log: DeltaLog, key: str, version: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -62,11 +60,11 @@ def add_rows(log: DeltaLog, key: str, version: int, columns: Sequence[str]) -> I
         if adds:
             yield rows_from_adds(adds, columns)
         return
-    with _open_parquet(log, key, version) as file:
-        schema = file.schema_arrow
+    with _open_parquet(log, key, version) as reader:
+        schema = reader.file.schema_arrow
         if (at := schema.get_field_index("add")) < 0:
             return
-        for struct in _structs(file, "add", parquet_columns(schema.field(at).type, columns), marker="path"):
+        for struct in _structs(reader, "add", parquet_columns(schema.field(at).type, columns), marker="path"):
             yield rows_from_struct(struct, columns)
 
 
@@ -86,17 +84,18 @@ def _json_actions(log: DeltaLog, key: str, version: int) -> list[Action]:
         return decode_actions(data)
     except FileNotFoundError as error:
         raise _vanished(log, key, version) from error
-    except msgspec.DecodeError as error:
+    except DAMAGE as error:
         raise _torn(log, key, version, error) from error
 
 
-def _parquet_actions(file: pq.ParquetFile, name: _ActionName) -> Iterator[Action]:
-    at = file.schema_arrow.get_field_index(name)
+def _parquet_actions(reader: ParquetReader, name: _ActionName) -> Iterator[Action]:
+    schema = reader.file.schema_arrow
+    at = schema.get_field_index(name)
     if at < 0:
         return
-    present = {field.name for field in file.schema_arrow.field(at).type}
+    present = {field.name for field in schema.field(at).type}
     marker, *_ = wanted = _COLUMNS[name]
-    for struct in _structs(file, name, [f"{name}.{column}" for column in wanted if column in present], marker=marker):
+    for struct in _structs(reader, name, [f"{name}.{column}" for column in wanted if column in present], marker=marker):
         for value in struct.drop_null().to_pylist():
             if value[marker] is not None:
                 yield msgspec.convert({name: _without_nulls(value)}, Action)
@@ -110,40 +109,32 @@ def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _structs(file: pq.ParquetFile, name: str, columns: list[str], *, marker: str) -> Iterator[pa.StructArray]:
-    meta = file.metadata
-    leaves = [file.schema.column(i).path for i in range(meta.num_columns)]
-    read = [i for i, leaf in enumerate(leaves) if any(leaf == c or leaf.startswith(f"{c}.") for c in columns)]
-    at = leaves.index(f"{name}.{marker}")
-    for index in range(meta.num_row_groups):
-        group = meta.row_group(index)
-        statistics = group.column(at).statistics
-        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
-        if not group.num_rows or nulls == group.num_rows:
-            continue
-        row_bytes = sum(group.column(i).total_uncompressed_size for i in read) // group.num_rows + 1
-        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
-        for batch in file.iter_batches(rows, row_groups=[index], columns=columns, use_threads=False):
+def _structs(reader: ParquetReader, name: str, columns: list[str], *, marker: str) -> Iterator[pa.StructArray]:
+    groups = [
+        index
+        for index, group in enumerate(reader.groups)
+        if group.num_rows and group.null_counts.get(f"{name}.{marker}") != group.num_rows
+    ]
+    if groups:
+        for batch in reader.batches(groups, columns, max_rows=_BATCH_ROWS, max_bytes=_BATCH_BYTES):
             yield batch.column(name)
 
 
 @contextmanager
-def _open_parquet(log: DeltaLog, key: str, version: int) -> Iterator[pq.ParquetFile]:
+def _open_parquet(log: DeltaLog, key: str, version: int) -> Iterator[ParquetReader]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from airflow_provider_fds.delta.parquet_file import parquet_reader
 
     try:
-        with (
-            log.storage.open(key) as source,
-            pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file,
-        ):
-            yield file
+        with log.storage.open(key) as source, parquet_reader(source) as reader:
+            yield reader
     except FileNotFoundError as error:
         raise _vanished(log, key, version) from error
     except FdsError:
         raise
-    except (pa.ArrowException, OSError, ValueError, msgspec.DecodeError) as error:
-        # what Arrow finds wrong with a Parquet file comes as any of the first three
+    except (pa.ArrowException, OSError, *DAMAGE) as error:
+        # what Arrow finds wrong with a Parquet file comes as any of these
         raise _torn(log, key, version, error) from error
 
 
@@ -158,8 +149,8 @@ def _vanished(log: DeltaLog, key: str, version: int) -> LogTruncatedError:
 
 def _torn(log: DeltaLog, key: str, version: int, error: Exception) -> TornFileError:
     return TornFileError(
-        f"{log.table_uri}: {key} of the checkpoint of version {version} is not readable ({error}): still being "
-        "written, or damaged; try again, and if it stays, delete that file when the commits since the checkpoint "
+        f"{log.table_uri}: {key} of the checkpoint of version {version} is not readable ({describe(error)}): still "
+        "being written, or damaged; try again, and if it stays, delete that file when the commits since the checkpoint "
         "before it are all there",
         table=log.table_uri,
         version=version,

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-import msgspec
-
 from airflow_provider_fds.delta.checkpoint_file import small_actions
-from airflow_provider_fds.delta.names import LAST_CHECKPOINT, LOG_FOLDER, CheckpointName, parse_checkpoint_name
+from airflow_provider_fds.delta.hint import hinted_version
+from airflow_provider_fds.delta.names import LOG_FOLDER, CheckpointName, parse_checkpoint_name
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -29,10 +28,6 @@ _FARTHEST_HINT: Final = 2_000
 
 #: Each window that holds no checkpoint is followed by an older one this many times as long.
 _WINDOW_GROWTH: Final = 8
-
-
-class _LastCheckpoint(msgspec.Struct):
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ def find_checkpoint(log: DeltaLog, version: int) -> CheckpointFiles | None:
     a version without checkpoint costs a request, nothing else. Empty files and incomplete multi-part checkpoints do
     not count. Of several of one version the choice is Spark's: v2, then parts, then classic.
     """
-    hint = _hinted_version(log.storage)
+    hint = hinted_version(log.storage)
     back = version - hint if hint is not None and 0 <= version - hint <= _FARTHEST_HINT else _FIRST_WINDOW
     last = version
     while last >= 0:
@@ -94,14 +89,6 @@ def checkpoint_transactions(log: DeltaLog, checkpoint: CheckpointFiles, app_ids:
             if action.txn is not None and action.txn.appId in app_ids:
                 found[action.txn.appId] = action.txn
     return found
-
-
-def _hinted_version(storage: Storage) -> int | None:
-    try:
-        data, _ = storage.get(LAST_CHECKPOINT)
-        return msgspec.json.decode(data, type=_LastCheckpoint).version
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
 
 
 def _newest_between(storage: Storage, first: int, last: int) -> CheckpointFiles | None:

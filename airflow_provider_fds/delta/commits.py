@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final, overload
 import msgspec
 
 from airflow_provider_fds.delta.actions import Action, CommitInfo, decode_actions
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.delta.listing import missing
 from airflow_provider_fds.delta.names import LOG_FOLDER, commit_name
+from airflow_provider_fds.delta.statistics import num_records_fast
 from airflow_provider_fds.errors import TornFileError
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 STREAMED_ABOVE_BYTES: Final = 16 << 20
 
 _CHUNK_BYTES: Final = 4 << 20
+
+#: The longest line of a streamed commit, which is held whole: one action.
+MAX_LINE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,8 @@ class StreamedActions(Sequence[Action]):
             end = chunk.rfind(b"\n")
             if end < 0:
                 rest += chunk
+                if len(rest) > MAX_LINE_BYTES:
+                    raise _torn(self._storage, self._version, f"has a line of more than {MAX_LINE_BYTES} bytes")
                 continue
             actions = _decode(self._storage, self._version, rest + chunk[:end])
             rest = chunk[end + 1 :]
@@ -211,7 +218,7 @@ class _AppendedRows:
             return
         for action in actions:
             if action.add is not None:
-                rows = _num_records(action.add.stats)
+                rows = num_records_fast(action.add.stats)
                 if rows is None:
                     self._is_open = False
                     return
@@ -222,33 +229,15 @@ class _AppendedRows:
             raise _torn(storage, version, f"lists {self._listed} rows, its commitInfo says {self._written}")
 
 
-class _NumRecords(msgspec.Struct, gc=False):
-    numRecords: int | None = None  # noqa: N815
-
-
-_STATS_DECODER: Final = msgspec.json.Decoder(_NumRecords)
-
-
-#: How Spark writes statistics: several times cheaper than to decode them.
-_STATS_START: Final = re.compile(r'\{"numRecords": ?([0-9]+)[,}]')
-
-
-def _num_records(stats: str | None) -> int | None:
-    if not stats:
-        return None
-    if (match := _STATS_START.match(stats)) is not None:
-        return int(match[1])
-    try:
-        return _STATS_DECODER.decode(stats).numRecords
-    except msgspec.DecodeError:
-        return None
+#: A metric as Spark writes it.
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def _rows_appended(info: CommitInfo) -> int | None:
     parameters = info.operationParameters or {}
     mode = parameters.get({"WRITE": "mode", "STREAMING UPDATE": "outputMode"}.get(info.operation or "", ""))
     rows = (info.operationMetrics or {}).get("numOutputRows")
-    if mode != "Append" or not (isinstance(rows, int) or (isinstance(rows, str) and rows.isdecimal())):
+    if mode != "Append" or not (isinstance(rows, int) or (isinstance(rows, str) and _NUMBER.fullmatch(rows))):
         return None
     return int(rows)
 
@@ -258,8 +247,8 @@ def _decode(storage: Storage, version: int, lines: bytes) -> list[Action]:
         return decode_actions(lines)
     except msgspec.ValidationError as error:
         raise _torn(storage, version, f"holds an action that is not as the protocol has it ({error})") from error
-    except msgspec.DecodeError as error:
-        raise _torn(storage, version, f"is cut off or damaged ({error})") from error
+    except DAMAGE as error:
+        raise _torn(storage, version, f"is cut off or damaged ({describe(error)})") from error
 
 
 def _torn(storage: Storage, version: int, what: str) -> TornFileError:

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from airflow_provider_fds.delta.add_rows import WHOLE_COLUMNS, adds_from_rows, row_schema
-from airflow_provider_fds.delta.ordering import in_order
-from airflow_provider_fds.delta.replay import live_rows
+from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64, describe
+from airflow_provider_fds.delta.replay import files_in_order
 from airflow_provider_fds.errors import FdsError, LostPositionError, TornFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.parquet_file import ParquetReader
     from airflow_provider_fds.delta.storage import Storage
 
 #: Reading from an index skips whole row groups, so this is the most that is read in vain.
@@ -32,7 +32,6 @@ ROW_GROUP_ROWS: Final = 10_000
 
 _ROW_GROUP_BYTES: Final = 16 << 20
 _READ_ROWS: Final = 1_000
-_BUFFER_BYTES: Final = 1 << 20
 _DIGEST_CHARS: Final = 32
 _DIGEST_KEY: Final = "fds.snapshot.digest"
 
@@ -48,7 +47,7 @@ class FrozenSnapshot:
             vector id or nothing. It does not depend on how the Parquet file was written.
         key: The file's key in staging, ``<folder>/<version>-<digest>.parquet``.
         num_files: Number of files; valid indices are ``0 … num_files - 1``.
-        num_bytes: Sum of their sizes.
+        num_bytes: Sum of their sizes, at most 2^63 - 1.
     """
 
     version: int
@@ -69,15 +68,13 @@ class FrozenSnapshot:
             TornFileError: The file is damaged, or not this snapshot's.
         """
         import pyarrow as pa
-        import pyarrow.parquet as pq
+
+        from airflow_provider_fds.delta.parquet_file import parquet_reader
 
         try:
-            with (
-                storage.open(self.key) as source,
-                pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file,
-            ):
-                self._verify(file, storage)
-                for index, batch in _rows_from(file, first_index):
+            with storage.open(self.key) as source, parquet_reader(source) as reader:
+                self._verify(reader, storage)
+                for index, batch in _rows_from(reader, first_index):
                     yield from enumerate(adds_from_rows(batch), index)
         except FileNotFoundError as error:
             raise LostPositionError(
@@ -88,12 +85,13 @@ class FrozenSnapshot:
             ) from error
         except FdsError:
             raise
-        except (pa.ArrowException, OSError) as error:
-            raise self._damaged(storage, str(error)) from error
+        except (pa.ArrowException, OSError, *DAMAGE) as error:
+            raise self._damaged(storage, describe(error)) from error
 
-    def _verify(self, file: pq.ParquetFile, storage: Storage) -> None:
-        rows = file.metadata.num_rows
-        digest = (file.metadata.metadata or {}).get(_DIGEST_KEY.encode(), b"").decode()
+    def _verify(self, reader: ParquetReader, storage: Storage) -> None:
+        metadata = reader.file.metadata
+        rows = sum(group.num_rows for group in reader.groups)
+        digest = (metadata.metadata or {}).get(_DIGEST_KEY.encode(), b"").decode(errors="replace")
         if (rows, digest) != (self.num_files, self.digest):
             raise self._damaged(storage, f"it holds {rows} files with digest {digest or 'none'}")
 
@@ -115,6 +113,7 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
 
     Raises what :func:`~airflow_provider_fds.delta.snapshot.snapshot_files` raises.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     digest = hashlib.sha256()
@@ -122,10 +121,11 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
     with tempfile.TemporaryDirectory(prefix="fds-snapshot-") as local:
         path = Path(local) / "snapshot.parquet"
         with _Writer(path) as writer:
-            for batch in in_order(live_rows(log, version, WHOLE_COLUMNS)):
+            for batch in files_in_order(log, version, WHOLE_COLUMNS):
                 digest.update(_lines(batch))
                 num_files += batch.num_rows
-                num_bytes += pc.sum(batch.column("size")).as_py() or 0
+                # in decimals, because the sum of 64-bit integers wraps around
+                num_bytes += int(pc.sum(pc.cast(batch.column("size"), pa.decimal128(19))).as_py() or 0)
                 writer.write(batch.select(list(WHOLE_COLUMNS)))
             name = digest.hexdigest()[:_DIGEST_CHARS]
             writer.finish({_DIGEST_KEY: name, "fds.snapshot.version": str(version)})
@@ -133,21 +133,18 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
         if staging.head(key) is None:
             with path.open("rb") as file:
                 staging.put_file(key, file)
-    return FrozenSnapshot(version, name, key, num_files, num_bytes)
+    return FrozenSnapshot(version, name, key, num_files, min(num_bytes, MAX_INT64))
 
 
-def _rows_from(file: pq.ParquetFile, first_index: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _rows_from(reader: ParquetReader, first_index: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     index = 0
     groups: list[int] = []
-    for group in range(file.metadata.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
+    for group, (rows, _) in enumerate(reader.groups):
         if groups or index + rows > first_index:
             groups.append(group)
         else:
             index += rows
-    if not groups:
-        return
-    for batch in file.iter_batches(_READ_ROWS, row_groups=groups, use_threads=False):
+    for batch in reader.batches(groups, None, max_rows=_READ_ROWS, max_bytes=_ROW_GROUP_BYTES):
         skip = min(max(0, first_index - index), batch.num_rows)
         if skip < batch.num_rows:
             yield index + skip, batch.slice(skip)
@@ -182,6 +179,7 @@ class _Writer:
             compression="snappy",
             use_dictionary=["partitionValues.key_value.key", "partitionValues.key_value.value"],
             write_statistics=False,
+            write_page_checksum=True,
         )
 
     def __enter__(self) -> Self:

@@ -17,13 +17,15 @@ from urllib.parse import quote, unquote
 
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
-from airflow_provider_fds.errors import AccessDeniedError, StorageError, TornFileError
+from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError, TornFileError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 #: Names that :func:`_temporary_beside` gives.
 _TEMPORARY: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{16}\.tmp", re.DOTALL)
+#: A pipe without a writer would block the process that opens it.
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
@@ -79,9 +81,11 @@ class LocalStorage:
         """Return the file's content. Raises ``TornFileError`` if it was being written meanwhile."""
         try:
             # a fraction of what a file object costs, and planning reads ten thousand small files
-            descriptor = os.open(self._inside(key), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._inside(key), _READ)
             try:
                 before = os.fstat(descriptor)
+                if not stat.S_ISREG(before.st_mode) and not stat.S_ISDIR(before.st_mode):
+                    raise self._not_regular(key)
                 data = os.read(descriptor, before.st_size + 1)
                 while len(data) < before.st_size and (more := os.read(descriptor, before.st_size + 1 - len(data))):
                     data += more
@@ -103,7 +107,7 @@ class LocalStorage:
     def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
         """Yield the file's content in chunks of ``chunk_bytes``."""
         with self._errors("reading", key):
-            file = open(self._inside(key), "rb", buffering=0)  # noqa: PTH123, SIM115 - closed below
+            file = self._opened(key)
         with file:
             while True:
                 with self._errors("reading", key):
@@ -115,7 +119,21 @@ class LocalStorage:
     def open(self, key: str) -> BinaryIO:
         """Open the file for reading with seek."""
         with self._errors("opening", key):
-            return Path(self._inside(key)).open("rb")
+            return io.BufferedReader(self._opened(key))
+
+    def _opened(self, key: str) -> io.FileIO:
+        file = io.FileIO(self._inside(key), "rb", opener=lambda path, _: os.open(path, _READ))
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise self._not_regular(key)
+        return file
+
+    def _not_regular(self, key: str) -> RequestRefusedError:
+        return RequestRefusedError(
+            f"reading {self._uri_of(key)}: it is a pipe, a socket or a device, not a regular file; remove it, or "
+            "correct the log that names it",
+            table=self.uri,
+        )
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write the file if there is none, whole or not at all; say whether it was written."""

@@ -6,13 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from airflow_provider_fds.delta import tail as tails
 from airflow_provider_fds.delta.commits import STREAMED_ABOVE_BYTES, Commit, commit_of, streamed_commit
+from airflow_provider_fds.delta.hint import hinted_version
 from airflow_provider_fds.delta.listing import list_tail, listed, missing, name_before, not_found
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.names import LAST_CHECKPOINT, LOG_FOLDER, commit_key
+from airflow_provider_fds.delta.names import LOG_FOLDER, commit_key
 from airflow_provider_fds.delta.prefetch import read_ahead
 from airflow_provider_fds.delta.protocol import check_readable
 from airflow_provider_fds.delta.tail import LogTail
@@ -222,7 +221,7 @@ class DeltaLog:
         return tail.newest
 
     def _newest(self) -> int:
-        hint = self._hinted_version()
+        hint = hinted_version(self.storage)
         if hint is not None:
             tail = list_tail(self.storage, hint)
             is_sound = tail.hole is None and tail.empty is None
@@ -252,13 +251,3 @@ class DeltaLog:
             if self.probe(present + step):
                 present += step
         return present
-
-    def _hinted_version(self) -> int | None:
-        try:
-            return msgspec.json.decode(self.storage.get(LAST_CHECKPOINT)[0], type=_LastCheckpoint).version
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
-
-
-class _LastCheckpoint(msgspec.Struct):
-    version: int

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
 from airflow_provider_fds.delta.frozen import FrozenSnapshot, freeze_snapshot
-from airflow_provider_fds.delta.ordering import in_order
-from airflow_provider_fds.delta.replay import live_rows, transactions, transactions_with
+from airflow_provider_fds.delta.replay import files_in_order, transactions, transactions_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,5 +35,5 @@ def snapshot_files(log: DeltaLog, version: int) -> Iterator[pa.RecordBatch]:
         LogGapError: A commit between checkpoint and ``version`` is missing.
         TornFileError: A file of the checkpoint is not readable.
     """
-    for batch in in_order(live_rows(log, version, FILE_COLUMNS)):
+    for batch in files_in_order(log, version, FILE_COLUMNS):
         yield batch.select(list(FILE_COLUMNS))

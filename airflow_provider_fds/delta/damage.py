@@ -1,0 +1,39 @@
+"""What damaged text and damaged files raise while they are read, whatever library reads them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: All that decoding a value, or working with a value of the wrong type or size, raises. What the decoders of JSON and
+#: Parquet raise besides derives from these.
+DAMAGE: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    NotImplementedError,
+)
+
+#: The largest number that a log may hold: Delta, Parquet and Arrow store 64 bits with a sign.
+MAX_INT64: Final = 2**63 - 1
+
+_SHOWN: Final = 300
+
+
+def describe(error: BaseException) -> str:
+    """Return on one line what is wrong, for a message.
+
+    >>> describe(KeyError("fields"))
+    "KeyError: 'fields'"
+    """
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    # the decoders' own messages are sentences; those of Python are not
+    return text if isinstance(error, (ValueError, OSError)) and text else f"{type(error).__name__}: {text}"
+
+
+__all__ = ["DAMAGE", "MAX_INT64", "describe"]

@@ -1,0 +1,87 @@
+"""Logical files that a log lists twice are counted once.
+
+A checkpoint that names a (path, deletion vector) in two rows or two sidecars is damaged, but Delta reads it: its replay
+keeps one ``add`` for each pair (``InMemoryLogReplay`` of delta-spark). The rows of a snapshot are too many for a set of
+their names, so each leaves a number of eight bytes, made of its path; only rows whose numbers meet are compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+_WORD: Final = 8
+#: Words of a path that make its number, by their distance from its end: names differ there.
+_FROM_END: Final = (8, 20, 28, 36, 44, 52, 60)
+_FACTOR: Final = 0x9E3779B97F4A7C15
+_SHIFT: Final = 29
+
+
+class Repeats:
+    """Finds rows of the same path and ``vectorId``. First :meth:`watched` takes all rows, then :meth:`once` drops."""
+
+    def __init__(self) -> None:
+        self._numbers: list[Any] = []
+        self._met: Any = None
+        self._seen: set[tuple[str, str]] = set()
+
+    def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows as they are."""
+        import numpy as np
+
+        for batch in batches:
+            self._numbers.append(_numbers(batch.column("path")))
+            yield batch
+        if not self._numbers:
+            return
+        numbers = np.concatenate(self._numbers)
+        self._numbers.clear()
+        numbers.sort()
+        met = numbers[1:][numbers[1:] == numbers[:-1]]
+        self._met = met if len(met) else None
+
+    def once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows without those that came before."""
+        import numpy as np
+        import pyarrow as pa
+
+        if self._met is None:
+            return batch
+        keep = np.ones(batch.num_rows, dtype=bool)
+        for row in np.flatnonzero(np.isin(_numbers(batch.column("path")), self._met)):
+            key = (batch.column("path")[int(row)].as_py(), batch.column("vectorId")[int(row)].as_py())
+            keep[row] = key not in self._seen
+            self._seen.add(key)
+        return batch if keep.all() else batch.filter(pa.array(keep))
+
+
+def _numbers(paths: pa.StringArray) -> Any:
+    """Return a number for each path, the same for the same path."""
+    # comes with pyarrow and pyspark-client
+    import numpy as np
+
+    count = len(paths)
+    _, offsets, data = paths.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + count + 1]
+    starts, ends = bounds[:-1], bounds[1:]
+    lengths = ends - starts
+    found = lengths.astype(np.uint64)
+    num_words = (0 if data is None else len(data)) - _WORD + 1
+    if num_words > 0:
+        words = np.ndarray((num_words,), dtype=np.uint64, buffer=data, strides=(1,))
+        for distance in _FROM_END:
+            # of a path that is shorter, its first word; short ones are overwritten below
+            at = np.minimum(np.maximum(ends - distance, starts), num_words - 1)
+            found = (found ^ words[at]) * np.uint64(_FACTOR)
+            found ^= found >> np.uint64(_SHIFT)
+    for row in np.flatnonzero(lengths < _WORD):
+        path = paths[int(row)].as_py().encode()
+        found[row] = int.from_bytes(path.ljust(_WORD, b"\xff"), "little")
+    return found
+
+
+__all__ = ["Repeats"]
