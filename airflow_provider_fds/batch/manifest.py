@@ -22,6 +22,8 @@ from airflow_provider_fds.batch.manifest_files import ListedFile, Written, liste
 from airflow_provider_fds.batch.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
 from airflow_provider_fds.batch.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
 from airflow_provider_fds.batch.publish import write_manifest
+from airflow_provider_fds.delta.damage import DAMAGE, describe
+from airflow_provider_fds.errors import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -110,9 +112,23 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
     Raises:
         UnsupportedFeatureError: The source has a reader feature that FDS does not read.
         ConfigurationError: The source has a column named as one that is added, or a URI with a credential in it.
+        StoppedError: An action of the batch is damaged.
         FdsError: The batch lists a (path, deletion vector) twice, so that Delta would read its rows once.
     """
     check_table_uri(table_uri)
+    try:
+        return _manifest(batch, table_uri, stats=stats)
+    except DAMAGE as error:
+        raise StoppedError(
+            f"{table_uri}: no manifest can be made of the versions {batch.first_version} to {batch.last_version} "
+            f"({describe(error)}): an action of theirs is damaged. The stream stops before them; everything before is "
+            "delivered. Restore the commits, or pass over the damaged one with skip_versions",
+            table=table_uri,
+            version=batch.last_version,
+        ) from error
+
+
+def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool) -> Manifest:
     base = spark_uri(table_uri.rstrip("/"))
     state = batch.state
     # rows of the change data feed have no ids, as in Delta: a removed file, or a change file, lists none

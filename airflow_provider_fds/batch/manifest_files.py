@@ -10,6 +10,7 @@ import msgspec
 
 from airflow_provider_fds.batch.location import redacted, secret_part
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
+from airflow_provider_fds.delta.statistics import are_readable, num_records
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
 from airflow_provider_fds.source.planned import ChangedFile
 
@@ -65,7 +66,6 @@ class _Statistics(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-_STATISTICS: Final = msgspec.json.Decoder(_Statistics)
 
 
 def listed_files(
@@ -101,7 +101,7 @@ def listed_files(
             size=add.size,
             modification_time=add.modificationTime,
             data_change=True,
-            stats=add.stats if stats else _count_only(add.stats),
+            stats=_readable(add.stats) if stats else _count_only(add.stats),
             deletion_vector=vector,
             base_row_id=add.baseRowId if with_row_ids else None,
             default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,
@@ -212,9 +212,10 @@ def _timestamp(milliseconds: int) -> str:
 
 def _count_only(stats: str | None) -> str | None:
     """Return statistics with the number of rows only, ``None`` where it is unknown."""
-    if stats is None:
-        return None
-    try:
-        return _ENCODER.encode(_STATISTICS.decode(stats)).decode()
-    except msgspec.DecodeError:  # no numRecords in it, or no JSON at all: then it is no use to anyone
-        return None
+    rows = num_records(stats)
+    return None if rows is None else _ENCODER.encode(_Statistics(rows)).decode()
+
+
+def _readable(stats: str | None) -> str | None:
+    """Return statistics, ``None`` for damaged ones: Spark counts rows and skips files by them."""
+    return stats if stats is not None and are_readable(stats) else None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64, describe
+
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata, Protocol
 
@@ -23,6 +25,15 @@ _INTEGERS: Final = ("byte", "short", "integer", "long")
 #: Digits before the point that a decimal must have to hold every value of an integer type (protocol, "Type Widening").
 _INTEGER_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_MAX_ID: Final = "delta.columnMapping.maxColumnId"
+_FIELD_ID: Final = "delta.columnMapping.id"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+#: Types of other types: the flag that says whether there may be nulls, then the types in them.
+_INNER_TYPES: Final = {
+    "array": ("containsNull", "elementType"),
+    "map": ("valueContainsNull", "keyType", "valueType"),
+}
+_SHOWN: Final = 100
 _NULL_TYPES: Final = ("void", "null")
 
 
@@ -71,6 +82,62 @@ def schema_change(old: Metadata, new: Metadata, protocol: Protocol | None = None
         )
     kind: Kind = "breaking" if comparison.breaking else "additive" if comparison.additive else "none"
     return SchemaChange(kind, tuple(comparison.breaking + comparison.additive))
+
+
+def check_schema(metadata: Metadata) -> None:
+    """Make sure that a ``metaData`` action has a schema in the form of the protocol, and numbers where it has numbers.
+
+    Names of types are not looked at: those of a newer protocol need not be known.
+
+    Raises:
+        ValueError: It does not; says what is wrong.
+    """
+    if not metadata.schemaString:
+        return
+    try:
+        schema = msgspec.json.decode(metadata.schemaString)
+    except DAMAGE as error:
+        raise ValueError(f"schemaString is not JSON ({describe(error)})") from error
+    _require(isinstance(schema, dict) and schema.get("type") == "struct", "schemaString is not a struct")
+    try:
+        _check_type(schema, "schemaString")
+    except RecursionError as error:
+        raise ValueError("schemaString is nested too deeply") from error
+    highest = metadata.property(_MAX_ID)
+    if highest is not None and not _NUMBER.fullmatch(highest):
+        raise ValueError(f"{_MAX_ID} is {highest[:_SHOWN]!r}, expected a number")
+
+
+def _check_type(kind: Any, where: str) -> None:
+    if isinstance(kind, str):
+        return
+    _require(isinstance(kind, dict) and isinstance(kind.get("type"), str), f"{where} has no type")
+    if kind["type"] == "struct":
+        _require(isinstance(kind.get("fields"), list), f"{where} has no list of fields")
+        for field in kind["fields"]:
+            _check_field(field, where)
+    elif kind["type"] in _INNER_TYPES:
+        flag, *inner = _INNER_TYPES[kind["type"]]
+        _require(isinstance(kind.get(flag), bool), f"{where} has no {flag}")
+        for name in inner:
+            _check_type(kind.get(name), f"{where}.{name}")
+
+
+def _check_field(field: Any, where: str) -> None:
+    _require(isinstance(field, dict) and isinstance(field.get("name"), str), f"{where} has a field without a name")
+    where = f"column {field['name'][:_SHOWN]}"
+    metadata = field.get("metadata")
+    _require(isinstance(field.get("nullable", True), bool), f"{where} has a nullable that is neither true nor false")
+    _require(isinstance(metadata or {}, dict), f"{where} has metadata that is no object")
+    number = (metadata or {}).get(_FIELD_ID, 0)
+    is_id = isinstance(number, int) and 0 <= number <= MAX_INT64
+    _require(is_id, f"{where} has a {_FIELD_ID} that is no id")
+    _check_type(field.get("type"), where)
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)
 
 
 class _Comparison:
@@ -162,7 +229,7 @@ def _schema(metadata: Metadata) -> dict[str, Any] | None:
         return {"type": "struct", "fields": []}
     try:
         return msgspec.json.decode(metadata.schemaString, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except DAMAGE:
         return None
 
 

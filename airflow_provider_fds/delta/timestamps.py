@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from airflow_provider_fds.delta.damage import describe
 from airflow_provider_fds.delta.listing import name_before
 from airflow_provider_fds.delta.names import LOG_FOLDER, parse_commit_name
-from airflow_provider_fds.errors import ConfigurationError, TornFileError
+from airflow_provider_fds.errors import ConfigurationError, StoppedError, TornFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,9 @@ _LOOK_BACK_VERSIONS: Final = 1000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+#: What a timestamp of Spark can be, with a year of four digits.
+_EARLIEST_MS: Final = -30_610_224_000_000
+_LATEST_MS: Final = 253_402_300_799_999
 _TIMESTAMP: Final = re.compile(
     r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
     r"(?:[ T](?:(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{0,9}))?)?"
@@ -61,7 +65,7 @@ class CommitTimestamps:
         Raises:
             TornFileError: The table has in-commit timestamps, and the commit has none.
         """
-        enabled = _enablement(metadata)
+        enabled = self._enablement(metadata, commit.version)
         if enabled is not None and commit.version >= enabled[0]:
             return self._in_commit(commit)
         if self._last is None or self._last[0] not in (commit.version, commit.version - 1):
@@ -70,6 +74,7 @@ class CommitTimestamps:
             self._last = (commit.version, commit.modified_ms)
         elif self._last[0] != commit.version:
             self._last = (commit.version, max(commit.modified_ms, self._last[1] + 1))
+        self._check("modification time", self._last[1], commit.version)
         return self._last[1]
 
     def at_or_after(self, timestamp_ms: int) -> int | None:
@@ -93,7 +98,7 @@ class CommitTimestamps:
 
     def _search(self, timestamp_ms: int, newest: int) -> tuple[int, int] | None:
         """Return the last version whose time is not after ``timestamp_ms``, and its time."""
-        enabled = _enablement(self._log.state_at(newest).metadata)
+        enabled = self._enablement(self._log.state_at(newest).metadata, newest)
         if enabled is None:
             return self._search_files(timestamp_ms, newest)
         enabled_version, enabled_ms = enabled
@@ -154,7 +159,29 @@ class CommitTimestamps:
                 table=self._log.table_uri,
                 version=commit.version,
             )
+        self._check("inCommitTimestamp", info.inCommitTimestamp, commit.version)
         return info.inCommitTimestamp
+
+    def _enablement(self, metadata: Metadata, version: int) -> tuple[int, int] | None:
+        try:
+            return _enablement(metadata)
+        except ValueError as error:
+            raise StoppedError(
+                f"{self._log.table_uri}: the properties delta.inCommitTimestampEnablementVersion and …Timestamp at "
+                f"version {version} are no numbers ({describe(error)}), so the times of commits cannot be told. "
+                "Restore the properties of the table",
+                table=self._log.table_uri,
+                version=version,
+            ) from error
+
+    def _check(self, what: str, at_ms: int, version: int) -> None:
+        if not _EARLIEST_MS <= at_ms <= _LATEST_MS:
+            raise TornFileError(
+                f"version {version} of {self._log.table_uri} has the {what} {at_ms}, expected milliseconds between the "
+                "years 1000 and 9999: the commit file is damaged, or its writer has no right clock",
+                table=self._log.table_uri,
+                version=version,
+            )
 
 
 def parse_timestamp(text: str) -> int:

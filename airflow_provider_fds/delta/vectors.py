@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from pyroaring import BitMap64
 
 from airflow_provider_fds.delta.actions import DeletionVector
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.delta.paths import absolute_vector, decode_z85, encode_z85
 
 if TYPE_CHECKING:
@@ -26,13 +27,18 @@ _FILE_VERSION: Final = 1
 _SIZE_BYTES: Final = 4
 #: Vector files kept in memory: a commit writes all its vectors into a few files of about 2 MB.
 _FILES_KEPT: Final = 8
+#: Files of vectors are held whole. A larger one is none: a bitmap of this size names billions of rows.
+_MAX_FILE_BYTES: Final = 256 << 20
 
 
 def parse_bitmap(data: bytes) -> BitMap64:
     """Return the rows in a serialised vector. Raises ``ValueError`` if it is none."""
     if len(data) < _SIZE_BYTES or struct.unpack_from("<i", data)[0] != _MAGIC:
         raise ValueError(f"it begins with {data[:4].hex() or 'nothing'}, expected the magic number {_MAGIC}")
-    return BitMap64.deserialize(data[4:])
+    try:
+        return BitMap64.deserialize(data[4:])
+    except DAMAGE as error:
+        raise ValueError(f"it is no bitmap ({describe(error)})") from error
 
 
 def serialize_bitmap(rows: BitMap64) -> bytes:
@@ -93,11 +99,18 @@ class VectorReader:
     def _read_file(self, uri: str) -> bytes:
         root = f"{self._storage.uri}/"
         if uri.startswith(root):
-            return self._storage.get(unquote(uri.removeprefix(root)))[0]
+            return _whole(self._storage, unquote(uri.removeprefix(root)))
         folder, _, name = uri.rpartition("/")
         elsewhere = self._storage.beside(folder)
         if elsewhere is None:
             raise ValueError(
                 f"it lies at {uri}, outside the table, in storage that the table's credentials do not cover"
             )
-        return elsewhere.get(unquote(name))[0]
+        return _whole(elsewhere, unquote(name))
+
+
+def _whole(storage: Storage, key: str) -> bytes:
+    meta = storage.head(key)
+    if meta is not None and meta.size_bytes > _MAX_FILE_BYTES:
+        raise ValueError(f"its file has {meta.size_bytes} bytes, expected at most {_MAX_FILE_BYTES}")
+    return storage.get(key)[0]

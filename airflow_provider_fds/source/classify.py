@@ -7,6 +7,7 @@ rules: ``validateCommitAndDecideSkipping`` of Delta's streaming source.
 from __future__ import annotations
 
 import json
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.options import SourceOptions
 
 _T = TypeVar("_T")
+
+#: The hashes of so many paths are compared at once.
+_HASHES_PER_SET: Final = 1 << 16
 
 #: Characters of ``commitInfo.operationParameters`` that an error quotes at most.
 _MAX_PARAMETERS: Final = 300
@@ -43,6 +47,7 @@ class CommitContent:
         protocol: ``protocol`` of the commit, if it has one.
         change_files: Number of ``cdc`` actions.
         is_merge_without_effect: Whether it is a MERGE that by its metrics inserted, updated and deleted nothing.
+        repeated: A path that it names twice with the same deletion vector, by kind of action; see :func:`classify`.
     """
 
     version: int
@@ -55,25 +60,32 @@ class CommitContent:
     protocol: Protocol | None = None
     change_files: int = 0
     is_merge_without_effect: bool = False
+    repeated: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, version: int, actions: Iterable[Action], *, table: str) -> CommitContent:
-        """Summarise a commit in one pass, in constant memory.
+        """Summarise a commit in one pass, in eight bytes for each file.
 
         Raises:
             StoppedError: If it holds two different ``metaData`` or ``protocol`` actions, which the protocol forbids.
         """
         adds = removes = added_bytes = change_files = 0
         rest: list[Action] = []
+        # the hash of a path tells whether a second look at the files is needed; names of huge commits are not kept
+        added, removed, changed = array("q"), array("q"), array("q")
         for action in actions:
             if (add := action.add) is not None:
                 if add.dataChange is not False:
                     adds += 1
                     added_bytes += add.size
+                    added.append(hash(add.path))
             elif (remove := action.remove) is not None:
-                removes += remove.dataChange is not False
+                if remove.dataChange is not False:
+                    removes += 1
+                    removed.append(hash(remove.path))
             elif action.cdc is not None:
                 change_files += 1
+                changed.append(hash(action.cdc.path))
             elif action.metaData is not None or action.protocol is not None or action.commitInfo is not None:
                 rest.append(action)
         infos = [action.commitInfo for action in rest if action.commitInfo is not None]
@@ -90,6 +102,7 @@ class CommitContent:
             _only([action.protocol for action in rest], "protocol", version, table),
             change_files,
             bool(infos) and _is_merge_without_effect(infos[-1]),
+            _repeated(actions) if any(map(_has_repeats, (added, removed, changed))) else (),
         )
 
     @property
@@ -157,13 +170,27 @@ def classify(content: CommitContent, options: SourceOptions, *, table: str) -> E
 
     A commit that changes no data is emitted with no files, whatever the options. ``skip_versions`` and
     ``skip_operations`` come before all else; ``skip_change_commits`` wins over the options that ignore. With
-    ``read_change_feed`` a commit may add, change and delete, but not switch the change data feed off.
+    ``read_change_feed`` a commit may add, change and delete, but not switch the change data feed off. A commit that
+    names a file twice is stopped at: the protocol forbids it ("Add File and Remove File"), and Delta's own readers
+    disagree, since a snapshot has the rows once and a streaming query delivers them twice.
 
     Args:
         content: The whole commit.
         options: The stream's options.
         table: URI of the table, for the message.
     """
+    verdict = _classify(content, options, table)
+    if isinstance(verdict, Emit) and content.repeated:
+        read = {"add"}
+        if options.read_change_feed:
+            read = {"cdc"} if content.change_files else {"add", "remove"}
+        for kind, path in content.repeated:
+            if kind in read:
+                return Stop(_names_twice(content.version, kind, path, table))
+    return verdict
+
+
+def _classify(content: CommitContent, options: SourceOptions, table: str) -> Emit | Skip | Stop:
     if options.read_change_feed:
         return _classify_changes(content, options, table)
     if not content.adds and not content.removes:
@@ -229,6 +256,47 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
         table=table,
         version=version,
         operation=operation,
+    )
+
+
+def _has_repeats(hashes: array[int]) -> bool:
+    if len(hashes) <= _HASHES_PER_SET:
+        return len(hashes) > 1 and len(set(hashes)) < len(hashes)
+    # a set takes many times the memory of what is in it
+    count = len(hashes) // _HASHES_PER_SET + 1
+    parts = [array("q") for _ in range(count)]
+    for value in hashes:
+        parts[value % count].append(value)
+    return any(len(set(part)) < len(part) for part in parts)
+
+
+def _repeated(actions: Iterable[Action]) -> tuple[tuple[str, str], ...]:
+    """Return kinds of actions, each with a path that comes twice with the same deletion vector."""
+    seen: set[tuple[str, str, str | None]] = set()
+    found: dict[str, str] = {}
+    for action in actions:
+        if action.add is not None and action.add.changes_data:
+            key = ("add", *action.add.file_key)
+        elif action.remove is not None and action.remove.changes_data:
+            key = ("remove", *action.remove.file_key)
+        elif action.cdc is not None:
+            key = ("cdc", action.cdc.path, None)
+        else:
+            continue
+        if key in seen:
+            found.setdefault(key[0], key[1])
+        seen.add(key)
+    return tuple(found.items())
+
+
+def _names_twice(version: int, kind: str, path: str, table: str) -> StoppedError:
+    return StoppedError(
+        f"{table}: version {version} holds two {kind} actions for {path} with the same deletion vector; the Delta "
+        "protocol allows one, and whether its rows count once or twice cannot be known. The stream stops before "
+        f"version {version}; everything before it is delivered. skip_versions='{version}', or `fds acknowledge STREAM "
+        f"--version {version} --why …`, passes over the commit with all its rows",
+        table=table,
+        version=version,
     )
 
 

@@ -14,7 +14,7 @@ from airflow_provider_fds.source.planned_files import FileCollector
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.delta.actions import Add
+    from airflow_provider_fds.delta.actions import Add, DeletionVector
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options import SourceOptions
@@ -114,6 +114,14 @@ def file_key_below(table_uri: str) -> Callable[[Add], int]:
     def key(add: Add) -> int:
         path = add.path.removeprefix(root)
         vector = add.deletionVector
-        return hash(path if vector is None else (path, absolute_vector(table_uri, vector).unique_id))
+        return hash(path if vector is None else (path, _vector_id(table_uri, vector)))
 
     return key
+
+
+def _vector_id(table_uri: str, vector: DeletionVector) -> str:
+    try:
+        return absolute_vector(table_uri, vector).unique_id
+    except ValueError:
+        # unknown or damaged; the manifest refuses it by its version
+        return vector.unique_id

@@ -10,6 +10,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.delta.damage import DAMAGE, describe
+from airflow_provider_fds.delta.schema import check_schema
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
     ConfigurationError,
@@ -130,6 +132,8 @@ class BatchPlanner:
         self._cutter = BatchCutter(log.table_uri, start, options, state)
         self._filter = TableFilter(options.partition_filter, self._table) if options.partition_filter else None
         self._is_timed = False
+        self._reading = start.version
+        self._given_state = state
 
     def __iter__(self) -> Iterator[SourceBatch]:
         error: FdsError | None = None
@@ -139,13 +143,65 @@ class BatchPlanner:
                 yield from self._snapshot_batches()
                 yield from self._commit_batches()
         except _STOPS as stop:
-            if self._cutter.is_inside_version:
-                raise
             error = stop
+        except DAMAGE as found:
+            error = self._damaged(found)
+        if error is not None and self._cutter.is_inside_version:
+            start, version = self._cutter.draft.start, self._reading
+            if start.version >= version:
+                # a batch with a part of the bad version was handed out: none of this plan can be used
+                raise error
+            # the batch in the making holds a part of the bad version: what comes before that is planned again
+            self.outcome = PlanOutcome("stopped", error, self._target)
+            yield from self.before(version, start)
+            return
         self.outcome = PlanOutcome("up_to_date" if error is None else "stopped", error, self._target)
         draft = self._cutter.draft
         if draft.end != draft.start:
             yield draft.build()
+
+    def stop(self, error: FdsError) -> None:
+        """Note that the batch handed out last cannot be used, so that planning ended before it."""
+        self.outcome = PlanOutcome("stopped", error, self._target)
+
+    def before(self, version: int, start: Offset) -> BatchPlanner:
+        """Return a planner from ``start``, the start of a batch of this one, that ends before ``version``."""
+        return BatchPlanner(
+            self._log,
+            start,
+            self._given_state if start == self._start else None,
+            self._options,
+            min(version - 1, self._target),
+            snapshot=self._snapshot,
+            snapshot_storage=self._snapshot_storage,
+            snapshot_timestamp_ms=self._snapshot_timestamp_ms,
+            acknowledged=self._acknowledged,
+            left_out=self._left_out,
+        )
+
+    def _damaged(self, error: Exception) -> StoppedError:
+        version = self._reading
+        stop = StoppedError(
+            f"{self._table}: version {version} cannot be planned ({describe(error)}): its commit, or what it refers "
+            f"to, is damaged. The stream stops before version {version}; everything before it is delivered. Restore "
+            f"the file, or pass over the commit with skip_versions='{version}'",
+            table=self._table,
+            version=version,
+        )
+        stop.__cause__ = error
+        return stop
+
+    def _check_schema(self, state: TableState, version: int) -> None:
+        try:
+            check_schema(state.metadata)
+        except ValueError as error:
+            raise StoppedError(
+                f"{self._table}: the metaData action in force at version {version} is damaged: {error}. The stream "
+                f"stops before version {version}; everything before it is delivered. Restore the commit or checkpoint "
+                "that holds the action",
+                table=self._table,
+                version=version,
+            ) from error
 
     def _find_state(self) -> None:
         """Look up the state in force at the start, unless it was given."""
@@ -167,6 +223,7 @@ class BatchPlanner:
                 self._state = self._state or self._newest_state()
                 self._is_state_known = False
             self._cutter.draft.state = self._state
+        self._check_schema(self._state, start.version)
         start.ensure_table(self._state.metadata.id, table=self._table)
 
     def _newest_state(self) -> TableState:
@@ -223,19 +280,9 @@ class BatchPlanner:
         if first > self._target:
             return
         for commit in self._log.commits(first, self._target):
-            version = commit.version
+            version = self._reading = commit.version
             content = CommitContent.of(version, commit.actions, table=table)
-            try:
-                state, has_new_schema = state_after(
-                    self._state,
-                    content,
-                    table=table,
-                    table_id=start.table_id,
-                    comparable=self._is_state_known,
-                    acknowledged=version <= self._acknowledged_schema or version in self._acknowledged,
-                )
-            except SchemaChangedError as barrier:
-                raise self._with_what_else_stops(barrier, content) from None
+            state, has_new_schema = self._state_after(content)
             self._is_state_known = self._is_state_known or content.metadata is not None
             verdict = self._judge(content)
             if self._filter is not None:
@@ -259,6 +306,24 @@ class BatchPlanner:
                 self._ensure_index(first_index, version, content.adds)
                 self._pass(commit, state)
             self._cutter.end_version(version)
+
+    def _state_after(self, content: CommitContent) -> tuple[TableState, bool]:
+        """Return the state after a commit and whether it has another schema."""
+        version = content.version
+        try:
+            state, has_new_schema = state_after(
+                self._state,
+                content,
+                table=self._table,
+                table_id=self._start.table_id,
+                comparable=self._is_state_known,
+                acknowledged=version <= self._acknowledged_schema or version in self._acknowledged,
+            )
+        except SchemaChangedError as barrier:
+            raise self._with_what_else_stops(barrier, content) from None
+        if content.metadata is not None:
+            self._check_schema(state, version)
+        return state, has_new_schema
 
     def _with_what_else_stops(self, barrier: SchemaChangedError, content: CommitContent) -> SchemaChangedError:
         """Say what else of the commit may not pass: one acknowledgement lets all of it pass, without its rows."""

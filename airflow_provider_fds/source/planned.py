@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from airflow_provider_fds.delta.actions import Add
+from airflow_provider_fds.delta.damage import MAX_INT64
+from airflow_provider_fds.delta.statistics import num_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,15 +67,6 @@ class SkippedCommit:
     reason: str
 
 
-class _Stats(msgspec.Struct, gc=False):
-    """The one statistic that planning needs; the rest of the text is not decoded."""
-
-    numRecords: int | None = None  # noqa: N815
-
-
-_STATS: Final = msgspec.json.Decoder(_Stats)
-
-
 @dataclass(frozen=True)
 class SourceBatch:
     """The rows between two offsets, as files.
@@ -115,19 +108,19 @@ class SourceBatch:
 
     @cached_property
     def num_bytes(self) -> int:
-        """Size of the files, by the log."""
-        return sum(file.add.size for file in self.files)
+        """Size of the files, by the log; at most 2^63 - 1."""
+        return min(sum(file.add.size for file in self.files), MAX_INT64)
 
     @cached_property
     def num_rows(self) -> int | None:
-        """Number of rows by the statistics of the log, deleted rows subtracted; ``None`` if a file has none."""
+        """Number of rows by the statistics of the log, deleted rows subtracted; ``None`` if a file does not say it."""
         total = 0
         for file in self.files:
             rows = _num_rows(file.add)
             if rows is None:
                 return None
             total += rows
-        return total
+        return total if total <= MAX_INT64 else None
 
     @property
     def commit_range(self) -> tuple[int, int] | None:
@@ -217,12 +210,9 @@ def commit_line(version: int, size_bytes: int) -> bytes:
 
 
 def _num_rows(add: Add) -> int | None:
-    if not add.stats:
-        return None
-    try:
-        rows = _STATS.decode(add.stats).numRecords
-    except msgspec.MsgspecError:
-        return None
+    rows = num_records(add.stats)
     if rows is None or add.deletionVector is None:
         return rows
-    return rows - add.deletionVector.cardinality
+    left = rows - add.deletionVector.cardinality
+    # statistics that name fewer rows than were deleted say nothing
+    return left if left >= 0 else None

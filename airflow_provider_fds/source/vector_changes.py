@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from pyroaring import BitMap64
 
+from airflow_provider_fds.delta.statistics import num_records
 from airflow_provider_fds.delta.vectors import VectorReader, inline_vector
-from airflow_provider_fds.errors import LostPositionError, StoppedError
+from airflow_provider_fds.errors import LostPositionError, RequestRefusedError, StoppedError
 from airflow_provider_fds.source.changed_files import whole_file
 from airflow_provider_fds.source.planned import ChangedFile
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
 
 
-class _Stats(msgspec.Struct, gc=False):
-    numRecords: int | None = None  # noqa: N815
-
-
-_STATS: Final = msgspec.json.Decoder(_Stats)
+#: Rows that a data file may have, by its size: a bitmap of *all other* rows takes memory for each 65,536 of them. The
+#: densest files, those of constant columns, have some hundred rows in a byte.
+_MAX_ROWS_PER_BYTE: Final = 4_096
+_ALWAYS_ROWS: Final = 1 << 24
+_MAX_ROWS: Final = 1 << 33
 
 
 def vector_changes(commit: Commit, storage: Storage) -> Iterator[tuple[int, ChangedFile | None]]:
@@ -109,16 +109,18 @@ class _Difference:
                 table=self._table,
                 version=self._version,
             ) from error
-        except ValueError as error:
+        except (ValueError, RequestRefusedError) as error:
             why = f"the deletion vector {vector and vector.unique_id} cannot be read: {error}"
             raise self._stop(path, why) from error
 
     def _count(self, remove: Remove, add: Add, least: int) -> int:
         for stats in (add.stats, remove.stats):
-            try:
-                rows = _STATS.decode(stats).numRecords if stats else None
-            except msgspec.DecodeError:
-                rows = None
+            rows = num_records(stats)
+            limit = min(_MAX_ROWS, max(_ALWAYS_ROWS, add.size * _MAX_ROWS_PER_BYTE))
+            if rows is not None and rows > limit:
+                raise self._stop(
+                    add.path, f"its statistics say {rows} rows, more than a file of {add.size} bytes can have ({limit})"
+                )
             if rows is not None and rows >= least:
                 return rows
             if rows is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.manifest import Manifest
     from airflow_provider_fds.delta.log import DeltaLog, TableState
-    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.source.plan import SourceBatch
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -103,9 +103,46 @@ def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableSta
 
 
 def with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterator[tuple[SourceBatch, Manifest | None]]:
-    """Yield the batches of ``planner`` with their manifests, not yet written; a stretch without data has none."""
+    """Yield the batches of ``planner`` with their manifests, not yet written; a stretch without data has none.
+
+    A batch of which no manifest can be made ends the plan, as a version that cannot be planned does: those before it
+    are good, and its error is that of the planner's outcome.
+
+    Raises:
+        FdsError: There is no manifest of the first batch.
+    """
+    num_batches = 0
     for batch in planner:
-        yield batch, build_manifest(batch, table_uri=connected.log.table_uri) if batch.files else None
+        try:
+            manifest = _manifest_of(connected, batch)
+        except FdsError as error:
+            for good in _good_batches(connected, planner, batch, error):
+                num_batches += 1
+                yield good
+            if not num_batches:
+                raise
+            planner.stop(error)
+            return
+        yield batch, manifest
+        num_batches += 1
+
+
+def _manifest_of(connected: ConnectedStream, batch: SourceBatch) -> Manifest | None:
+    return build_manifest(batch, table_uri=connected.log.table_uri) if batch.files else None
+
+
+def _good_batches(
+    connected: ConnectedStream, planner: BatchPlanner, batch: SourceBatch, error: FdsError
+) -> Iterator[tuple[SourceBatch, Manifest | None]]:
+    """Yield what ``batch`` holds of the versions before the one that ``error`` names, planned again."""
+    if error.version is None or not batch.start.version < error.version <= batch.last_version:
+        return
+    for again in planner.before(error.version, batch.start):
+        try:
+            manifest = _manifest_of(connected, again)
+        except FdsError:
+            return
+        yield again, manifest
 
 
 def describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous: int | None) -> PlannedBatch:

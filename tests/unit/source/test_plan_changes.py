@@ -8,7 +8,8 @@ import pytest
 
 from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.delta.paths import absolute_vector
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, StoppedError
+from airflow_provider_fds.source import classify as classify_module
 from airflow_provider_fds.source.plan import BatchPlanner, range_digest
 
 if TYPE_CHECKING:
@@ -364,12 +365,43 @@ def test_a_file_is_the_same_by_its_absolute_path_too(plan: Any, log_builder: Any
     assert [len(files) for files in plan(1).files] == [1, 2]
 
 
-def test_a_commit_that_lists_a_file_twice_is_cut_before_the_second(plan: Any, log_builder: Any) -> None:
+def test_a_commit_that_lists_a_file_twice_is_stopped_at_by_its_version(plan: Any, log_builder: Any) -> None:
     log_builder.create()
+    log_builder.append()
     log_builder.commit(log_builder.add("a"), log_builder.add("b"), log_builder.add("a"))
+    log_builder.append()
     found = plan(1)
-    assert found.files == [["a", "b"], ["a"]]
-    assert found.ends == [(1, 1, False), (2, "BASE", False)]
+    assert found.ends == [(2, "BASE", False)]
+    assert isinstance(found.outcome.error, StoppedError)
+    assert found.outcome.error.version == 2
+    assert "two add actions for a" in str(found.outcome.error)
+    passed = plan(1, skip_versions="2")
+    assert passed.outcome.error is None
+    assert passed.paths == ["part-00001-00000.parquet", "part-00003-00000.parquet"]
+
+
+@pytest.mark.parametrize("data_change", [True, False])
+def test_two_vectors_of_a_file_or_a_rearrangement_are_no_file_listed_twice(
+    plan: Any, log_builder: Any, data_change: bool
+) -> None:
+    log_builder.create()
+    vector = {"storageType": "i", "pathOrInlineDv": "00000", "sizeInBytes": 4, "cardinality": 1}
+    second = log_builder.add("a", **({"deletionVector": vector} if data_change else {"dataChange": False}))
+    log_builder.commit(log_builder.add("a"), second, operation="OPTIMIZE")
+    assert plan(1).paths == (["a", "a"] if data_change else ["a"])
+
+
+def test_a_huge_commit_that_lists_a_file_twice_is_stopped_at(
+    plan: Any, log_builder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classify_module, "_HASHES_PER_SET", 8)
+    log_builder.create()
+    log_builder.append(100)
+    log_builder.commit(*(log_builder.add(f"x{i % 99}") for i in range(100)))
+    found = plan(1)
+    assert len(found.paths) == 100
+    assert found.outcome.error is not None
+    assert found.outcome.error.version == 2
 
 
 def test_rows_are_unknown_as_soon_as_one_file_has_no_count(plan: Any, log_builder: Any) -> None:

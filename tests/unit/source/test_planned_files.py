@@ -44,7 +44,7 @@ def every_kind_of_file() -> list[PlannedFile]:
         planned(2, Add("d", 3, {})),
         planned(3, Add("e", 4, stats="")),
         planned(4, Add("f", 5, deletionVector=DeletionVector("p", "file:///x", 1))),
-        planned(5, Add("g", 6, None, -1)),
+        planned(5, Add("g", 6, None, 1)),
     ]
 
 
