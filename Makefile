@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz merges chaos compat s3 requirements clean
+.PHONY: help demo test check bench fuzz merges chaos adversary compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -40,6 +40,10 @@ chaos:  ## Kill and stall runs at every fault point, and write the table of docs
 	@scripts/bootstrap.sh dev
 	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) $(if $(RECORD),FDS_CHAOS_RECORD=$(RECORD)) FDS_CHAOS_PAGE=docs/failures.md \
 	    .venv/bin/python -m pytest -p no:randomly tests/chaos tests/stack/test_chaos.py
+
+adversary:  ## Play all kinds of faults from outside for a time, and write the table of docs/failures.md (MINUTES=60 SEED=1)
+	@scripts/bootstrap.sh dev
+	.venv/bin/python -m tests.adversary --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) --page docs/failures.md
 
 compat:  ## Run the driver's tests on older Sparks (SPARK=3.5 runs that one)
 	@scripts/bootstrap.sh dev

@@ -1,0 +1,370 @@
+"""Sinks that only operators have: merge, history, a function, replaced intervals; in runs of DAGs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.adversary.airflow_host import DAG_TEXT, DAILY, DEPLOYMENT, DagRun
+from tests.adversary.checker import Bounds, batches, judge_chain, judge_keys, read
+from tests.adversary.play import kind
+from tests.adversary.scene import Outcome, Scene, Stream, VerdictError, grown
+from tests.adversary.source import Source
+from tests.adversary.ways import named
+
+#: Column k is changed by updates and merges below; id identifies a row.
+LIMITS = ("max_files_per_batch=1", "max_versions_per_batch=1", "max_files_per_batch=2", "max_bytes_per_batch=1500", "")
+
+
+@dataclass
+class DagStream:
+    """A stream that a DAG works."""
+
+    scene: Scene
+    source: Source
+    sink: str
+    name: str
+    options: str = ""
+    arguments: str = ""
+    schedule: str = "None"
+
+    @property
+    def staging(self) -> Path:
+        return self.scene.root / "staging"
+
+    def start(self, logical_date: str | None = None) -> DagRun:
+        port = self.scene.servers.get().port
+        text = DAG_TEXT.format(
+            name=self.name,
+            table=str(self.source.path),
+            staging=str(self.staging),
+            options=self.options,
+            dag_id=f"{self.name}_dag",
+            schedule=self.schedule,
+            task=f'DeltaIngestOperator(task_id="ingest", stream=stream, sink={self.sink}, conn_id="warm", '
+            f"{self.arguments})",
+        )
+        conn = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port, "login": "fds"}
+        return self.scene.host().start(self.scene, text, conn=conn, logical_date=logical_date)
+
+    def run(self, logical_date: str | None = None) -> dict[str, Any]:
+        return self.start(logical_date).wait()
+
+    def move(self, name: str, *more: str) -> Outcome:
+        words = [name, self.name, "--staging", str(self.staging), "--why", f"a careless {name}", *more]
+        if name in ("rewind", "reset", "replan", "rebind", "skip"):
+            words.append("--yes")
+        return self.scene.fds(*words, "--deployment", DEPLOYMENT)
+
+    def settle(self, *, allowed: tuple[str, ...] = ("adopt",), tries: int = 6) -> dict[str, Any]:
+        """Run until nothing is new; a batch whose owner is gone is freed as the message says."""
+        found: dict[str, Any] = {}
+        quiet = 0
+        for _ in range(tries):
+            found = self.run()
+            state = found["states"].get("ingest")
+            if state == "skipped" and "belong" not in found["said"]:
+                return found
+            if state == "success":
+                quiet += 1
+                continue
+            said = Outcome("", 1, "", found["said"])
+            for name, *_rest in named(said):
+                if name in allowed:
+                    self.move(name, *(("--force",) if name == "adopt" else ()))
+                    break
+            else:
+                if state == "skipped" and "adopt" in allowed:
+                    self.move("adopt", "--force")
+                elif state != "failed":
+                    break
+        raise VerdictError("stuck", f"the DAG does not come to an end: {found['states']} {found['said'][-1200:]}")
+
+
+def name_of(scene: Scene) -> str:
+    """Return a name that no other scenario has: Airflow's Variables are shared."""
+    return f"s{abs(hash((scene.kind, scene.seed, time.monotonic_ns()))) % 10**9}"
+
+
+def option_of(scene: Scene) -> str:
+    """Return a limit drawn by lot, as an argument of DeltaStream."""
+    limit = scene.rng.choice(LIMITS)
+    return f"{limit}, " if limit else ""
+
+
+def changing_source(scene: Scene, *, feed: bool) -> Source:
+    """Return a table with keys that are updated, deleted, moved to other partitions and overwritten."""
+    source = Source(scene, scene.root / "orders", is_partitioned=True, has_feed=feed)
+    source.create(9)
+    return source
+
+
+def change(scene: Scene, source: Source) -> None:
+    """Commit changes of all kinds."""
+    moved = scene.rng.choice(("'p0'", "'p1'", "'p2'"))
+
+    def move_key() -> None:
+        source.table.update(updates={"p": moved}, predicate=f"k = {scene.rng.randrange(source.keys)}")
+        source.record(f"rows moved to {moved}")
+
+    def overwrite_same() -> None:
+        source.overwrite_same()
+
+    scene.rng.choice(
+        (source.append, source.update, source.delete, source.merge, move_key, move_key, overwrite_same, overwrite_same,
+         source.overwrite, source.replace_where, source.truncate, source.optimize)
+    )()  # fmt: skip
+
+
+def judge_merged(scene: Scene, source: Source, sink: Path) -> None:
+    """The merge sink has the rows that the source has now, by id, with the same values."""
+    columns = ("id", "k", "v", "p")
+    want = Counter(source.live(columns))
+    found = Counter(read(scene, sink, columns))
+    lost, extra = want - found, found - want
+    scene.note(
+        f"verdict: {sum(found.values())} rows in the merge sink, {sum(lost.values())} lost, {sum(extra.values())} more"
+    )
+    if lost or extra:
+        silent = "" if scene.refusals else "; every run succeeded (silent)"
+        raise VerdictError(
+            "lost" if lost else "doubled",
+            f"merge sink differs: missing {sorted(lost)[:4]}, not in the source {sorted(extra)[:4]}{silent}",
+            lost=sum(lost.values()),
+            doubled=sum(extra.values()),
+        )
+
+
+@kind
+def merged_change_feed(scene: Scene) -> None:
+    """A merge sink follows a table with change feed through any commits, with any limits."""
+    source = changing_source(scene, feed=True)
+    sink = scene.root / "silver"
+    stream = DagStream(
+        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
+        f"read_change_feed=True, {option_of(scene)}",
+    )  # fmt: skip
+    stream.run()
+    for _ in range(scene.rng.randint(2, 4)):
+        change(scene, source)
+    stream.run()
+    for _ in range(scene.rng.randint(1, 3)):
+        change(scene, source)
+    stream.settle()
+    judge_merged(scene, source, sink)
+    judge_chain(scene, sink)
+
+
+@kind
+def overwrites_cut_by_limits_before_a_merge(scene: Scene) -> None:
+    """A table of several files is overwritten with the same keys, and limits would cut the commit."""
+    source = changing_source(scene, feed=True)
+    sink = scene.root / "silver"
+    limit = scene.rng.choice(("max_files_per_batch=1", "max_files_per_batch=2", "max_bytes_per_batch=900"))
+    stream = DagStream(
+        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
+        f"read_change_feed=True, {limit}, ",
+    )  # fmt: skip
+    stream.run()
+    source.overwrite_same()
+    if scene.rng.random() < 0.5:
+        source.update()
+        source.overwrite_same()
+    stream.settle()
+    judge_merged(scene, source, sink)
+
+
+@kind
+def merge_killed_and_taken_up(scene: Scene) -> None:
+    """The task dies or stands still in the middle of a merge."""
+    source = changing_source(scene, feed=True)
+    sink = scene.root / "silver"
+    stream = DagStream(
+        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
+        f"read_change_feed=True, {option_of(scene)}",
+    )  # fmt: skip
+    if scene.rng.random() < 0.5:
+        stream.run()
+    for _ in range(2):
+        change(scene, source)
+    for _ in range(scene.rng.randint(1, 2)):
+        running = stream.start()
+        watch = scene.rng.choice(
+            (
+                grown(stream.staging, "*/*/*"),
+                grown(stream.staging, "*/tries/*/*/*"),
+                grown(sink, "**/*.parquet"),
+                grown(sink, "_delta_log/*.json"),
+            )
+        )
+        deadline = time.monotonic() + 60
+        while running.is_running and not watch() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(scene.rng.choice((0, 0, 0.2, 1)))
+        running.signal(signal.SIGKILL)
+        running.wait()
+        stream.move("adopt", "--force")
+        change(scene, source)
+    stream.settle()
+    judge_merged(scene, source, sink)
+
+
+@kind
+def merge_rewound(scene: Scene) -> None:
+    """With scd 1 a rewind merges rows again: once it has caught up the sink is right."""
+    source = changing_source(scene, feed=True)
+    sink = scene.root / "silver"
+    stream = DagStream(
+        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
+        f"read_change_feed=True, starting_version=0, {option_of(scene)}",
+    )  # fmt: skip
+    for _ in range(3):
+        change(scene, source)
+    stream.run()
+    stream.move("rewind", "--to-version", str(scene.rng.randint(0, source.version)))
+    change(scene, source)
+    stream.settle()
+    judge_merged(scene, source, sink)
+
+
+@kind
+def recreated_source_and_reset_with_a_merge(scene: Scene) -> None:
+    """The source is another table now; `reset` with a merge sink must not leave rows of the old one in silence."""
+    source = changing_source(scene, feed=True)
+    sink = scene.root / "silver"
+    stream = DagStream(
+        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene), "read_change_feed=True, "
+    )
+    stream.run()
+    source.recreate(6)
+    refused = stream.run()
+    if refused["states"].get("ingest") != "failed":
+        raise VerdictError("silent", f"another table under this name, and the run passes: {refused['states']}")
+    asked = stream.move("reset")
+    words = asked.out.lower()
+    from tests.adversary.kinds_people import run_statement
+
+    did = run_statement(scene, stream, asked)  # type: ignore[arg-type]
+    stream.settle()
+    try:
+        judge_merged(scene, source, sink)
+    except VerdictError:
+        if did is None and any(
+            word in words for word in ("stay", "remain", "keeps rows", "deleted", "are not taken out")
+        ):
+            scene.note("reset said that rows of the old table stay")
+            return
+        raise
+
+
+@kind
+def history_of_rows(scene: Scene) -> None:
+    """scd 2: the current rows are those of the source, and no key is current twice."""
+    source = changing_source(scene, feed=True)
+    sink = scene.root / "history"
+    stream = DagStream(
+        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'], scd=2)", name_of(scene),
+        f"read_change_feed=True, {option_of(scene)}",
+    )  # fmt: skip
+    stream.run()
+    for _ in range(scene.rng.randint(2, 5)):
+        change(scene, source)
+    if scene.rng.random() < 0.5:
+        running = stream.start()
+        time.sleep(scene.rng.uniform(0.5, 4))
+        running.signal(signal.SIGKILL)
+        running.wait()
+        stream.move("adopt", "--force")
+    stream.settle()
+    rows = read(scene, sink, ("id", "k", "v", "p", "_is_current", "_valid_from", "_valid_to"))
+    current = Counter(row[:4] for row in rows if row[4])
+    want = Counter(source.live(("id", "k", "v", "p")))
+    if current != want:
+        raise VerdictError(
+            "lost" if want - current else "doubled",
+            f"current rows differ: missing {sorted(want - current)[:4]}, too many {sorted(current - want)[:4]}",
+        )
+    again = [key for key, times in Counter((row[0], row[5]) for row in rows).items() if times > 1]
+    if again:
+        raise VerdictError("doubled", f"two rows of a key begin at one time: {again[:4]}")
+    open_rows = [row for row in rows if (row[6] is None) != bool(row[4])]
+    if open_rows:
+        raise VerdictError("silent", f"_valid_to and _is_current disagree: {open_rows[:2]}")
+
+
+@kind
+def function_with_transactions(scene: Scene) -> None:
+    """ForeachBatchSink with txn_options in two tables: each row once, whatever dies."""
+    source = Source(scene, scene.root / "orders")
+    source.create()
+    source.append()
+    shutil.copy(Path(__file__).with_name("adversary_functions.py"), scene.root)
+    target = scene.root / "split"
+    stream = DagStream(
+        scene, source, "ForeachBatchSink('adversary_functions:split', writes=['small', 'large'])", name_of(scene),
+        f"starting_version=0, {option_of(scene)}",
+        f"conf={{'spark.adversary.target': {str(target)!r}}}",
+    )  # fmt: skip
+    for _ in range(scene.rng.randint(1, 3)):
+        running = stream.start()
+        watch = scene.rng.choice(
+            (
+                grown(stream.staging, "*/tries/*/*/*"),
+                grown(target, "small/_delta_log/*.json"),
+                grown(target, "large/*.parquet"),
+            )
+        )
+        deadline = time.monotonic() + 60
+        while running.is_running and not watch() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(scene.rng.choice((0, 0, 0.2, 1)))
+        running.signal(signal.SIGKILL)
+        running.wait()
+        stream.move("adopt", "--force")
+        source.append()
+    stream.settle()
+    judge_keys(scene, Bounds(source.emitted()), target / "small", target / "large")
+
+
+@kind
+def replaced_intervals(scene: Scene) -> None:
+    """Days are loaded in any order, again, and killed: each row of a day is there once."""
+    source = Source(scene, scene.root / "orders")
+    source.create()
+    sink = scene.root / "daily"
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    days: dict[int, Counter[int]] = {}
+    for version in range(6):
+        if version:
+            source.append()
+        number = min(version // 2, 3)
+        when = day + timedelta(days=number, hours=1 + version)
+        os.utime(source.path / "_delta_log" / f"{version:020d}.json", (when.timestamp(), when.timestamp()))
+        days.setdefault(number, Counter()).update(source.emitted(version, version))
+    stream = DagStream(
+        scene, source, f"DeltaReplaceSink({str(sink)!r}, provenance=True)", name_of(scene), "read='data_interval', ",
+        schedule=DAILY,
+    )  # fmt: skip
+    order = [0, 1, 0, 1]
+    scene.rng.shuffle(order)
+    for number in order:
+        date = (day + timedelta(days=number + 1)).isoformat()
+        if scene.rng.random() < 0.4:
+            running = stream.start(date)
+            time.sleep(scene.rng.uniform(0.5, 4))
+            running.signal(signal.SIGKILL)
+            running.wait()
+        found = stream.run(date)
+        if found["states"].get("ingest") != "success":
+            stream.run(date)
+    judge_keys(scene, Bounds(days[0] + days[1]), sink)
+
+
+__all__ = ["Stream", "batches"]

@@ -1,0 +1,404 @@
+"""A careless person: moves at random times, beside runs and zombies; statements run in time, late or never."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import deltalake
+
+from tests.adversary.checker import Bounds, count, judge_keys
+from tests.adversary.kinds_runs import moment, source_of, stream_of, verdict
+from tests.adversary.play import kind
+from tests.adversary.scene import Outcome, Scene, Stream, VerdictError, statements
+from tests.adversary.warm import sql
+from tests.adversary.ways import settle
+
+if TYPE_CHECKING:
+    from tests.adversary.source import Source
+
+EPOCHS = ("rewind", "reset", "replan", "rebind", "resume", "adopt", "recover")
+
+
+def run_statement(scene: Scene, stream: Stream, outcome: Outcome, *, prefer: str = "") -> str | None:
+    """Run a statement that a command printed on the sink, word for word."""
+    found = [one for one in statements(outcome) if not prefer or one.startswith(prefer)]
+    if not found:
+        scene.note("no statement was printed")
+        return None
+    chosen = scene.rng.choice(found)
+    sql(scene, chosen)
+    return chosen
+
+
+def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
+    """Return rows of versions from ``first`` on that the sink has by now: a rewind reads them again."""
+    there = count(source.scene, stream.sink)
+    return Counter({row: 1 for row in source.emitted(first) if there[row]})
+
+
+@kind
+def rewind_with_its_statement_in_time(scene: Scene) -> None:
+    """Rewound, the statement run at once, the stream goes on: every row once."""
+    source = source_of(scene)
+    stream = stream_of(scene, source, arguments=("--provenance",))
+    stream.run()
+    for _ in range(scene.rng.randint(1, 2)):
+        to = scene.rng.randint(0, source.version)
+        asked = stream.move("rewind", "--to-version", str(to))
+        run_statement(scene, stream, asked)
+        source.append()
+        settle(stream)
+    verdict(scene, source, stream)
+
+
+@kind
+def rewind_with_a_late_statement(scene: Scene) -> None:
+    """Rewound, the next run comes before the statement: rows must not be missing while nothing says so."""
+    source = source_of(scene)
+    stream = stream_of(scene, source, arguments=("--provenance",))
+    stream.run()
+    to = scene.rng.randint(0, source.version)
+    asked = stream.move("rewind", "--to-version", str(to))
+    if asked.is_refused:
+        raise VerdictError("stuck", f"a rewind is refused: {asked}")
+    source.append()
+    again = versions_again(source, stream, to)
+    first = settle(stream)
+    before = scene.refusals
+    done = run_statement(scene, stream, asked, prefer=scene.rng.choice(("DELETE", "")))
+    source.append()
+    later = stream.run()
+    said = (later.said + stream.status().said + first.said) if done else ""
+    bounds = Bounds(source.emitted())
+    bounds.maybe_again(again)
+    told = later.is_refused or scene.refusals > before or re.search(r"taken out|DELETE|missing|RESTORE", said)
+    if not told:
+        judge_keys(scene, bounds, stream.sink)
+    # what it says has to lead to every row, once
+    if later.is_refused:
+        settle(stream, allowed=EPOCHS)
+        judge_keys(scene, bounds, stream.sink)
+
+
+@kind
+def two_requests_in_a_row(scene: Scene) -> None:
+    """A batch lands uncommitted while one request is followed by another before any run."""
+    source = source_of(scene)
+    stream = stream_of(scene, source, arguments=("--provenance",))
+    if scene.rng.random() < 0.7:
+        stream.run("--max-batches", "1")
+    source.append()
+    zombie = stream.start(via=scene.rng.choice(("connect", "connect", "submit")))
+    moment(
+        scene,
+        zombie,
+        stream,
+        scene.rng.choice(("the sink gets a commit", "the sink gets a file", "a try is written down")),
+    )
+    zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+    there = count(scene, stream.sink)
+    bounds = Bounds()
+    position = scene.rng.randint(0, source.version)
+    moves = [
+        scene.rng.choice((["rewind", "--to-version", str(position)], ["replan"], ["reset"], ["rebind"]))
+        for _ in range(2)
+    ]
+    for number, (name, *options) in enumerate(moves):
+        asked = stream.move(name, *options, *(["--replace"] if number else []))
+        if asked.is_refused and "--force" in asked.said:
+            asked = stream.move(name, *options, "--force", *(["--replace"] if number else []))
+    if scene.rng.random() < 0.5:
+        zombie.signal(signal.SIGCONT)
+    if scene.rng.random() < 0.3:
+        zombie.signal(signal.SIGKILL)
+    # what was committed before a rewind or reset may be there twice, as the command said; what landed unseen may not
+    committed = _committed_rows(source, stream)
+    first = settle(stream, allowed=EPOCHS)
+    zombie.signal(signal.SIGCONT)
+    zombie.wait()
+    source.append()
+    settle(stream, allowed=EPOCHS)
+    bounds.once(source.emitted())
+    rereads = [move for move in moves if move[0] in ("rewind", "reset")]
+    if rereads:
+        bounds.maybe_again(committed)
+    if any("--to" in word or "rows" in word for word in first.said.split()) and there:
+        pass
+    if any(outcome.is_refused and _announces(outcome) for outcome in scene.commands):
+        bounds.maybe_again(there)
+    judge_keys(scene, bounds, stream.sink)
+
+
+def _announces(outcome: Outcome) -> bool:
+    """Whether a refusal says that rows may be there twice, and leaves it to the person."""
+    return "twice" in outcome.said or "reads nothing again" in outcome.said
+
+
+def _committed_rows(source: Source, stream: Stream) -> Counter[int]:
+    """Return the rows that the stream's history says it has committed: a rewind says of them that they come again."""
+    found: Counter[int] = Counter()
+    last = -1
+    for entry in stream.history():
+        action = entry["action"]
+        if action["kind"] == "committed":
+            last = max(last, 10**9)
+    if last >= 0:
+        found.update(source.emitted())
+    return found
+
+
+@kind
+def replan_with_a_zombie(scene: Scene) -> None:
+    """A batch on its way, a person gives it up; the zombie goes on early or late: nothing twice, nothing missing."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    if scene.rng.random() < 0.6:
+        stream.run("--max-batches", "1")
+        source.append()
+    zombie = stream.start(via=scene.rng.choice(("connect", "connect", "submit")))
+    moment(scene, zombie, stream)
+    zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+    stream.move("replan")
+    if scene.rng.random() < 0.4:
+        zombie.signal(signal.SIGCONT)
+    settle(stream, allowed=EPOCHS)
+    zombie.signal(signal.SIGCONT)
+    zombie.wait()
+    source.append()
+    settle(stream, allowed=EPOCHS)
+    verdict(scene, source, stream)
+
+
+@kind
+def rebind_with_a_zombie(scene: Scene) -> None:
+    """The stream goes on into another sink while a run of the old one stands still."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    stream.run("--max-batches", "1")
+    source.append()
+    zombie = stream.start()
+    moment(scene, zombie, stream)
+    zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+    stream.move("rebind")
+    old = stream.sink
+    stream.sink = scene.root / "silver"
+    settle(stream, allowed=("adopt", "take-over", "resume"))
+    zombie.signal(signal.SIGCONT)
+    zombie.wait()
+    source.append()
+    settle(stream, allowed=("adopt", "take-over", "resume"))
+    judge_keys(scene, Bounds(source.emitted()), old, stream.sink)
+
+
+@kind
+def hold_and_resume_at_random(scene: Scene) -> None:
+    """Held and resumed beside runs; while it is held nothing new is planned."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    stream.run("--max-batches", "1")
+    running = stream.start()
+    moment(scene, running, stream)
+    stream.move("hold")
+    running.wait()
+    held = stream.run()
+    there = sum(count(scene, stream.sink).values())
+    source.append()
+    stream.run()
+    if sum(count(scene, stream.sink).values()) != there:
+        raise VerdictError("silent", f"rows came into the sink of a stream that is held: {held}")
+    if scene.rng.random() < 0.5:
+        stream.move("replan")
+    stream.move("resume")
+    settle(stream)
+    verdict(scene, source, stream)
+
+
+@kind
+def skipped_version(scene: Scene) -> None:
+    """A version that is left out is missing, and nothing else is."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    stream.run("--max-batches", "1")
+    if scene.rng.random() < 0.5:
+        source.delete("id >= 0 AND id < 2")
+    source.append()
+    source.append()
+    version = source.version - scene.rng.randint(0, 1)
+    said = stream.move("skip", "--version", str(version))
+    if scene.rng.random() < 0.5:
+        running = stream.start()
+        moment(scene, running, stream)
+        running.signal(signal.SIGKILL)
+        running.wait()
+    settle(stream, allowed=("acknowledge", "skip"))
+    source.append()
+    settle(stream, allowed=("acknowledge", "skip"))
+    bounds = Bounds(source.emitted())
+    bounds.maybe_missing(source.emitted(version, version))
+    judge_keys(scene, bounds, stream.sink)
+    if not said.is_refused and set(count(scene, stream.sink)) & set(source.emitted(version, version)):
+        raise VerdictError("silent", f"version {version} was to be skipped ({said}) and is in the sink")
+
+
+@kind
+def acknowledged_change(scene: Scene) -> None:
+    """A stream that stops before a change goes on when the named command is followed."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    stream.run()
+    scene.rng.choice(
+        (source.delete, source.update, source.overwrite, source.replace_where, source.truncate, source.merge)
+    )()
+    source.append()
+    stopped = stream.run()
+    changed = [version for version, emission in source.emissions.items() if emission.kind == "change"]
+    if changed and not stopped.is_refused:
+        raise VerdictError("silent", f"version {changed[0]} removes rows, and the run passed it: {stopped}")
+    settle(stream, allowed=("acknowledge",))
+    verdict(scene, source, stream)
+
+
+@kind
+def reset_after_the_sink_was_emptied(scene: Scene) -> None:
+    """The printed statement empties the sink, the stream begins anew: every row once."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    stream.run()
+    asked = stream.move("reset")
+    if run_statement(scene, stream, asked) is None:
+        raise VerdictError("stuck", f"reset shows no statement for a sink with rows: {asked}")
+    source.append()
+    settle(stream)
+    verdict(scene, source, stream)
+
+
+@kind
+def adopted_by_force_beside_its_owner(scene: Scene) -> None:
+    """`adopt --force` while the owner is alive: a race for each batch, and one of them wins it."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    stream.run("--max-batches", "1")
+    source.append()
+    zombie = stream.start()
+    moment(scene, zombie, stream)
+    if scene.rng.random() < 0.7:
+        zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+    stream.move("adopt", "--force")
+    second = stream.start("--take-over")
+    zombie.signal(signal.SIGCONT)
+    second.wait()
+    zombie.wait()
+    source.append()
+    settle(stream, allowed=("take-over",))
+    verdict(scene, source, stream)
+
+
+@kind
+def recover_beside_everything(scene: Scene) -> None:
+    """`recover` of a stream that is well or runs, its checkpoint gone or old, changes nothing that is right."""
+    source = source_of(scene)
+    stream = stream_of(scene, source)
+    stream.run("--max-batches", "1")
+    kept = stream.checkpoint.read_bytes() if stream.checkpoint.exists() else None
+    source.append()
+    running = stream.start()
+    moment(scene, running, stream)
+    scene.rng.choice(
+        (
+            lambda: None,
+            lambda: stream.checkpoint.unlink(missing_ok=True),
+            lambda: stream.checkpoint.write_bytes(kept or b""),
+        )
+    )()
+    stream.move("recover", "--sink", str(stream.sink), "--checkpoint", str(stream.checkpoint))
+    running.wait()
+    source.append()
+    settle(stream, allowed=("recover", "take-over"))
+    verdict(scene, source, stream)
+
+
+@kind
+def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
+    """The sink is restored on purpose; the run refuses; `rewind --to-batch` goes on behind what the sink has."""
+    source = source_of(scene)
+    stream = Stream(scene, source.path, options=("starting_version=0", "max_versions_per_batch=1"))
+    stream.run()
+    last = deltalake.DeltaTable(stream.sink).version()
+    to = scene.rng.randint(0, last - 1)
+    deltalake.DeltaTable(stream.sink).restore(to)
+    source.append()
+    refused = stream.run()
+    if not refused.is_refused:
+        judge_keys(scene, Bounds(source.emitted()), stream.sink)
+        raise VerdictError("silent", f"the sink was restored, and the run says nothing: {refused}")
+    stream.move("rewind", "--to-batch", str(to + 1))
+    settle(stream)
+    verdict(scene, source, stream)
+
+
+@kind
+def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch for each thing a person does
+    """A person tries one thing after another, beside runs in progress and beside zombies."""
+    source = source_of(scene)
+    stream = stream_of(scene, source, "skip_change_commits=true", arguments=("--provenance",))
+    bounds = Bounds()
+    zombies = []
+    reread: Counter[int] = Counter()
+    skipped: set[int] = set()
+    for _ in range(scene.rng.randint(4, 6)):
+        step = scene.rng.choice(
+            ("run", "run", "write", "write", "zombie", "kill", "rewind", "rewind in time", "replan", "reset", "hold",
+             "resume", "skip", "adopt", "go on", "status")
+        )  # fmt: skip
+        scene.note(f"-- {step}")
+        if step == "run":
+            stream.run(*scene.rng.choice(((), ("--take-over",), ("--max-batches", "1"))))
+        elif step == "write":
+            source.random_commit(changes=True)
+        elif step in ("zombie", "kill"):
+            source.append()
+            running = stream.start("--take-over")
+            moment(scene, running, stream)
+            if step == "kill":
+                running.signal(signal.SIGKILL)
+                running.wait()
+            else:
+                running.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+                zombies.append(running)
+        elif step == "go on" and zombies:
+            zombies.pop().signal(signal.SIGCONT)
+        elif step in ("rewind", "rewind in time", "reset"):
+            to = 0 if step == "reset" else scene.rng.randint(0, source.version)
+            words = ["reset"] if step == "reset" else ["rewind", "--to-version", str(to)]
+            asked = stream.move(*words, *scene.rng.choice(((), ("--replace",))))
+            if not asked.is_refused:
+                reread.update(dict.fromkeys(source.emitted(to), 1))
+                if step == "rewind in time" and not zombies:
+                    run_statement(scene, stream, asked)
+        elif step == "skip":
+            version = source.version + scene.rng.randint(-1, 1)
+            if version >= 0 and not stream.move("skip", "--version", str(version)).is_refused:
+                skipped.add(version)
+        elif step == "adopt":
+            stream.move("adopt", "--force")
+        elif step in ("replan", "hold", "resume"):
+            stream.move(step, *(scene.rng.choice(((), ("--replace",))) if step == "replan" else ()))
+        elif step == "status" and stream.checkpoint.exists():
+            stream.status()
+    for zombie in zombies:
+        zombie.signal(signal.SIGCONT)
+    for running in scene.running:
+        if running.is_running:
+            running.wait()
+    stream.move("resume")
+    source.append()
+    settle(stream, allowed=(*EPOCHS, "take-over", "acknowledge"))
+    bounds.once(source.emitted())
+    for row, times in reread.items():
+        bounds.upper[row] += times
+    for version in skipped:
+        bounds.maybe_missing(source.emitted(version, version))
+    judge_keys(scene, bounds, stream.sink)

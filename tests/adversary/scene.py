@@ -1,0 +1,305 @@
+"""One scenario: a folder, a seed, what was done to whom and what they said.
+
+A scenario knows the package by its commands and operators alone. Each command is a process of its own in its own
+process group, so that faults come from outside: signals, files, disks, clocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.adversary.servers import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.adversary.airflow_host import AirflowHost
+    from tests.adversary.servers import Servers
+
+#: The longest that a command may take; a machine with other work is slow.
+TIMEOUT_SECONDS = 240
+
+FDS = [sys.executable, "-m", "airflow_provider_fds.cli.main"]
+
+
+class VerdictError(Exception):
+    """The package did something that it must not do: the verdict names what."""
+
+    def __init__(self, verdict: str, text: str, *, lost: int = 0, doubled: int = 0) -> None:
+        super().__init__(f"{verdict}: {text}")
+        self.verdict = verdict
+        self.lost = lost
+        self.doubled = doubled
+
+
+class NotRunError(Exception):
+    """The scenario cannot be played here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command came to."""
+
+    words: str
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
+    @property
+    def is_refused(self) -> bool:
+        return self.code != 0
+
+    def __str__(self) -> str:
+        tail = " | ".join(line for line in (self.err or self.out).strip().splitlines()[-4:])
+        return f"exit {self.code}: {tail[-700:]}"
+
+
+class Running:
+    """A command that runs: whatever it started is found by its process tree."""
+
+    def __init__(self, scene: Scene, words: list[str], env: dict[str, str], log: Path) -> None:
+        self.scene = scene
+        self.words = " ".join(words)
+        self._out, self._err = log.with_suffix(".out"), log.with_suffix(".err")
+        command = [*FDS, *words]
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, "FDS_CLASS_ARCHIVE": "use", **env},
+                stdout=out,
+                stderr=err,
+                cwd=scene.root,
+                start_new_session=True,
+            )
+        self._known: set[int] = {self.process.pid}
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def wait(self, timeout: float = TIMEOUT_SECONDS) -> Outcome:
+        """Wait for its end."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.process.wait(30)
+            raise VerdictError("stuck", f"`fds {self.words}` did not end within {timeout} s: {self._tail()}") from None
+        found = Outcome(self.words, self.process.returncode, self._out.read_text("utf-8", "replace"), self._tail())
+        self.scene.note(f"ended: {found}")
+        return found
+
+    def signal(self, number: int, which: str = "group") -> list[int]:
+        """Send a signal from outside.
+
+        Args:
+            number: The signal.
+            which: ``group`` (all that the command started), ``python`` (the command itself), ``jvm`` (its JVMs alone).
+        """
+        hit = []
+        for pid in self.tree(which):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+                hit.append(pid)
+        self.scene.note(f"{signal.Signals(number).name} to {which} of `{self.words[:40]}…`: {len(hit)} processes")
+        return hit
+
+    def tree(self, which: str = "group") -> list[int]:
+        """Return process ids: of the command, its JVMs, or all that belongs to it."""
+        if which == "python":
+            return [self.process.pid]
+        parents: dict[int, list[int]] = {}
+        names: dict[int, str] = {}
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal():
+                with suppress(OSError, IndexError, ValueError):
+                    head, _, tail = (folder / "stat").read_text().rpartition(")")
+                    names[int(folder.name)] = head.partition("(")[2]
+                    parents.setdefault(int(tail.split()[1]), []).append(int(folder.name))
+        todo = [pid for pid in self._known if pid in names]
+        while todo:
+            for child in parents.get(todo.pop(), ()):
+                if child not in self._known:
+                    self._known.add(child)
+                    todo.append(child)
+        alive = [pid for pid in self._known if pid in names]
+        return [pid for pid in alive if names[pid] == "java"] if which == "jvm" else alive
+
+    def when(self, condition: Callable[[], bool], timeout: float = 120) -> bool:
+        """Wait until the condition holds; ``False`` if the command ended before."""
+        deadline = time.monotonic() + timeout
+        pause = threading.Event()
+        rounds = 0
+        while time.monotonic() < deadline:
+            if condition():
+                return True
+            rounds += 1
+            if rounds % 20 == 0:
+                self.tree()
+                if not self.is_running:
+                    return condition()
+            pause.wait(0.004)
+        return False
+
+    def _tail(self) -> str:
+        return self._err.read_text("utf-8", "replace")[-6000:]
+
+
+@dataclass
+class Scene:
+    """One scenario that is played."""
+
+    kind: str
+    seed: int
+    root: Path
+    servers: Servers
+    host: Callable[[], AirflowHost]
+    rng: random.Random = field(init=False)
+    timeline: list[str] = field(default_factory=list)
+    commands: list[Outcome] = field(default_factory=list)
+    running: list[Any] = field(default_factory=list)
+    cleanups: list[Callable[[], None]] = field(default_factory=list)
+    refusals: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(f"{self.kind} {self.seed}")
+        self.root.mkdir(parents=True)
+
+    def note(self, text: str) -> None:
+        """Write a line of the timeline."""
+        self.timeline.append(f"{time.monotonic() - self._began:7.2f} {text}")
+
+    def start(self, *words: str, shift: str = "", env: dict[str, str] | None = None) -> Running:
+        """Start a command and let it run."""
+        self.note(f"starts `fds {' '.join(words)}`" + (f" with the clock {shift}" if shift else ""))
+        log = self.root / f"command-{len(self.running):02}"
+        found = Running(self, list(words), {**clock(shift), **(env or {})}, log)
+        self.running.append(found)
+        return found
+
+    def fds(self, *words: str, shift: str = "", env: dict[str, str] | None = None) -> Outcome:
+        """Run a command to its end."""
+        found = self.start(*words, shift=shift, env=env).wait()
+        self.commands.append(found)
+        self.refusals += found.is_refused
+        if "Traceback (most recent call last)" in found.err:
+            raise VerdictError("silent", f"`fds {found.words}` ended with a traceback: {found.err[-1500:]}")
+        return found
+
+    def end(self) -> None:
+        """Let nothing of the scenario live on."""
+        for running in self.running:
+            for pid in running.tree():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(30)
+        for cleanup in reversed(self.cleanups):
+            cleanup()
+
+
+@dataclass
+class Stream:
+    """A stream as a person at the command line has it."""
+
+    scene: Scene
+    table: Path
+    name: str = "orders"
+    sink: Path = Path()
+    staging: Path = Path()
+    checkpoint: Path = Path()
+    options: tuple[str, ...] = ("starting_version=0",)
+    arguments: tuple[str, ...] = ()
+    #: Deployment of the commands that move it.
+    deployment: str | None = None
+
+    def __post_init__(self) -> None:
+        root = self.scene.root
+        self.sink = root / "bronze" if self.sink == Path() else self.sink
+        self.staging = root / "staging" if self.staging == Path() else self.staging
+        self.checkpoint = root / "checkpoint.json" if self.checkpoint == Path() else self.checkpoint
+
+    def words(self, *more: str, shift: str = "", via: str = "connect") -> list[str]:
+        where = ["--spark-remote", self.scene.servers.get(shift).url] if via == "connect" else ["--master", "local[1]"]
+        options = [word for option in self.options for word in ("--option", option)]
+        return [
+            *("run", str(self.table), "--sink", str(self.sink), "--staging", str(self.staging)),
+            *("--checkpoint", str(self.checkpoint), "--stream", self.name),
+            *where,
+            *options,
+            *self.arguments,
+            *more,
+        ]
+
+    def run(self, *more: str, shift: str = "", via: str = "connect") -> Outcome:
+        """Run it until it is up to date, or refuses."""
+        return self.scene.fds(*self.words(*more, shift=shift, via=via), shift=shift)
+
+    def start(self, *more: str, shift: str = "", via: str = "connect", env: dict[str, str] | None = None) -> Running:
+        """Start a run and leave it running."""
+        return self.scene.start(*self.words(*more, shift=shift, via=via), shift=shift, env=env)
+
+    def plan(self, *more: str) -> Outcome:
+        """Plan the next batches without loading them, as the first of three tasks does."""
+        options = [word for option in self.options for word in ("--option", option)]
+        return self.scene.fds(
+            "plan", str(self.table), "--stream", self.name, "--staging", str(self.staging), *options, *more
+        )
+
+    def move(self, name: str, *more: str, why: bool = True, yes: bool = True) -> Outcome:
+        """Do what a person does."""
+        words = [name, self.name, "--staging", str(self.staging), *more]
+        if why:
+            words += ["--why", f"a careless {name}"]
+        if yes and name in ("rewind", "reset", "replan", "rebind", "skip", "recover", "retire"):
+            words.append("--yes")
+        return self.scene.fds(*words)
+
+    def status(self) -> Outcome:
+        return self.scene.fds("status", self.name, "--staging", str(self.staging), "--output", "json")
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the entries as ``fds history --output json`` prints them."""
+        said = self.scene.fds("history", self.name, "--staging", str(self.staging), "--output", "json")
+        return [json.loads(line) for line in said.out.splitlines() if line.startswith("{")]
+
+
+def statements(outcome: Outcome) -> list[str]:
+    """Return the statements on the sink that a command printed."""
+    found = re.findall(r"^\s*((?:RESTORE TABLE|DELETE FROM|MERGE INTO|UPDATE) .*)$", outcome.out, re.MULTILINE)
+    return [statement.split("  -- ")[0].strip() for statement in found]
+
+
+def files(folder: Path, pattern: str) -> set[str]:
+    """Return the names of files below a folder that may not be there, or be changing."""
+    with suppress(OSError):
+        return {str(path) for path in folder.glob(pattern)}
+    return set()
+
+
+def grown(folder: Path, pattern: str) -> Callable[[], bool]:
+    """Return a condition that holds once a file of the pattern is there that is not there now."""
+    before = files(folder, pattern)
+    return lambda: bool(files(folder, pattern) - before)
+
+
+def staged(stream: Stream) -> Iterator[Path]:
+    """Return the files of a stream's staging folder."""
+    yield from (path for path in stream.staging.rglob("*") if path.is_file())

@@ -1,0 +1,168 @@
+"""Spark Connect servers, started once for many scenarios: one with the clock of this machine, others with a later one.
+
+The clock of a later one is set by libfaketime, so that what Delta keeps for a day or a month expires for real.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+#: Where Debian puts the library; other places are looked at too.
+_FAKETIME: Final = (
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/faketime/libfaketime.so.1",
+    "/usr/local/lib/faketime/libfaketime.so.1",
+)
+
+
+def faketime_library() -> str | None:
+    """Return the path of libfaketime, or ``None`` where it is not installed."""
+    return next((path for path in _FAKETIME if Path(path).exists()), None)
+
+
+def install_faketime() -> str | None:
+    """Install Debian's package where apt and the rights are there; return the library, or ``None``."""
+    if faketime_library() is None and shutil.which("apt-get") is not None and os.geteuid() == 0:
+        for words in (["update"], ["install", "-y", "--no-install-recommends", "faketime"]):
+            with suppress(subprocess.TimeoutExpired):
+                subprocess.run(["apt-get", "-qq", *words], capture_output=True, timeout=120, check=False)
+    return faketime_library()
+
+
+def clock(shift: str) -> dict[str, str]:
+    """Return the environment of a process whose clock is later by ``shift``, such as ``+25h``."""
+    library = faketime_library()
+    if not shift:
+        return {}
+    if library is None:
+        raise RuntimeError("libfaketime is not installed")
+    return {
+        "LD_PRELOAD": library,
+        "FAKETIME": shift,
+        # waits go by the monotonic clock, without which a JVM turns in circles; the times of files are what they are
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+        "NO_FAKE_STAT": "1",
+    }
+
+
+def delta_jars() -> str:
+    """Return Delta's JARs, comma separated, as ``fds prepare`` names them."""
+    said = subprocess.run(
+        [sys.executable, "-m", "airflow_provider_fds.cli.main", "prepare"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "FDS_CLASS_ARCHIVE": "use"},
+    )
+    return next(line for line in said.stdout.splitlines() if line.startswith("JARs: "))[6:].replace(":", ",")
+
+
+@dataclass
+class Server:
+    """A Connect server of its own process group."""
+
+    folder: Path
+    shift: str = ""
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"sc://127.0.0.1:{self.port}"
+
+    def start(self, jars: str, **conf: str) -> None:
+        """Start it, and wait until it listens."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        home = Path(pyspark.__file__).parent
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.databricks.delta.delta.log.cacheSize": "60",
+            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
+            "spark.local.dir": str(self.folder / "local"),
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            f"-Dderby.system.home={self.folder}",
+            **conf,
+        }
+        words = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1500m", "--jars", jars]
+        for key, value in settings.items():
+            words += ["--conf", f"{key}={value}"]
+        words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        env = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", **clock(self.shift)}
+        with (self.folder / "server.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                words, env=env, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self._await()
+
+    def stop(self) -> None:
+        """End it."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(60)
+            self.process = None
+            shutil.rmtree(self.folder / "local", ignore_errors=True)
+
+    def _await(self) -> None:
+        pause = threading.Event()
+        assert self.process is not None
+        for _ in range(1800):
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the server ended:\n{(self.folder / 'server.log').read_text()[-3000:]}")
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            pause.wait(0.1)
+        raise RuntimeError(
+            f"the server did not listen within 180 s:\n{(self.folder / 'server.log').read_text()[-3000:]}"
+        )
+
+
+class Servers:
+    """Servers by the clock they have, each started when it is asked for first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._servers: dict[str, Server] = {}
+        self._jars: str | None = None
+
+    def get(self, shift: str = "") -> Server:
+        with self._lock:
+            found = self._servers.get(shift)
+            if found is not None and found.process is not None and found.process.poll() is None:
+                return found
+            if self._jars is None:
+                self._jars = delta_jars()
+            found = Server(self._folder / f"server{shift or '+0'}-{len(self._servers)}", shift)
+            found.start(self._jars)
+            self._servers[shift] = found
+            return found
+
+    def stop(self) -> None:
+        for server in self._servers.values():
+            server.stop()

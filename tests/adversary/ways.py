@@ -1,0 +1,103 @@
+"""The way on that a message names, followed as a person would: word for word, with the gaps filled in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from tests.adversary.scene import VerdictError, statements
+
+if TYPE_CHECKING:
+    from tests.adversary.scene import Outcome, Stream
+
+MOVES: Final = (
+    "rewind", "reset", "replan", "rebind", "skip", "recover", "adopt", "accept", "acknowledge",
+    "resume", "hold", "transfer",
+)  # fmt: skip
+
+
+def named(outcome: Outcome) -> list[list[str]]:
+    """Return the commands that a message names, as words, in its order."""
+    text = re.sub(r"\s*\n\s*", " ", outcome.err)
+    found = []
+    for name, rest in re.findall(r"fds ([a-z]+)([^`;]*)", text):
+        if name in MOVES:
+            found.append([name, *re.split(r"\s+", rest.split("…")[0].strip())])
+    return found
+
+
+def settle(
+    stream: Stream,
+    *,
+    allowed: tuple[str, ...] = (),
+    tries: int = 6,
+    more: tuple[str, ...] = (),
+    via: str = "connect",
+    shift: str = "",
+) -> Outcome:
+    """Run until the stream is up to date; where a run refuses, do what its message names, if that is allowed here.
+
+    Raises:
+        VerdictError: ``stuck``, if it does not come to an end that way.
+    """
+    done: list[str] = []
+    outcome = None
+    for _ in range(tries):
+        outcome = stream.run(*more, via=via, shift=shift)
+        if outcome.code == 0:
+            return outcome
+        step = _step(stream, outcome, allowed, done)
+        if step is None and outcome.code not in (5, 6):
+            break
+    assert outcome is not None
+    raise VerdictError("stuck", f"no way on after {done}: {outcome}")
+
+
+def _step(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: list[str]) -> str | None:
+    if "--take-over" in outcome.said and "take-over" in allowed:
+        done.append("run --take-over")
+        stream.run("--take-over")
+        return done[-1]
+    for name, *rest in named(outcome):
+        if name not in allowed:
+            continue
+        options = _options(stream, name, " ".join(rest), done)
+        said = stream.move(name, *options)
+        done.append(f"{name} {' '.join(options)} -> {said.code}")
+        return done[-1]
+    return None
+
+
+def _options(stream: Stream, name: str, rest: str, done: list[str]) -> list[str]:
+    """Return the options of the command as the message has them, gaps filled in."""
+    try:
+        words = shlex.split(rest.replace("`", ""))
+    except ValueError:
+        words = rest.split()
+    options: list[str] = []
+    takes = {
+        "--to-version",
+        "--to-batch",
+        "--to-timestamp",
+        "--batch",
+        "--version",
+        "--interval",
+        "--landed",
+        "--deployment",
+    }
+    for place, word in enumerate(words):
+        if word in takes and place + 1 < len(words):
+            options += [word, words[place + 1].rstrip(".,)`")]
+        elif word in ("--replace", "--force"):
+            options.append(word)
+    if name == "recover":
+        options = ["--sink", str(stream.sink), "--table", str(stream.table), "--checkpoint", str(stream.checkpoint)]
+    if name == "adopt" and "--force" not in options:
+        options.append("--force")
+    return options
+
+
+def landed_of(outcome: Outcome) -> list[str]:
+    """Return the statements that a message shows."""
+    return statements(outcome)
