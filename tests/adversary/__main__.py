@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.adversary import kinds_airflow, kinds_people, kinds_places, kinds_runs  # noqa: F401 - they add their kinds
+from tests.adversary import kinds_airflow, kinds_people, kinds_places, kinds_runs, kinds_tables  # noqa: F401
 from tests.adversary.play import KINDS, Played, Stage, table_of
 from tests.adversary.servers import install_faketime
 

@@ -199,7 +199,8 @@ class Scene:
         found = self.start(*words, shift=shift, env=env).wait()
         self.commands.append(found)
         self.refusals += found.is_refused
-        if "Traceback (most recent call last)" in found.err:
+        last = found.err.rpartition("Traceback (most recent call last)")
+        if last[1] and "\nfds: " not in last[2]:
             raise VerdictError("silent", f"`fds {found.words}` ended with a traceback: {found.err[-1500:]}")
         return found
 

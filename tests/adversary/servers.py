@@ -156,12 +156,16 @@ class Servers:
             found = self._servers.get(shift)
             if found is not None and found.process is not None and found.process.poll() is None:
                 return found
-            if self._jars is None:
-                self._jars = delta_jars()
             found = Server(self._folder / f"server{shift or '+0'}-{len(self._servers)}", shift)
-            found.start(self._jars)
+            found.start(self.jars())
             self._servers[shift] = found
             return found
+
+    def jars(self) -> str:
+        """Return Delta's JARs."""
+        if self._jars is None:
+            self._jars = delta_jars()
+        return self._jars
 
     def stop(self) -> None:
         for server in self._servers.values():

@@ -47,6 +47,8 @@ class Source:
     keys: int = 12
     emissions: dict[int, Emission] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
+    #: What files call the column id, where columns are mapped.
+    _id: str = "id"
 
     @property
     def table(self) -> deltalake.DeltaTable:
@@ -205,9 +207,18 @@ class Source:
         actions = [json.loads(line) for line in lines if line.strip()]
         adds = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
         removes = [action["remove"] for action in actions if action.get("remove", {}).get("dataChange")]
+        for action in actions:
+            if "metaData" in action:
+                fields = json.loads(action["metaData"]["schemaString"])["fields"]
+                (self._id,) = [
+                    field["metadata"].get("delta.columnMapping.physicalName", "id")
+                    for field in fields
+                    if field["name"] == "id"
+                ]
         if removes:
             return Emission("change", Counter())
         ids: Counter[int] = Counter()
         for add in adds:
-            ids.update(pq.read_table(self.path / unquote(add["path"]), columns=["id"]).column("id").to_pylist())
+            rows = pq.read_table(self.path / unquote(add["path"]), columns=[self._id], partitioning=None)
+            ids.update(rows.column(0).to_pylist())
         return Emission("append" if adds else "none", ids)

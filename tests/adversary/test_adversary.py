@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.adversary import kinds_airflow, kinds_people, kinds_places, kinds_runs  # noqa: F401 - they add their kinds
+from tests.adversary import kinds_airflow, kinds_people, kinds_places, kinds_runs, kinds_tables  # noqa: F401
 from tests.adversary.play import KINDS, Played, Stage
 
 if TYPE_CHECKING:
