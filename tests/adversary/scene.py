@@ -150,7 +150,7 @@ class Running:
             if condition():
                 return True
             rounds += 1
-            if rounds % 20 == 0:
+            if rounds % 100 == 0:
                 self.tree()
                 if not self.is_running:
                     return condition()

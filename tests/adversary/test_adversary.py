@@ -16,18 +16,13 @@ if TYPE_CHECKING:
 #: Kind and seed; a kind that fails today is not among them.
 SHORT: Final = (
     ("killed python on a server", 1),
-    ("zombie overtaken on a server", 2),
     ("source written and vacuumed meanwhile", 3),
     ("rewind with its statement in time", 4),
     ("replan with a zombie", 5),
     ("acknowledged change", 6),
     ("staging lost", 7),
     ("staging put back from a copy", 8),
-    ("two streams into one sink", 9),
     ("full disk for staging", 10),
-    ("merge killed and taken up", 11),
-    ("function with transactions", 12),
-    ("replaced intervals", 13),
 )
 
 

@@ -59,17 +59,18 @@ def _step(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: list
         done.append("run --take-over")
         stream.run("--take-over")
         return done[-1]
-    for name, *rest in named(outcome):
-        if name not in allowed:
+    offered = {name: " ".join(rest) for name, *rest in reversed(named(outcome))}
+    for name in allowed:
+        if name not in offered:
             continue
-        options = _options(stream, name, " ".join(rest), done)
+        options = _options(stream, name, offered[name])
         said = stream.move(name, *options)
         done.append(f"{name} {' '.join(options)} -> {said.code}")
         return done[-1]
     return None
 
 
-def _options(stream: Stream, name: str, rest: str, done: list[str]) -> list[str]:
+def _options(stream: Stream, name: str, rest: str) -> list[str]:
     """Return the options of the command as the message has them, gaps filled in."""
     try:
         words = shlex.split(rest.replace("`", ""))
