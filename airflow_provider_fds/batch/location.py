@@ -6,13 +6,11 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.schemes import SCHEMES, of_kind
+from airflow_provider_fds.schemes import SCHEMES
 
-#: In these the part before ``@`` is the container, not a user.
-_CONTAINER_SCHEMES: Final = frozenset(of_kind("azure")) - {"az"}
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
-_USER_INFO: Final = re.compile(r"(?<=//)[^/?#]*@")
 
 
 def scheme_of(uri: str) -> str | None:
@@ -42,29 +40,6 @@ def hadoop_path(uri: str) -> str:
     return spark_uri(unquote(uri))
 
 
-def redacted(uri: str) -> str:
-    """Return ``uri`` without what may be secret in it: user info, query and fragment become ``***``."""
-    head, mark, _ = uri.partition("?") if "?" in uri else uri.partition("#")
-    if scheme_of(uri) not in _CONTAINER_SCHEMES or ":" in _user_info(uri):
-        head = _USER_INFO.sub("***@", head)
-    return head + (f"{mark}***" if mark else "")
-
-
-def secret_part(uri: str) -> str | None:
-    """Return in words which part of ``uri`` may hold a credential, ``None`` if none does.
-
-    The container of an Azure URI (``abfss://container@account…``) is not a credential.
-    """
-    user = _user_info(uri)
-    if user and (":" in user or scheme_of(uri) not in _CONTAINER_SCHEMES):
-        return "user info before the @"
-    if "?" in uri:
-        return "a query after the ?"
-    if "#" in uri:
-        return "a fragment after the #"
-    return None
-
-
 def check_table_uri(uri: str) -> None:
     """Refuse a table URI that Spark could not use or that holds a credential.
 
@@ -72,7 +47,7 @@ def check_table_uri(uri: str) -> None:
         ConfigurationError: ``uri`` has no scheme, or has user info, a query or a fragment. What may be secret is
             neither in the message nor in the error's attributes.
     """
-    shown = redacted(uri)
+    shown = redacted_uri(uri)
     part = secret_part(uri)
     if part is not None:
         raise ConfigurationError(
@@ -87,8 +62,3 @@ def check_table_uri(uri: str) -> None:
             "Write it with its scheme, as in file:///data/orders or s3://bucket/orders",
             table=shown,
         )
-
-
-def _user_info(uri: str) -> str:
-    match = _USER_INFO.search(uri)
-    return match.group()[:-1] if match else ""

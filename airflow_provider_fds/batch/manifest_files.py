@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.batch.location import redacted, secret_part
+from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
 from airflow_provider_fds.delta.statistics import are_readable, num_records
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
@@ -198,8 +198,8 @@ class _Places:
         """Return ``uri``; refuse a logged absolute URI (of a clone) that holds a credential."""
         if not uri.startswith(self._base) and secret_part(uri) is not None:
             raise ConfigurationError(
-                f"the log of table {self._base} lists a file as {redacted(uri)}, with {secret_part(uri)}; a batch is "
-                "written to staging, where no credential may lie. Clone the table again from a URI without credentials",
+                f"the log of table {self._base} lists a file as {redacted_uri(uri)}, with {secret_part(uri)}; a "
+                "batch is written to staging, where no credential may lie. Clone the table from a URI without one",
                 table=self._base,
             )
         return uri

@@ -33,6 +33,10 @@ OUTCOMES = ("written", "verified", "mismatch", "failed")
 
 _T = TypeVar("_T")
 
+#: Fields of ``userMetadata`` that are always there.
+_OF_A_FENCE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "fence": int}
+_OF_A_BATCH: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "batch_id": int, "end": str, "digest": str}
+
 _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 
 
@@ -384,14 +388,27 @@ def fence_metadata(fence: FenceSpec, try_id: str) -> str:
 
 
 def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
-    """Return the ``userMetadata`` of a commit that FDS made, ``None`` for any other text."""
+    """Return the ``userMetadata`` of a commit that FDS made, ``None`` for any other text.
+
+    Whoever writes to the sink may write anything there, so a text that lacks a field, or has one of another type, is
+    none of FDS's.
+    """
     if not text or not text.startswith("{"):
         return None
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and value.get("fds") == SPEC_FORMAT else None
+    if not isinstance(value, dict) or value.get("fds") != SPEC_FORMAT or isinstance(value["fds"], bool):
+        return None
+    wanted = _OF_A_FENCE if "fence" in value else _OF_A_BATCH
+    for name, kind in wanted.items():
+        found = value.get(name)
+        if type(found) is not kind or (isinstance(found, int) and not 0 <= found < 1 << 63):
+            return None
+    if not isinstance(value.get("interval", ""), str) or not isinstance(value.get("sink", ""), str):
+        return None
+    return value
 
 
 __all__: List[str] = [

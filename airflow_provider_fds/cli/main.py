@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds import __version__
+from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError, FdsError, with_staging
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 2
     try:
+        _check_uris(arguments)
         return int(arguments.command(arguments))
     except BrokenPipeError:
         return 0
@@ -64,12 +67,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, "output", "text") == "json":
             print(json.dumps(end_of(known)))
         return known.exit_code
+    except BaseException as error:
+        # the client of the object stores breaks off with an exception of its own where its input cannot be sent
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        if os.environ.get("FDS_TRACEBACK"):
+            raise
+        text = redacted(f"{type(error).__name__}: {error}").split("\n", 1)[0]
+        print(f"fds: {text}. This is an error in fds; set FDS_TRACEBACK=1 to see where", file=sys.stderr)
+        return 1
+
+
+#: Arguments that are URIs or paths.
+_URIS: Final = ("table", "staging", "sink")
+
+
+def _check_uris(arguments: argparse.Namespace) -> None:
+    """Refuse a URI that holds a credential before anything shows it."""
+    for name in _URIS:
+        uri = getattr(arguments, name, None)
+        part = secret_part(uri) if isinstance(uri, str) and "://" in uri else None
+        if isinstance(uri, str) and part is not None:
+            shown_uri = redacted_uri(uri)
+            setattr(arguments, name, shown_uri)
+            raise ConfigurationError(
+                f"{'TABLE' if name == 'table' else f'--{name}'} {shown_uri} has {part}, where everybody on this "
+                "machine sees it. Give credentials by the environment or --storage-option",
+                table=shown_uri,
+            )
 
 
 def shown(error: FdsError, arguments: argparse.Namespace) -> str:
     """Return the message of an error, with all that the commands in it need."""
     staging = getattr(arguments, "staging", None)
-    return with_staging(str(error), staging) if staging else str(error)
+    return redacted(with_staging(str(error), staging) if staging else str(error))
 
 
 def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool = False) -> dict[str, object]:
@@ -80,7 +111,7 @@ def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool =
         "status": "stopped",
         "error": {
             "type": type(error).__name__,
-            "message": str(error),
+            "message": redacted(str(error)),
             "version": error.version,
             "table": error.table,
         },

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.delta.limits import CLIENT, RETRY
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.paths import PATH_SAFE
@@ -16,8 +18,6 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.schemes import SCHEMES, of_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_provider_fds.delta.objectstore import Store
     from airflow_provider_fds.delta.storage import Storage
 
@@ -27,6 +27,14 @@ _SCHEMES: Final = tuple(name for name, scheme in SCHEMES.items() if scheme.is_pl
 _ALIASES: Final = {"gcs": "gs", "azure": "az", "adl": "abfss", "aws": "s3", "minio": "s3", "local": "file"}
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
+#: Bucket, or container@account; S3 access points have colons.
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:-]+(?:@[A-Za-z0-9._-]+(?::\d+)?)?")
+#: As long as a path may be on Linux; keys of object stores are shorter.
+_MOST_CHARS: Final = 4096
+#: Options that are documents, not lines.
+_KEY_FILES: Final = frozenset({"service_account_key", "application_credentials", "root_certificate"})
+_ENDPOINT: Final = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _STRAY_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 #: Options of the HTTP client; all others are the store's own (obstore's ``ClientConfig``).
@@ -64,6 +72,7 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     from airflow_provider_fds.delta.objectstore import ObjectStorage
 
     given = {key: value for key, value in (options or {}).items() if value is not None}
+    _check_options(given, canonical)
     provider = given.pop("credential_provider", None)
     conn_id = given.pop("storage_conn_id", None)
     credentials = "the credentials of the environment (no storage_conn_id is given)"
@@ -73,6 +82,29 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     # directory buckets ("S3 Express", named so by AWS) list in no order
     is_ordered = not (SCHEMES[scheme].kind == "s3" and authority.endswith("--x-s3"))
     return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered, credentials=credentials)
+
+
+def _check_options(options: Mapping[str, Any], uri: str) -> None:
+    """Refuse what the client would break off with instead of an error. Values are not shown: they may be secret."""
+    problems = [
+        f"option {key!r} has a line break or another control character in its value"
+        for key, value in options.items()
+        if isinstance(value, str) and key not in _KEY_FILES and _CONTROL.search(value)
+    ]
+    region = options.get("region")
+    if isinstance(region, str) and re.fullmatch(r"[A-Za-z0-9-]+", region) is None:
+        problems.append(f"option 'region' is {region!r}, expected a region such as 'eu-west-1'")
+    for key in ("endpoint", "base_url", "proxy_url"):
+        value = options.get(key)
+        if isinstance(value, str) and _ENDPOINT.fullmatch(value) is None:
+            problems.append(f"option {key!r} is {redacted_uri(value)!r}, expected http(s)://<host>[:<port>]")
+    problems += [
+        f"option {key!r} must be a mapping, got {type(options[key]).__name__}"
+        for key in ("retry_config", "client_options")
+        if key in options and not isinstance(options[key], Mapping)
+    ]
+    if problems:
+        raise ConfigurationError(*problems, table=uri, subject=f"options of the storage of {uri}")
 
 
 def canonical_uri(uri: str) -> str:
@@ -92,6 +124,7 @@ def canonical_uri(uri: str) -> str:
     text = uri.strip()
     if not text:
         raise ConfigurationError("the URI of the table or folder is empty, expected a path or something like s3://…")
+    _check_text(text)
     match = _SCHEME.match(text)
     if match is None:
         if "://" in text:
@@ -99,7 +132,7 @@ def canonical_uri(uri: str) -> str:
         return LocalStorage(os.path.expanduser(text)).uri  # noqa: PTH111
     scheme, rest = match["scheme"].lower(), match["rest"]
     if scheme not in _SCHEMES:
-        raise ConfigurationError(_unknown_scheme(uri, scheme), table=uri)
+        raise ConfigurationError(_unknown_scheme(uri, scheme), table=redacted_uri(uri))
     authority, path = _split(rest)
     if scheme == "file":
         if authority not in ("", "localhost"):
@@ -111,8 +144,27 @@ def canonical_uri(uri: str) -> str:
         return "file://" + _encoded(path).rstrip("/")
     if not authority:
         raise ConfigurationError(f"{uri!r} has no bucket: expected {scheme}://<bucket>/<path>", table=uri)
+    if _AUTHORITY.fullmatch(authority) is None:
+        raise ConfigurationError(
+            f"{uri!r} has the bucket or container {authority!r}: expected letters, digits, '.', '_' and '-'", table=uri
+        )
     segments = [segment for segment in path.split("/") if segment]
     return "/".join([f"{scheme}://{authority}", *(_encoded(segment) for segment in segments)])
+
+
+def _check_text(text: str) -> None:
+    """Refuse a URI that no store takes, or that holds a credential."""
+    if len(text) > _MOST_CHARS:
+        raise ConfigurationError(
+            f"the URI {redacted_uri(text)[:100]}… has {len(text):,} characters, at most {_MOST_CHARS:,} can be used"
+        )
+    part = secret_part(text) if "://" in text and text.split(":", 1)[0].lower() in _SCHEMES else None
+    if part is not None and part.startswith("user info"):
+        raise ConfigurationError(
+            f"{redacted_uri(text)} has {part}, where everybody sees it. Put credentials into the Airflow connection "
+            "(storage_conn_id) or the environment",
+            table=redacted_uri(text),
+        )
 
 
 def _split(rest: str) -> tuple[str, str]:
@@ -127,6 +179,7 @@ def _encoded(path: str) -> str:
 
 
 def _unknown_scheme(uri: str, scheme: str) -> str:
+    uri = redacted_uri(uri)
     if scheme in of_kind("hdfs"):
         return f"{uri!r} is on HDFS, which FDS does not read yet: expected one of {', '.join(_SCHEMES)}"
     nearest = _ALIASES.get(scheme) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)), None)

@@ -233,7 +233,11 @@ def _zone(text: str | None) -> tzinfo:
         return UTC
     match = _OFFSET.fullmatch(text.strip())
     if match is None:
-        return ZoneInfo(text.strip())
+        try:
+            return ZoneInfo(text.strip())
+        except OSError:
+            # the name of a folder of zones, or one that no file can have
+            raise ValueError(f"there is no time zone {text.strip()[:100]!r}") from None
     offset = timedelta(hours=int(match["h"]), minutes=int(match["m"] or 0), seconds=int(match["s"] or 0))
     if offset > _MAX_OFFSET:
         raise ValueError(f"the offset {text!r} is above 18 hours")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import ALLOWED_SPARK_BINARIES, DEFAULT_SPARK_BINARY
 
+from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import find_connection
 from airflow_provider_fds.operators.spark_connect import OF_A_DRIVER, ConnectBackend, connect_backend
@@ -26,7 +27,6 @@ from airflow_provider_fds.spark.launch import (
     submission,
     submit_arguments,
 )
-from airflow_provider_fds.spark.properties import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,7 +196,7 @@ def check_backend(backend: SparkBackend, given: GivenArguments) -> None:
 def _place_problems(backend: SparkBackend, given: GivenArguments) -> list[str]:
     """Return what the master does not allow, one sentence each."""
     problems = []
-    secret = sorted(name for name in given.env_vars if is_secret(name))
+    secret = sorted(name for name in given.env_vars if is_secret(name, given.env_vars[name]))
     if secret and backend.shows_environment:
         problems.append(
             f"env_vars has {', '.join(secret)}: on {backend.master} spark-submit gets each variable as an argument, "

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Sink
 
@@ -69,10 +70,11 @@ class DeltaSink(Sink):
                 f"its location (DESCRIBE DETAIL {self.uri} shows it), or write it with saveAsTable in a "
                 f"ForeachBatchSink; ./{self.uri} is a folder of that name"
             )
-        if re.match(r"[A-Za-z0-9+.-]+://([^/]*:[^/]*@|.*[?])", self.uri):
+        part = secret_part(self.uri) if "://" in self.uri and not options.is_template(self.uri) else None
+        if part is not None:
             raise ValueError(
-                f"{name}: uri has a user and password before the host, or a query, and everybody who sees the "
-                "DAG would see it; put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
+                f"{name}: uri {redacted_uri(self.uri)} has {part}, and everybody who sees the DAG would see it; put "
+                "credentials into the Airflow connection (storage_conn_id) and Spark's settings"
             )
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))

@@ -51,5 +51,7 @@ def compile_exclusion(text: str) -> re.Pattern[str]:
             # a FutureWarning marks what a later Python will read as Java does today
             warnings.simplefilter("error")
             return re.compile(text, re.ASCII)
+    except RecursionError:
+        raise ValueError("it is nested too deeply. Write it with fewer groups inside each other") from None
     except (re.error, FutureWarning, OverflowError) as error:
         raise ValueError(f"it is no regular expression: {error}. {_SUPPORTED}") from error

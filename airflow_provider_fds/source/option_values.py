@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 VersionRanges = tuple[tuple[int, int], ...]
 
 _LARGEST: Final = 2**63 - 1
-_NUMBER: Final = re.compile(r"[0-9]+", re.ASCII)
-_SIZE: Final = re.compile(r"([0-9]+)\s*([a-z]*)", re.ASCII)
-_RANGE: Final = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?", re.ASCII)
+#: Of a text in a message.
+_SHOWN_CHARS: Final = 200
+# more digits are above the largest number in any case, and Python does not read any number of them
+_NUMBER: Final = re.compile(r"[0-9]{1,100}", re.ASCII)
+_SIZE: Final = re.compile(r"([0-9]{1,100})\s*([a-z]*)", re.ASCII)
+_RANGE: Final = re.compile(r"([0-9]{1,100})(?:\s*-\s*([0-9]{1,100}))?", re.ASCII)
 
 #: Spark's units (``JavaUtils.byteStringAs``): powers of 1024.
 _UNITS: Final = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
@@ -118,7 +121,7 @@ def regex(value: object) -> str:
     try:
         compile_exclusion(value)
     except ValueError as error:
-        raise ValueError(f"cannot be {value!r}: {error}") from error
+        raise ValueError(f"cannot be {_short(value)}: {error}") from error
     return value
 
 
@@ -129,7 +132,7 @@ def predicate(value: object) -> str:
     try:
         PartitionFilter(value)
     except ValueError as error:
-        raise ValueError(f"cannot be {value!r}: {error}") from error
+        raise ValueError(f"cannot be {_short(value)}: {error}") from error
     return value.strip()
 
 
@@ -163,6 +166,11 @@ def operations(value: object) -> tuple[str, ...]:
 def shown_ranges(ranges: VersionRanges) -> str:
     """Return ranges of versions as :func:`version_ranges` reads them: ``"3,5-7"``."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _short(value: str) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}… ({len(value)} characters)"
 
 
 def _whole(value: object) -> int | None:

@@ -17,6 +17,7 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _MODULES: Final = (
     "batch/own_job.py",
     "batch/spec.py",
+    "credentials.py",
     "fault_points.py",
     "schemes.py",
     "sinks/__init__.py",

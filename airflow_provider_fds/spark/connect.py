@@ -25,7 +25,7 @@ from uuid import UUID, uuid5
 from airflow_provider_fds import __version__
 from airflow_provider_fds.batch.spec import JobSpec, report_name
 from airflow_provider_fds.sinks import sink_from_dict
-from airflow_provider_fds.spark.failures import explain, redacted, shortened
+from airflow_provider_fds.spark.failures import explain, shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
 from airflow_provider_fds.spark.job import EXIT_DONE, run
 from airflow_provider_fds.spark.settings import conf_problems
@@ -283,7 +283,7 @@ class ConnectJob:
                     # the session goes on, this client may not
                     client.close()
             except Exception as error:  # noqa: BLE001 - the transaction keeps what is not stopped from harm
-                done.append([] if _is_over(error) else shortened(redacted(str(error))))
+                done.append([] if _is_over(error) else shortened(str(error)))
 
         thread = threading.Thread(target=stop, daemon=True)
         thread.start()

@@ -11,6 +11,8 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, List, Optional
 
+from airflow_provider_fds.credentials import redacted
+
 _MESSAGE_CHARS = 1500
 _CHAIN_DEPTH = 20
 
@@ -54,19 +56,6 @@ _LASTING_IN_PYTHON = re.compile(
 _NOT_OF_THE_USER = ("/airflow_provider_fds/", "/pyspark/", "/pyspark.zip/", "/py4j", "<frozen", "<string>")
 _NOT_FROM_A_FUNCTION = ("pyspark.", "py4j.", "airflow_provider_fds.")
 _MISSING_FILE = re.compile(r"(?:File|path:?) ((?:[\w+.-]+:)?/.*?) does not exist|No such file or directory: (\S+)")
-
-_SECRETS = (
-    (
-        re.compile(
-            r"(?i)\b([\w.-]*(?:secret|password|passwd|token|access[._-]?key|signature|credential)[\w.-]*"
-            r"\s*[=:]\s*)[^\s,;&\"')}]+"
-        ),
-        r"\1***",
-    ),
-    (re.compile(r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://[^/\s@]+@|://[^/\s@:]*:[^/\s@]+@"), "://***@"),
-    (re.compile(r"(?i)([?&](?:sig|se|sp|sv|x-amz-[\w-]+)=)[^&\s]+"), r"\1***"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "***"),
-)
 
 
 class RefusalError(Exception):
@@ -160,13 +149,6 @@ def shortened(text: str) -> str:
     """Return the text for a report: cut, and without anything that looks like a credential."""
     text = redacted(text)
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
-
-
-def redacted(text: str) -> str:
-    """Return the text without anything that looks like a credential."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
 
 
 def _files_are_gone(everything: str) -> str:

@@ -27,6 +27,7 @@ from airflow_provider_fds.batch.spec import (
     report_name,
     started_name,
 )
+from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.sinks import (
     DeltaMergeSink,
@@ -37,7 +38,7 @@ from airflow_provider_fds.sinks import (
     sink_from_dict,
 )
 from airflow_provider_fds.spark.batch_rows import batch_rows
-from airflow_provider_fds.spark.failures import RefusalError, explain, redacted, shortened
+from airflow_provider_fds.spark.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.identity import identity
@@ -63,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
     0: every batch is done and verified (or the time was up). 10: stopped at a batch that failed, a retry may help.
     11: a retry will not help. 12: a batch is in the sink, but is not what was planned.
     """
+    _leave_own_folder()
     if len(argv) != 1:
         print("usage: job.py <uri of the job spec>", file=sys.stderr)
         return EXIT_FAILED
@@ -295,6 +297,13 @@ class _BatchWork:
 
     def _put(self, name: str, data: bytes) -> None:
         write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", data, self._spark)
+
+
+def _leave_own_folder() -> None:
+    """Look for modules of the user's where he has put them, and not among the ones beside this file."""
+    own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - sys.path has texts
+    if sys.path and os.path.abspath(sys.path[0]) == own and os.path.exists(f"{own}/sink_delta.py"):  # noqa: PTH100, PTH110
+        del sys.path[0]
 
 
 def _session() -> Any:

@@ -13,21 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.spark.install import SparkSetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _DEFAULTS = "spark-defaults.conf"
-#: Names of settings and variables whose values nobody else may see.
-_SECRET = re.compile(
-    r"(?i)secret|passw(or)?d|token|credential(?!s?\.provider)|signature|(access|account|api|private)[._-]?key|\bsas\b"
-)
-
-
-def is_secret(name: str) -> bool:
-    """Whether the value of a setting or an environment variable of this name is for nobody's eyes."""
-    return _SECRET.search(name) is not None
 
 
 def properties_text(given: str | None, spark_home: Path | None, environ: Mapping[str, str]) -> str:
@@ -118,15 +110,19 @@ def _sweep(private: Path, host: str) -> None:
 
 def _lines(settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
-        if re.search(r"[\r\n]", value):
+        if re.search(r"[\r\n]", value) and is_secret(key, value):
             raise SparkSetupError(
                 f"the value for {key} has a line break in it: correct it where it comes from, the Airflow connection "
                 "or conf"
             )
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+    return "".join(f"{_escaped_key(key)}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped_key(key: str) -> str:
+    return re.sub(r"([\\\s:=#!])", r"\\\1", key)
 
 
 def _escaped(value: str) -> str:
-    """Return a value as a properties file has it: backslashes doubled, a space in front escaped."""
-    doubled = value.replace("\\", "\\\\")
+    """Return a value as a properties file has it: backslashes doubled, line breaks and a space in front escaped."""
+    doubled = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
     return f"\\{doubled}" if doubled.startswith((" ", "\t")) else doubled

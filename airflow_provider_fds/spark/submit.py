@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.spark.bundle import driver_zip, job_file
 from airflow_provider_fds.spark.class_archive import ClassArchive, class_archive
 from airflow_provider_fds.spark.install import (
@@ -35,7 +36,7 @@ from airflow_provider_fds.spark.lean_conf import (
     merged_conf,
 )
 from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
-from airflow_provider_fds.spark.properties import is_secret, private_file, properties_text, property_names
+from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,6 +48,15 @@ _S3A_ARTIFACT: Final = ":hadoop-aws:"
 #: Option of spark-submit, of Spark 4 and newer.
 LOAD_DEFAULTS: Final = "--load-spark-defaults"
 _LOADS_DEFAULTS_SINCE: Final = 4
+
+#: Airflow's hook looks for them among its own arguments, to follow an application.
+_READ_FROM_ARGUMENTS: Final = frozenset(
+    {
+        "spark.kubernetes.namespace",
+        "spark.kubernetes.submission.waitAppCompletion",
+        "spark.yarn.submit.waitAppCompletion",
+    }
+)
 
 _PACKAGES: Final = "spark.jars.packages"
 _JARS: Final = "spark.jars"
@@ -65,8 +75,10 @@ class SubmitArguments:
         driver_class_path: Delta's JARs on local masters, colon separated, else ``None``.
         properties_file: A file of settings, else ``None``.
         loads_defaults: Whether ``spark-defaults.conf`` is read beside that file.
-        secret_conf: Settings that may not be seen; :func:`submission` puts them into such a file.
+        secret_conf: Settings of the storages, which the user's go before; :func:`submission` puts them into such a
+            file.
         class_archive: The archive of classes that the driver uses, or would use if it were there.
+        users_settings: Names of the settings that are the user's.
         py_files: The driver's modules.
         env_vars: Environment of the driver, for local and client mode with the bundled Spark; else empty.
         spark_binary: spark-submit of the bundled Spark, else plain ``spark-submit``.
@@ -86,6 +98,7 @@ class SubmitArguments:
     loads_defaults: bool = False
     secret_conf: dict[str, str] = field(default_factory=dict, repr=False)
     class_archive: ClassArchive | None = None
+    users_settings: frozenset[str] = frozenset()
 
     def command(self) -> list[str]:
         """Return the command line. The environment is :attr:`env_vars` on top of this process's."""
@@ -193,6 +206,7 @@ def submit_arguments(
         properties_file=properties_file,
         secret_conf=secret,
         class_archive=archive,
+        users_settings=frozenset(conf or {}),
     )
 
 
@@ -202,21 +216,28 @@ def submission(
 ) -> Iterator[SubmitArguments]:
     """Give the arguments with which spark-submit is called, as long as the body runs.
 
-    Secret settings, those of the user by their names, are in a properties file, readable by this user alone, that is
-    removed afterwards. Such a file stands in place of the user's own or of Spark's defaults, so it holds what they say.
-    Where the defaults of another Spark are only that Spark knows, which is told to read them too (Spark 3.5 has no
-    option for it, and they are looked for).
+    The user's settings and those of the storages are in a properties file, readable by this user alone, that is removed
+    afterwards: nobody has to know which of them are secret. From there they go the way of ``--conf``, to a cluster too.
+    Such a file stands in place of the user's own or of Spark's defaults, so it holds what they say. Where the defaults
+    of another Spark are only that Spark knows, which is told to read them too. Spark 3.5 has no option for it, and its
+    defaults may not be found: there the file holds what is secret by name or value, and is left out if nothing is.
 
     Raises:
         SparkSetupError: The file cannot be written, or the one it replaces cannot be read.
     """
-    own = {key: value for key, value in arguments.conf.items() if is_secret(key)}
+    knows_option = spark_major() >= _LOADS_DEFAULTS_SINCE
+    is_all = use_bundled_spark or knows_option or arguments.properties_file is not None
+    own = {
+        key: value
+        for key, value in arguments.conf.items()
+        if (is_all and key in arguments.users_settings and key not in _READ_FROM_ARGUMENTS) or is_secret(key, value)
+    }
     if not own and not arguments.secret_conf:
         yield arguments
         return
     cache = default_cache_dir() if cache_dir is None else cache_dir
     given, rest = arguments.properties_file, ""
-    loads_defaults = given is None and not use_bundled_spark and spark_major() >= _LOADS_DEFAULTS_SINCE
+    loads_defaults = given is None and not use_bundled_spark and knows_option
     if not loads_defaults:
         rest = _properties_text(given, use_bundled_spark=use_bundled_spark, env=arguments.env_vars)
     with private_file(cache, arguments.secret_conf, rest, own) as path:

@@ -7,7 +7,7 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_provider_fds.batch.location import redacted, secret_part
+from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.options import SourceOptions
 
@@ -98,7 +98,7 @@ class DeltaStream:
             problems += error.problems
         if problems or parsed is None:
             raise ConfigurationError(
-                *problems, subject=f"stream {name!r}", table=redacted(table) if isinstance(table, str) else None
+                *problems, subject=f"stream {name!r}", table=redacted_uri(table) if isinstance(table, str) else None
             )
         for key, value in (
             ("name", name),
@@ -221,8 +221,8 @@ def _text_problems(argument: str, value: object) -> list[str]:
             return []
         return [
             (
-                f"{argument} {redacted(value)!r} has {part}, and whoever sees the DAG would see it. Put credentials "
-                "into the Airflow connection named by storage_conn_id."
+                f"{argument} {redacted_uri(value)!r} has {part}, and whoever sees the DAG would see it. Put "
+                "credentials into the Airflow connection named by storage_conn_id."
             )
         ]
     if _is_template(value):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.batch.location import check_table_uri, hadoop_path, redacted, spark_uri
+from airflow_provider_fds.batch.location import check_table_uri, hadoop_path, spark_uri
+from airflow_provider_fds.credentials import redacted_uri
 from airflow_provider_fds.errors import ConfigurationError
 
 
@@ -67,5 +68,5 @@ def test_a_path_without_scheme_is_refused_because_spark_would_look_elsewhere():
 
 
 def test_redaction_keeps_what_identifies_the_table():
-    assert redacted("s3://k:s@b/t?sig=1") == "s3://***@b/t?***"
-    assert redacted("abfss://box@acc/t") == "abfss://box@acc/t"
+    assert redacted_uri("s3://k:s@b/t?sig=1") == "s3://***@b/t?***"
+    assert redacted_uri("abfss://box@acc/t") == "abfss://box@acc/t"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, redacted, shortened
+from airflow_provider_fds.credentials import redacted
+from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
 
 
 def chained(*texts: str) -> Exception:

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
+from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.spark.install import SparkSetupError
-from airflow_provider_fds.spark.properties import is_secret, private_file, properties_text, property_names
+from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
 
 
 def test_the_users_own_lines_come_last_and_so_go_before(tmp_path):
@@ -44,8 +45,8 @@ def test_what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_
 
 def test_a_line_break_in_a_secret_is_refused_without_showing_it(tmp_path):
     with (
-        pytest.raises(SparkSetupError, match="the value for a has a line break") as caught,
-        private_file(tmp_path, {"a": "HUSH\nspark.x=y"}, ""),
+        pytest.raises(SparkSetupError, match=r"the value for a\.secret has a line break") as caught,
+        private_file(tmp_path, {"a.secret": "HUSH\nspark.x=y"}, ""),
     ):
         pass
     assert "HUSH" not in str(caught.value)

@@ -1,0 +1,89 @@
+"""What is secret: names, values, texts and URIs. The one definition, for arguments, messages and checks.
+
+Standard library only, Python 3.9 syntax: it is read on Airflow's side and on the Spark driver.
+"""
+
+from __future__ import annotations
+
+import re
+
+from airflow_provider_fds.schemes import of_kind
+
+#: Parts of a name, and words that a name may be made of.
+_PART = (
+    r"secret|passw(?:or)?d|passphrase|token|credential(?!s?[._]provider)|signature|authori[sz]ation|"
+    r"(?:access|account|api|private|encryption|shared|fernet|storage|service)[._-]?key"
+)
+_WORD = r"pwd|pass|pat|sas|sig|auth"
+_NAME = re.compile(rf"(?i)(?:{_PART})|(?<![A-Za-z])(?:{_WORD})(?![A-Za-z])")
+
+#: ``name=value``, ``name: value``, also within JSON, and within JSON that is a text of JSON.
+_PAIR = re.compile(
+    rf"""(?ix)
+    ( (?: [\w.-]*(?:{_PART})[\w.-]* | (?<![A-Za-z])(?:{_WORD}) ) \\*["']? \s* [=:] \s* )
+    (?: (\\*["']) (?:(?!\2).)+ \2 | (?!\*\*\*) [^\s,;&"')}}\\]+ )
+    """,
+    re.DOTALL,
+)
+#: Of these the part before ``@`` is a container, not a user.
+_CONTAINERS = tuple(name for name in of_kind("azure") if name != "az")
+_USER_INFO = re.compile(
+    "".join(f"(?<!{scheme})" for scheme in _CONTAINERS) + r"://[^/\s@'\"]+@|://[^/\s@:'\"]*:[^/\s@'\"]+@"
+)
+_TEXTS = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}"), r"\1 ***"),
+    (_USER_INFO, "://***@"),
+    (re.compile(r"(?i)([?&](?:sig|se|sp|sv|x-amz-[\w-]+)=)[^&\s]+"), r"\1***"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "***"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), "***"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "***"),
+    (_PAIR, r"\1***"),
+)
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
+_URI_USER = re.compile(r"(?<=//)[^/?#]*@")
+
+
+def is_secret(name: str, value: object = None) -> bool:
+    """Whether a setting or environment variable is for nobody's eyes, by its name or by what its value holds."""
+    return _NAME.search(name) is not None or (isinstance(value, str) and redacted(value) != value)
+
+
+def redacted(text: str) -> str:
+    """Return the text without anything that looks like a credential."""
+    for pattern, replacement in _TEXTS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def redacted_uri(uri: str) -> str:
+    """Return ``uri`` without what may be secret in it: user info, query and fragment become ``***``."""
+    head, mark, _ = uri.partition("?") if "?" in uri else uri.partition("#")
+    if _scheme_of(uri) not in _CONTAINERS or ":" in _user_info(uri):
+        head = _URI_USER.sub("***@", head)
+    return head + (f"{mark}***" if mark else "")
+
+
+def secret_part(uri: str) -> str | None:
+    """Return in words which part of ``uri`` may hold a credential, ``None`` if none does.
+
+    The container of an Azure URI (``abfss://container@account…``) is not a credential.
+    """
+    user = _user_info(uri)
+    if user and (":" in user or _scheme_of(uri) not in _CONTAINERS):
+        return "user info before the @"
+    if "?" in uri:
+        return "a query after the ?"
+    if "#" in uri:
+        return "a fragment after the #"
+    return None
+
+
+def _scheme_of(uri: str) -> str | None:
+    match = _SCHEME.match(uri)
+    return match.group().lower() if match else None
+
+
+def _user_info(uri: str) -> str:
+    match = _URI_USER.search(uri)
+    return match.group()[:-1] if match else ""
