@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_fds import DeltaIngestOperator, DeltaMergeSink, DeltaStream, DeltaTableSink
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
@@ -184,3 +185,12 @@ def test_a_backfill_is_refused_with_what_to_do_instead(run_type, run_id):
     with pytest.raises(ConfigurationError, match=r"'/lake/orders'.*second stream with another name.*rewind"):
         refuse_backfill({"dag_run": dag_run}, stream)
     refuse_backfill({"dag_run": SimpleNamespace(run_type="scheduled", run_id="scheduled__2026")}, stream)
+
+
+def test_a_stream_that_lets_limits_cut_commits_does_not_go_with_a_merge_when_the_dag_is_read(tmp_path):
+    changes = {"read_change_feed": True, "whole_commits": False}
+    merge = DeltaMergeSink(str(tmp_path / "sink"), keys=["id"])
+    stream = DeltaStream("orders", table=str(tmp_path), staging=str(tmp_path / "staging"), **changes)
+    with pytest.raises(ConfigurationError, match="has read_change_feed and whole_commits=False, and DeltaMergeSink"):
+        DeltaIngestOperator(task_id="merge", stream=stream, sink=merge)
+    DeltaIngestOperator(task_id="append", stream=stream, sink=DeltaTableSink(str(tmp_path / "sink")))

@@ -285,3 +285,19 @@ def test_a_bounded_read_is_planned_alone(table, capsys, tmp_path):
     code, _, text = fds(capsys, *arguments, "--dry-run", "--from", json.dumps(rows[0]["end"]))
     assert code == 2
     assert "--from and version_as_of" in text
+
+
+def test_a_commit_that_replaces_rows_is_shown_whole_as_no_sink_is_known(log_builder, capsys):
+    log_builder.create(configuration={"delta.enableChangeDataFeed": "true"})
+    log_builder.append(1)
+    new = [log_builder.add(f"new-{n}") for n in range(2)]
+    log_builder.commit(*new, log_builder.remove("part-00001-00000.parquet"), operation="WRITE")
+    options = ("starting_version=1", "read_change_feed=true", "max_files_per_batch=2")
+
+    def files(*options: str) -> list[int]:
+        given = [text for option in options for text in ("--option", option)]
+        rows = fds(capsys, "plan", log_builder.root, "--dry-run", "--output", "json", *given)[1]
+        return [row["num_files"] for row in rows[:-1]]
+
+    assert files(*options) == [1, 3]
+    assert files(*options, "whole_commits=false") == [1, 2, 1]
