@@ -35,7 +35,7 @@ def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
         return None
     return (
         f"stream {stream.name!r} has read_change_feed and whole_commits=False, and {type(sink).__name__} decides per "
-        "key: with half of a commit that replaces rows it would delete keys that are still there. Leave whole_commits "
+        "key: with half of a commit that replaces rows it can delete keys that are still there. Leave whole_commits "
         "out."
     )
 
@@ -85,7 +85,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
         version = position.version
         raise ConfigurationError(
             f"stream {state.name!r} is at {state.position}, inside version {version} of {log.table_uri}, which {why}: "
-            f"the rest of the version alone would delete keys that are still there. Read the version again from its "
+            f"the rest of the version alone can delete keys that are still there. Read the version again from its "
             f"beginning with `fds rewind {state.name} --to-version {version} --why …`.{unless}",
             table=log.table_uri,
             version=version,
@@ -95,7 +95,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
         if commits.are_divided_at(end):
             raise ConfigurationError(
                 f"stream {state.name!r}: batch {batch.batch_id} was planned to end inside version {end.version} of "
-                f"{log.table_uri}, which {why}: the rest of the version would delete keys that are still there. "
+                f"{log.table_uri}, which {why}: the rest of the version can delete keys that are still there. "
                 f"Nothing of it was handed to the sink by this run; plan again with `fds replan {state.name} "
                 f"--why …`.{unless}",
                 table=log.table_uri,
