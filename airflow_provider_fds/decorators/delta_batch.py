@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from airflow_provider_fds.spark.user_code import function_here
 from airflow_provider_fds.stream.collecting import commit_reported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk.bases.decorator import TaskDecorator
 
@@ -55,7 +56,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
     Args:
         python_callable: The function.
         stream: The stream, or a dict of its arguments.
-        writes: Names of the writes that the function makes to Delta tables.
+        writes: The writes that the function makes to Delta tables, see :class:`ForeachBatchSink`.
         op_args: Not available: arguments are given by name.
         op_kwargs: Further arguments of the function.
         kwargs: Those of :class:`DeltaIngestOperator` but ``sink``: ``conn_id``, ``conf``, ``on_no_data``, ``on_busy``,
@@ -71,7 +72,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         *,
         python_callable: Callable[..., Any],
         stream: DeltaStream | Mapping[str, Any],
-        writes: Sequence[str] = (),
+        writes: Sequence[str] | Mapping[str, str | None] = (),
         op_args: Sequence[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
@@ -84,7 +85,9 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
             op_args=op_args,
             op_kwargs=op_kwargs,
             stream=stream,
-            sink=ForeachBatchSink(f"task:{python_callable.__name__}", tuple(writes)),
+            sink=ForeachBatchSink(
+                f"task:{python_callable.__name__}", writes if isinstance(writes, Mapping) else tuple(writes)
+            ),
             **kwargs,
         )
 
@@ -166,6 +169,10 @@ def _by_name(signature: inspect.Signature) -> inspect.Signature:
         for parameter in signature.parameters.values()
     ]
     return signature.replace(parameters=parameters)
+
+
+def _writes(given: Sequence[str] | Mapping[str, str | None]) -> tuple[str, ...] | Mapping[str, str | None]:
+    return given if isinstance(given, Mapping) else tuple(given)
 
 
 def _in_session(spark: SparkChoice) -> SessionBackend:

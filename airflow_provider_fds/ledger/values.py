@@ -55,11 +55,13 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         kind: Kind of the sink (``sinks/``), ``own_job`` for a user's own job.
         target: URI of the sink; the function of ``foreach_batch``; empty for ``own_job``.
         app_ids: Transaction application ids of the declared writes.
+        tables: URI of the table of each declared write of ``foreach_batch`` that has one, by the write's name.
     """
 
     kind: str
     target: str = ""
     app_ids: tuple[str, ...] = ()
+    tables: dict[str, str] = {}
 
     @property
     def is_own_job(self) -> bool:
@@ -82,9 +84,10 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "delta_merge"
 
     def adds_writes_to(self, bound: SinkBinding) -> bool:
-        """Whether this is the function of ``bound``, with more writes declared: those of before stay as they are."""
+        """Whether this is the function of ``bound``, with more writes or tables: those of before stay as they are."""
         is_same_function = (self.kind, self.target) == (bound.kind, bound.target)
-        return is_same_function and self.kind == "foreach_batch" and set(self.app_ids) > set(bound.app_ids)
+        keeps = set(self.app_ids) >= set(bound.app_ids) and self.tables.items() >= bound.tables.items()
+        return is_same_function and self.kind == "foreach_batch" and keeps and self != bound
 
     def words(self) -> str:
         """Return the sink as people read it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Sink
+from airflow_provider_fds.sinks.delta import DeltaTableSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +31,14 @@ class ForeachBatchSink(Sink):
     at least once. Each write to a Delta table with ``.options(**batch.txn_options(name))`` then lands once; every
     other effect of the function may happen again. An exception of the function fails the batch, with file and line.
 
+    **Tables.** Where ``writes`` names the table of a write, FDS checks before each call that the table does not forget
+    transactions too soon, says after it whether the write is there, and closes older epochs there. Of a write without a
+    table FDS checks nothing: its table must keep ``delta.setTransactionRetentionDuration`` at a day or more, or Delta
+    forgets the batch and loads it again when it is repeated.
+
     **If it is misused.** ``insertInto`` ignores the options, unless ``format("delta")`` was said before. Two writes to
-    one table need two names. FDS does not know the tables: it checks no rows, looks up no commits and writes no fence;
-    a rewind or replan asks what landed, and refuses while a run of the stream may still be at work.
+    one table need two names. FDS counts no rows of a function. A rewind or replan refuses while a run of the stream may
+    still be at work, and asks which writes landed where no table tells.
 
     **Change feed.** A commit that both adds and removes rows comes in one call, because the function may apply the rows
     by key; it may exceed the limits. ``whole_commits=False`` on the stream lets the limits cut it, for a function that
@@ -42,7 +49,8 @@ class ForeachBatchSink(Sink):
     Args:
         function: ``"pkg.module:function"``; its module is shipped with ``py_files`` of the task or installed on the
             driver. Returns nothing, or the number of rows it wrote, for the run's result.
-        writes: Names of the writes that the function makes to Delta tables.
+        writes: The writes that the function makes to Delta tables: names, or a mapping of each name to the URI or path
+            of its table (``None`` where that is not known).
     """
 
     kind: ClassVar[str] = "foreach_batch"
@@ -50,23 +58,45 @@ class ForeachBatchSink(Sink):
     needs_whole_commits: ClassVar[bool] = True
 
     function: str
-    writes: tuple[str, ...] = ()
+    writes: tuple[str, ...] | Mapping[str, str | None] = ()
 
     def __post_init__(self) -> None:
         options.function(self.function, "ForeachBatchSink: function")
-        writes = options.names(self.writes, "ForeachBatchSink: writes")
-        object.__setattr__(self, "writes", writes)
+        given = self.writes
+        writes = options.names(tuple(given) if isinstance(given, Mapping) else given, "ForeachBatchSink: writes")
+        object.__setattr__(self, "writes", dict(given) if isinstance(given, Mapping) else writes)
+        for table in self.tables.values():
+            # what a sink of FDS refuses as its place is refused here
+            DeltaTableSink(table)
         if wrong := [name for name in writes if not _WRITE.fullmatch(name)]:
             raise ValueError(
                 f"ForeachBatchSink: writes has {', '.join(map(repr, wrong))}; a write's name is made of letters, "
                 "digits, '.', '_' and '-', 100 at most"
             )
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the writes."""
+        return tuple(self.writes)
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """URI or path of the table of each write that has one."""
+        writes = self.writes if isinstance(self.writes, Mapping) else {}
+        return {name: table for name, table in writes.items() if table is not None}
+
+    def located(self, place: Callable[[str], str]) -> ForeachBatchSink:
+        """Return a copy whose tables went through ``place``."""
+        if not self.tables:
+            return self
+        return replace(
+            self, writes={name: place(self.tables[name]) if name in self.tables else None for name in self.names}
+        )
+
     def identity(self) -> dict[str, str]:
         """Return what binds the stream to this sink: its function."""
         return {"kind": self.kind, "target": self.function}
 
     def rendered(self, render: Callable[[str], str]) -> ForeachBatchSink:
-        """Return the sink itself: none of its texts is a template."""
-        del render
-        return self
+        """Return a copy whose tables went through ``render`` (Airflow's templates)."""
+        return self.located(render)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id
 from airflow_provider_fds.spark.failures import RefusalError
@@ -35,6 +35,11 @@ class ForeachBatch:
         self._txn_version = spec.txn_version
         self._writes = tuple(writes)
         self._asked: List[str] = []
+
+    @property
+    def asked(self) -> Tuple[str, ...]:
+        """Names of the writes that the function has asked the options of."""
+        return tuple(self._asked)
 
     def txn_options(self, write: str) -> Dict[str, str]:
         """Return the write options by which Delta takes this write of the batch once: ``txnAppId, txnVersion``.

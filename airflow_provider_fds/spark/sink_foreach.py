@@ -12,6 +12,7 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.files import hadoop_path, names, read_bytes
 from airflow_provider_fds.spark.foreach_batch import ForeachBatch
+from airflow_provider_fds.spark.foreach_tables import WrittenTables
 from airflow_provider_fds.spark.session_conf import TRANSACTION_SETTINGS
 from airflow_provider_fds.spark.sink_delta import Landed
 from airflow_provider_fds.spark.user_code import call, load_function
@@ -26,7 +27,7 @@ _WHAT = "function"
 class ForeachFunction:
     """Hands batches to the function, through one job."""
 
-    #: There is no table that FDS knows.
+    #: There may be several tables, or none that FDS knows.
     table_id: Optional[str] = None
 
     def __init__(self, spark: Any, sink: ForeachBatchSink, job: JobSpec, settings: Dict[str, str]) -> None:
@@ -35,12 +36,18 @@ class ForeachFunction:
         self._job = job
         self._settings = settings
         self._function = load_function(sink.function, _WHAT, ("df", "batch"))
+        self._tables = WrittenTables(spark, sink)
+        self._is_repeated = False
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Return what an earlier try reported, if the function had returned there; else ``None``."""
         folder, _, _ = report_name(batch.epoch, batch.batch_id, "").rpartition("/")
         folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
-        for name in sorted(names(folder, self._spark)):
+        found = sorted(names(folder, self._spark))
+        self._is_repeated = any(
+            name.endswith(".started.json") and name != f"{self._job.try_id}.started.json" for name in found
+        )
+        for name in found:
             if not name.endswith(".json") or name.endswith(".started.json"):
                 continue
             report = TryReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
@@ -54,10 +61,13 @@ class ForeachFunction:
         Raises:
             RefusalError: it raised, or left the session so that later batches would be lost.
         """
+        of_batch = ForeachBatch(batch, self._sink.names)
+        self._tables.prepare(batch, is_repeated=self._is_repeated)
         reach("driver.commit.before")
-        result = call(self._function, self._sink.function, _WHAT, frame, ForeachBatch(batch, self._sink.writes))
+        result = call(self._function, self._sink.function, _WHAT, frame, of_batch)
         reach("driver.commit.after")
         self._check_session()
+        self._tables.check_landed(batch, of_batch.asked)
         is_count = isinstance(result, int) and not isinstance(result, bool)
         return Landed(None, by_this_try=True, rows=result if is_count else None)
 

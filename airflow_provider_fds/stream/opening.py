@@ -111,8 +111,9 @@ def ensure_bound(
 
 def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
     if isinstance(sink, ForeachBatchSink):
-        app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.writes)
-        return SinkBinding(kind=sink.kind, target=sink.function, app_ids=app_ids)
+        app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.names)
+        tables = {name: _refuse_own_folders(connected, uri) for name, uri in sink.tables.items()}
+        return SinkBinding(kind=sink.kind, target=sink.function, app_ids=app_ids, tables=tables)
     target = _refuse_own_folders(connected, str(sink.table_uri))
     return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
 

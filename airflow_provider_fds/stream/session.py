@@ -19,7 +19,7 @@ from airflow_provider_fds.errors import (
     VerificationError,
 )
 from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
-from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.collecting import CollectedSoFar
@@ -177,7 +177,10 @@ class StreamSession:
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
             spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
             return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
-        described = sink.to_dict() if sink.table_uri is None else self._located(sink, sink.table_uri).to_dict()
+        if isinstance(sink, ForeachBatchSink):
+            described = sink.located(lambda uri: spark_uri(self.connected.open_sink(uri).uri)).to_dict()
+        else:
+            described = self._located(sink, str(sink.table_uri)).to_dict()
         batches = self.batch_specs(work)
         if sink.needs_whole_commits:
             batches = with_divisions(batches, self.connected.log)

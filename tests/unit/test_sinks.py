@@ -209,3 +209,19 @@ def test_a_table_of_a_catalog_is_refused_by_name_and_not_taken_for_a_folder(name
     with pytest.raises(ValueError, match=rf"DESCRIBE DETAIL {name}"):
         DeltaTableSink(name)
     assert DeltaTableSink(f"./{name}").uri == f"./{name}"
+
+
+def test_writes_are_names_or_a_mapping_of_names_to_tables():
+    sink = ForeachBatchSink("jobs:load", writes={"kept": "s3://lake/{{ x }}/kept", "gone": None})
+    assert (sink.names, sink.tables) == (("kept", "gone"), {"kept": "s3://lake/{{ x }}/kept"})
+    assert sink_from_dict(json.loads(json.dumps(sink.to_dict()))) == sink
+    assert sink.rendered(lambda text: text.replace("{{ x }}", "1")).tables == {"kept": "s3://lake/1/kept"}
+    assert sink.identity() == ForeachBatchSink("jobs:load", writes=["kept", "gone"]).identity()
+
+
+@pytest.mark.parametrize(
+    "writes", [{"kept": "sales.kept"}, {"kept": "s3://user:secret@lake/kept"}, {"a b": "s3://lake/kept"}, {"kept": 1}]
+)
+def test_a_table_of_a_write_is_a_place_as_that_of_a_sink_is(writes):
+    with pytest.raises(ValueError, match=r"catalog|password|writes has|uri must be"):
+        ForeachBatchSink("jobs:load", writes=writes)

@@ -25,6 +25,16 @@ def load(df, batch):
     return 10
 
 
+def half(df, batch):
+    rows = df.drop("_commit_version", "_commit_timestamp")
+    folder = df.sparkSession.conf.get("spark.test.folder")
+    rows.write.format("delta").mode("append").options(**batch.txn_options("bronze")).save(f"{folder}/bronze")
+    options = batch.txn_options("errors")
+    if df.sparkSession.conf.get("spark.test.half") == "true":
+        raise KeyError("half")
+    rows.write.format("delta").mode("append").options(**options).save(f"{folder}/errors")
+
+
 def leaking(df, batch):
     df.sparkSession.conf.set("spark.databricks.delta.write.txnVersion", "7")
 
@@ -118,7 +128,7 @@ def test_tables_of_a_catalog_get_each_batch_once_even_if_its_report_was_lost(spa
         ("lenient", "spark.sql.files.ignoreCorruptFiles=true (was false)"),
         ("undeclared", "txn_options('silver'): the sink declares 'bronze'"),
         ("twice", "txn_options('bronze') was asked for twice in one batch"),
-        ("broken", "function orders_load:broken failed at line 35 of "),
+        ("broken", "function orders_load:broken failed at line 46 of "),
         ("missing", "there is no 'missing' in "),
         (
             "without_batch",
@@ -132,6 +142,92 @@ def test_a_function_that_would_lose_rows_or_fails_is_named(spark, stream, functi
     assert expected in report.error_message
     assert spark.conf.get("spark.databricks.delta.write.txnVersion", None) is None
     assert spark.conf.get("spark.sql.files.ignoreCorruptFiles") == "false"
+
+
+def named(stream, name, *writes):
+    return ForeachBatchSink(f"orders_load:{name}", writes={write: str(stream.folder / write) for write in writes})
+
+
+def lose_report(stream, spec, batch):
+    (stream.reports / report_name(batch.epoch, batch.batch_id, spec.try_id)).unlink()
+
+
+def test_a_named_table_that_forgets_transactions_too_soon_is_refused_before_the_function_is_called(
+    spark, stream, functions
+):
+    """Without its table's name the batch doubled: what FDS does not know it cannot check, and says so."""
+    spark.sql(
+        f"CREATE TABLE delta.`{stream.folder / 'errors'}` (id LONG, name STRING, p LONG) USING delta "
+        "TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 hour')"
+    )
+    sink = named(stream, "load", "bronze", "errors")
+    code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
+
+    assert (code, report.error_class, report.retryable) == (11, "TransactionRetention", False)
+    assert "errors has delta.setTransactionRetentionDuration = 'interval 1 hour'" in report.error_message
+    assert sys.modules["orders_load"].CALLS == []
+
+
+def test_a_repeated_batch_lands_once_although_a_checkpoint_has_dropped_its_transactions(spark, stream, functions):
+    sink = named(stream, "load", "bronze", "errors")
+    batch = stream.plan()[0]
+    spec = stream.job(batch, sink=sink)
+    assert stream.work(spark, spec)[0] == 0
+    lose_report(stream, spec, batch)
+    for name in ("bronze", "errors"):
+        forget_transactions(spark, f"delta.`{stream.folder / name}`")
+
+    code, (report,) = stream.work(spark, stream.job(batch, sink=sink))
+
+    assert (code, report.outcome) == (0, "written")
+    assert ids(spark, stream.folder / "bronze") == list(range(0, 10, 2))
+    assert ids(spark, stream.folder / "errors") == list(range(1, 10, 2))
+
+
+def forget_transactions(spark, table):
+    """Let a log checkpoint be written while the table keeps transactions for no time, and unset that again."""
+    forget = "'delta.setTransactionRetentionDuration' = 'interval 0 seconds', 'delta.checkpointInterval' = '1'"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({forget})")
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')")
+
+
+def test_a_repeat_says_which_write_had_landed_and_the_missing_one_is_written(spark, stream, functions, capsys):
+    sink = named(stream, "half", "bronze", "errors")
+    batch = stream.plan()[0]
+    spark.conf.set("spark.test.half", "true")
+    try:
+        code, (failed,) = stream.work(spark, stream.job(batch, sink=sink))
+        assert (code, failed.outcome) == (11, "failed")
+        capsys.readouterr()
+        spark.conf.set("spark.test.half", "false")
+        code, (report,) = stream.work(spark, stream.job(batch, sink=sink))
+    finally:
+        spark.conf.unset("spark.test.half")
+
+    assert (code, report.outcome) == (0, "written")
+    said = capsys.readouterr().out
+    assert f"write 'bronze' is in file:{stream.folder}/bronze, by an earlier try; it is not written again" in said
+    assert "WARNING" not in said
+    for name in ("bronze", "errors"):
+        assert ids(spark, stream.folder / name) == list(range(10))
+
+
+def test_a_write_that_delta_would_skip_for_a_later_transaction_is_refused(spark, stream, functions):
+    sink = named(stream, "load", "bronze", "errors")
+    batches = stream.plan()
+    assert stream.work(spark, stream.job(batches[1], sink=sink))[0] == 0
+    code, (report,) = stream.work(spark, stream.job(batches[0], sink=sink))
+
+    assert (code, report.error_class) == (11, "OutOfTurn")
+    assert len(sys.modules["orders_load"].CALLS) == 1
+
+
+def test_writes_without_a_table_are_named_once_in_the_log(spark, stream, functions, capsys):
+    writes = {"bronze": str(stream.folder / "bronze"), "errors": None}
+    sink = ForeachBatchSink("orders_load:load", writes=writes)
+    assert stream.work(spark, stream.job(*stream.plan()[:2], sink=sink))[0] == 0
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "WARNING" in line]
+    assert "writes 'errors' into tables that FDS does not know" in warning
 
 
 def test_insert_into_ignores_the_options_unless_it_is_told_the_format(spark, tmp_path):

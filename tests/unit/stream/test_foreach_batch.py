@@ -86,3 +86,21 @@ def test_a_table_is_fenced_when_the_stream_moves_on_to_a_function(bench, source,
     session.job(work, SINK)
     (job,) = (bench.staging / "orders/jobs/2/fence").glob("*.job.json")
     assert (tmp_path / "sink").as_uri() in job.read_text()
+
+
+def test_tables_can_be_named_later_and_not_be_taken_back(bench, source, tmp_path):
+    named = ForeachBatchSink("jobs.orders:load", writes={"bronze": str(tmp_path / "bronze"), "errors": None})
+    run(bench, SINK, sink_version=None, sink_table_id=None)
+    source.append(1)
+    state = run(bench, named, "run-2", sink_version=None, sink_table_id=None).connected.state
+    assert state.sink.tables == {"bronze": (tmp_path / "bronze").as_uri()}
+    source.append(1)
+    moved = ForeachBatchSink("jobs.orders:load", writes={"bronze": str(tmp_path / "other"), "errors": None})
+    for other in (SINK, moved):
+        with pytest.raises(SinkError, match="fds rebind"):
+            bench.session("run-3").begin(other)
+
+
+def test_a_named_table_that_is_the_source_is_refused(bench, source):
+    with pytest.raises(SinkError, match="lie inside each other"):
+        bench.session().begin(ForeachBatchSink("jobs.orders:load", writes={"bronze": str(bench.table)}))

@@ -1,0 +1,133 @@
+"""The tables that a user's function writes, as far as they are named: what their logs say of a batch.
+
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set
+
+from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.spark.empty_append import append_nothing
+from airflow_provider_fds.spark.failures import RefusalError, is_conflict
+from airflow_provider_fds.spark.files import hadoop_path
+from airflow_provider_fds.spark.history import SinkLog
+from airflow_provider_fds.spark.sink_place import check_retention
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.sinks import ForeachBatchSink
+
+#: Above every version: a look at the log that reads no commit.
+_NONE = sys.maxsize
+
+
+class WrittenTables:
+    """The tables of a sink's writes, through one job."""
+
+    def __init__(self, spark: Any, sink: ForeachBatchSink) -> None:
+        self._spark = spark
+        self._paths = {name: hadoop_path(uri, spark) for name, uri in sink.tables.items()}
+        self._logs = {name: SinkLog(spark, path) for name, path in self._paths.items()}
+        self._versions: Dict[str, int] = {}
+        self._checked: Set[str] = set()
+        self._warned = False
+        self._unknown = [name for name in sink.names if name not in self._paths]
+        self._function = sink.function
+
+    def prepare(self, batch: BatchSpec, *, is_repeated: bool) -> None:
+        """Before the function is called: make sure that Delta takes each write once, and in turn.
+
+        Args:
+            batch: The batch.
+            is_repeated: Whether another try may have called the function with it.
+
+        Raises:
+            RefusalError: a table forgets transactions too soon, or has a later one of this write already.
+        """
+        self._warn()
+        for name, log in self._logs.items():
+            history = log.history(_NONE)
+            self._versions[name] = -1 if history is None else history.newest_version
+            if history is None:
+                continue
+            if name not in self._checked or is_repeated:
+                check_retention(self._spark, self._paths[name])
+                newest = self._newest(name, batch)
+                self._checked.add(name)
+                if is_repeated and newest == batch.txn_version:
+                    self._remind(name, batch)
+            if is_repeated:
+                self._tell(name, batch, is_before=True)
+
+    def check_landed(self, batch: BatchSpec, asked: Sequence[str]) -> None:
+        """After the function has returned: say which writes are there.
+
+        Args:
+            batch: The batch.
+            asked: Names of the writes that the function has asked the options of.
+
+        Raises:
+            RefusalError: Delta has skipped a write because of a later transaction: its rows are nowhere.
+        """
+        for name, log in self._logs.items():
+            if log.history(self._versions[name] + 1) is not None and name in asked:
+                self._newest(name, batch)
+            self._tell(name, batch, is_before=False)
+
+    def _newest(self, name: str, batch: BatchSpec) -> Optional[int]:
+        """Return the newest transaction of a write in its table. Raises ``RefusalError`` if it is a later one."""
+        app_id = txn_app_id(batch.uuid, write=name)
+        newest = self._logs[name].transaction(app_id)
+        if newest is not None and newest > batch.txn_version:
+            raise RefusalError(
+                "OutOfTurn",
+                f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} "
+                f"has transaction {newest} of {app_id}, a later one than {batch.txn_version}. Delta skips the write "
+                f"{name!r} of this batch in silence. Another try has gone on with later batches or a new epoch, or the "
+                "ledger is older than the table; compare the table with the stream's history",
+            )
+        return newest
+
+    def _remind(self, name: str, batch: BatchSpec) -> None:
+        """Commit the transaction of a write again, which its commit shows and Delta itself may have forgotten.
+
+        A log checkpoint drops transactions that are older than the retention that the table had at that time. Where
+        Delta still knows the transaction, it skips this.
+        """
+        try:
+            append_nothing(
+                self._spark, self._paths[name], txn_app_id(batch.uuid, write=name), batch.txn_version, _REMINDER
+            )
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+
+    def _tell(self, name: str, batch: BatchSpec, *, is_before: bool) -> None:
+        newest = self._logs[name].transaction(txn_app_id(batch.uuid, write=name))
+        is_there = newest == batch.txn_version
+        what = f"FDS batch {batch.batch_id}: write {name!r} is {'' if is_there else 'not '}in {self._paths[name]}"
+        if is_before:
+            tail = ", by an earlier try; it is not written again" if is_there else " yet, after an earlier try"
+            print(f"{what}{tail}", flush=True)
+        elif not is_there:
+            print(f"{what}: the function has written no rows of it", flush=True)
+
+    def _warn(self) -> None:
+        """Say once per job what is not checked."""
+        if self._warned or not self._unknown:
+            return
+        self._warned = True
+        print(
+            f"FDS WARNING: function {self._function} writes {', '.join(map(repr, self._unknown))} into tables that FDS "
+            "does not know. It is not checked whether they forget transactions (delta.setTransactionRetentionDuration) "
+            "or which writes have landed: name them, writes={name: table}",
+            flush=True,
+        )
+
+
+#: ``userMetadata`` of a commit without rows.
+_REMINDER = "FDS: no rows, the transaction of a batch that is there"
+
+__all__: List[str] = ["WrittenTables"]
