@@ -137,16 +137,18 @@ class FenceSpec:
     """Closes all epochs before ``epoch`` in the sink: an append without rows, with the transaction ``F(epoch)``.
 
     What an older epoch may still try to write has a lower transaction version, and is skipped or refused by Delta.
+    ``write`` names one of several writes of a function, each with transactions of its own.
     """
 
     stream: str
     uuid: str
     epoch: int
+    write: Optional[str] = None
 
     @property
     def txn_app_id(self) -> str:
-        """The transaction application id of the stream."""
-        return txn_app_id(self.uuid)
+        """The transaction application id of the stream, or of one write of its function."""
+        return txn_app_id(self.uuid, write=self.write)
 
     @property
     def txn_version(self) -> int:
@@ -303,6 +305,7 @@ class FenceReport:
         landed: Batches of older epochs in the sink since the stream's last known commit, oldest first; those that a
             later RESTORE or REPLACE took away are left out.
         retryable: Whether another try may succeed.
+        writes: Of a function: names of the writes whose tables hold the fence; the tables of the others are missing.
     """
 
     uuid: str
@@ -315,6 +318,7 @@ class FenceReport:
     error_class: Optional[str] = None
     error_message: Optional[str] = None
     retryable: bool = True
+    writes: Tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
@@ -325,7 +329,7 @@ class FenceReport:
         """Read a report. Raises ``ValueError`` on another format."""
         report = _from_json(cls, text, "the fence report")
         landed = tuple(LandedBatch(**b) if isinstance(b, dict) else b for b in report.landed)
-        return cls(**{**report.__dict__, "landed": landed})
+        return cls(**{**report.__dict__, "landed": landed, "writes": tuple(report.writes)})
 
 
 def job_name(try_id: str, data: bytes) -> str:

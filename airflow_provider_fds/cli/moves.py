@@ -75,8 +75,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         if name in ("rewind", "replan", "rebind"):
             parser.add_argument(
                 "--landed",
-                choices=("yes", "no"),
-                help="a job or function of your own: whether the planned batch is in its table",
+                type=_landed_of,
+                metavar="yes|no|WRITE=yes,WRITE=no",
+                help="a job or function of your own: whether the planned batch is in its table, of a function by write",
             )
         if name in ("rewind", "reset", "replan", "rebind"):
             parser.add_argument("--replace", action="store_true", help="instead of a request that waits for its run")
@@ -120,6 +121,7 @@ def move(arguments: argparse.Namespace) -> int:
         replaces=getattr(arguments, "replace", False),
         log=readable(DeltaLog(table)),
         owner_is_running=_is_running(arguments),
+        open_table=lambda uri: open_storage(uri, common.pairs(arguments.storage_option, "--storage-option")),
     )
     asked = _MOVES[arguments.name](mover, arguments)
     print(asked.words())
@@ -180,13 +182,20 @@ _MOVES: Final[dict[str, Callable[[Mover, argparse.Namespace], Move]]] = {
 }
 
 
+def _landed_of(text: str) -> bool | dict[str, bool]:
+    from airflow_provider_fds.stream.function_writes import landed_of
+
+    return landed_of(text)
+
+
 def _versions(text: str) -> tuple[int, ...]:
     first, dash, last = text.partition("-")
     return (int(first), int(last)) if dash else (int(first),)
 
 
-def _landed(arguments: argparse.Namespace) -> bool | None:
-    return None if arguments.landed is None else arguments.landed == "yes"
+def _landed(arguments: argparse.Namespace) -> bool | dict[str, bool] | None:
+    found: bool | dict[str, bool] | None = arguments.landed
+    return found
 
 
 def _is_running(arguments: argparse.Namespace) -> Callable[[Owner], bool]:

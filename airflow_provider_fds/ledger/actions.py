@@ -194,6 +194,7 @@ class Requested(ActionBase, frozen=True, kw_only=True, tag="requested"):
             options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
             ``None``: at ``position``, or behind the batches that are in the sink though they were not committed here.
         is_automatic: Whether an operator asked, not a person.
+        table_versions: Newest version of each named table of a function when it was asked, -1 of a missing one.
     """
 
     epoch: int
@@ -202,6 +203,7 @@ class Requested(ActionBase, frozen=True, kw_only=True, tag="requested"):
     position: str | None
     to: dict[str, Any] | None = None
     is_automatic: bool = False
+    table_versions: dict[str, int] = {}
 
 
 class Quarantined(ActionBase, frozen=True, kw_only=True, tag="quarantined"):

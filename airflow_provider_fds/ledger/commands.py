@@ -6,7 +6,7 @@ refused when the ledger has moved on in the meantime. Offsets are Delta's stream
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider_fds.ledger.commands_interval import IntervalCommand
@@ -198,6 +198,7 @@ class Request:
     is_automatic: bool = False
     after: int = 0
     replaces: bool = False
+    table_versions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

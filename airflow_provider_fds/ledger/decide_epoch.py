@@ -73,7 +73,7 @@ def decide_open(state: StreamState, command: Open) -> Action | None:
             state, f"the start {command.start} belongs to table id {start.table_id}, the table has {command.table_id}"
         )
     fence = command.fence
-    if state.fence_sink is not None and not state.fence_sink.is_users_own:
+    if state.fence_sink is not None and state.fence_sink.is_fenced:
         expected = fence_version(state.epoch)
         is_done = fence.status == "done" and bool(fence.versions) and set(fence.versions.values()) == {expected}
         if not is_done and fence.status != "sink_missing":
@@ -135,6 +135,7 @@ def decide_request(state: StreamState, command: Request) -> Action | None:
         position=state.position if state.closed is None else state.closed.position,
         to=command.to,
         is_automatic=command.is_automatic,
+        table_versions=command.table_versions,
     )
 
 

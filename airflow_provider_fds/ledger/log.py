@@ -93,6 +93,11 @@ class Ledger:
         """URI of the stream's folder in staging."""
         return f"{self._storage.uri}/{self.folder.name}"
 
+    @property
+    def storage(self) -> Storage:
+        """Storage of the staging folder."""
+        return self._storage
+
     def load(self, checkpoint: Checkpoint | None) -> StreamState:
         """Read the ledger from the checkpoint to its head; without one find it by LIST.
 

@@ -185,7 +185,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_fence(self) -> bool:
         """Whether the epochs before have to be closed in the sink by Spark before ``epoch`` can be opened."""
-        return self.phase == "requested" and self.fence_sink is not None and not self.fence_sink.is_users_own
+        return self.phase == "requested" and self.fence_sink is not None and self.fence_sink.is_fenced
 
     @property
     def owner(self) -> Owner | None:

@@ -74,6 +74,11 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind in ("own_job", "foreach_batch")
 
     @property
+    def is_fenced(self) -> bool:
+        """Whether older epochs are closed in the sink: where FDS knows a table."""
+        return not self.is_users_own or bool(self.tables)
+
+    @property
     def replaces(self) -> bool:
         """Whether a write takes the place of an earlier one of the same data interval."""
         return self.kind == "delta_replace"

@@ -14,6 +14,7 @@ from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor
+from airflow_provider_fds.stream.function_writes import landed_of
 from airflow_provider_fds.stream.moving import Mover, is_answered, perform, readable
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ _MOVES: Final[dict[str, tuple[tuple[str, ...], Callable[[Mover, dict[str, Any]],
             to_version=_number(given, "to_version"),
             to_timestamp=given.get("to_timestamp"),
             to_batch=_number(given, "to_batch"),
-            landed=_truth(given, "landed"),
+            landed=_landed(given),
         ),
     ),
     "reset": ((), lambda mover, _: mover.reset()),
-    "replan": (("landed",), lambda mover, given: mover.replan(landed=_truth(given, "landed"))),
-    "rebind": (("landed",), lambda mover, given: mover.rebind(landed=_truth(given, "landed"))),
+    "replan": (("landed",), lambda mover, given: mover.replan(landed=_landed(given))),
+    "rebind": (("landed",), lambda mover, given: mover.rebind(landed=_landed(given))),
     "skip": (("version",), lambda mover, given: mover.skip(_needed(given, "version"))),
     "acknowledge": (("version",), lambda mover, given: mover.acknowledge(_needed(given, "version"))),
     "accept": (("batch",), lambda mover, given: mover.accept(_needed(given, "batch"))),
@@ -68,7 +69,7 @@ class DeltaStreamMoveOperator(BaseOperator):
         version: For ``skip`` and ``acknowledge``.
         batch: For ``accept``.
         landed: For ``rewind``, ``replan`` and ``rebind`` with a batch of a job or function of your own on its way:
-            whether its rows are there.
+            whether its rows are there, ``yes`` or ``no``; of a function by write, ``kept=yes,gone=no``.
         replaces: Give up a request that waits to be opened for this one.
         staging: Staging folder of the stream, ``None``: as configured.
         storage_conn_id: Airflow connection for staging and table.
@@ -128,6 +129,7 @@ class DeltaStreamMoveOperator(BaseOperator):
                 replaces=bool(_truth({"replaces": self.replaces}, "replaces")),
                 log=readable(DeltaLog(table)),
                 owner_is_running=owner_is_running(ti, name),
+                open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
             )
             asked = _MOVES[self.move][1](mover, given)
             self.log.info("%s", asked.words())
@@ -175,6 +177,16 @@ def _needed(given: dict[str, Any], name: str) -> int:
     if number is None:
         raise ConfigurationError(f"DeltaStreamMoveOperator: {name} is needed")
     return number
+
+
+def _landed(given: dict[str, Any]) -> bool | dict[str, bool] | None:
+    value = given.get("landed")
+    if value is None or isinstance(value, bool):
+        return value
+    try:
+        return landed_of(str(value))
+    except ValueError as error:
+        raise ConfigurationError(f"DeltaStreamMoveOperator: landed: {error}") from None
 
 
 def _truth(given: dict[str, Any], name: str) -> bool | None:

@@ -34,6 +34,7 @@ _MODULES: Final = (
     "spark/files.py",
     "spark/empty_append.py",
     "spark/foreach_batch.py",
+    "spark/foreach_fence.py",
     "spark/foreach_tables.py",
     "spark/history.py",
     "spark/identity.py",

@@ -41,6 +41,7 @@ from airflow_provider_fds.spark.batch_rows import batch_rows
 from airflow_provider_fds.spark.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
+from airflow_provider_fds.spark.foreach_fence import close_writes
 from airflow_provider_fds.spark.identity import identity
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
@@ -138,8 +139,11 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
 
 def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     sink = sink_from_dict(spec.sink)
-    assert isinstance(sink, DeltaSink)  # noqa: S101  # only tables are fenced
-    report = close_epochs(spark, spec, fence, sink)
+    if isinstance(sink, ForeachBatchSink):
+        report = close_writes(spark, spec, fence, sink)
+    else:
+        assert isinstance(sink, DeltaSink)  # noqa: S101  # only tables are fenced
+        report = close_epochs(spark, spec, fence, sink)
     reach("fence.report.before")
     name = fence_report_name(fence.epoch, spec.try_id)
     write_bytes(f"{hadoop_path(spec.reports, spark)}/{name}", report.to_json(), spark)

@@ -72,8 +72,8 @@ def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
     """Return the files of a job of this stream: its staging and its sink, a fence's sink too."""
     uris = list(sink.tables.values()) if isinstance(sink, ForeachBatchSink) else [str(sink.table_uri)]
     fenced = connected.state.fence_sink
-    if fenced is not None and not fenced.is_users_own:
-        uris.append(fenced.target)
+    if fenced is not None:
+        uris += fenced.tables.values() if fenced.is_users_own else [fenced.target]
     return DriverFiles(connected.staging, *(connected.open_sink(uri) for uri in uris))
 
 

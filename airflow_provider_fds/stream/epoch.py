@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.batch.spec import FENCE_OUTCOMES, FenceReport, FenceSpec, JobSpec, fence_report_name
+from airflow_provider_fds.batch.spec import (
+    FENCE_OUTCOMES,
+    FenceReport,
+    FenceSpec,
+    JobSpec,
+    fence_report_name,
+    txn_app_id,
+)
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError
 from airflow_provider_fds.ledger.entries import Fence
 from airflow_provider_fds.source.offset import Offset
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import LandedBatch
     from airflow_provider_fds.ledger.entries import SnapshotRef
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 
@@ -179,7 +186,7 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
     return end
 
 
-def fence_job(connected: ConnectedStream, state: StreamState, sink: DeltaSink, try_id: str) -> JobSpec:
+def fence_job(connected: ConnectedStream, state: StreamState, sink: Sink, try_id: str) -> JobSpec:
     """Return the job that closes the epochs before the requested one, in the sink they were written to.
 
     Args:
@@ -243,6 +250,8 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
     if report.outcome == "sink_missing":
         return Fence(status="sink_missing")
     app_ids = state.fence_sink.app_ids if state.fence_sink is not None else ()
+    if state.fence_sink is not None and state.fence_sink.kind == "foreach_batch":
+        app_ids = tuple(txn_app_id(state.uuid, write=name) for name in report.writes)
     fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch)
     return Fence(
         status="done",

@@ -14,18 +14,20 @@ from airflow_provider_fds.ledger.commands import Accept, Acknowledge, Hold, Requ
 from airflow_provider_fds.ledger.entries import Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.function_writes import FunctionWrites
 from airflow_provider_fds.stream.repeated import repeated_notes
 from airflow_provider_fds.stream.whole_commits import is_inside_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.commands import Command
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch
+    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Mover:
         replaces: Whether a request that waits to be opened is given up for the new one.
         log: The source's log, to check a target against; ``None`` where it cannot be reached from here.
         owner_is_running: Asked, for a user's own job, about the owner of planned batches.
+        open_table: Opens the tables of a user's function, ``None`` where they cannot be reached from here.
     """
 
     ledger: Ledger
@@ -69,6 +72,7 @@ class Mover:
     replaces: bool = False
     log: DeltaLog | None = None
     owner_is_running: Callable[[Owner], bool] = field(default=lambda _owner: True)
+    open_table: Callable[[str], Storage] | None = None
 
     def rewind(
         self,
@@ -76,7 +80,7 @@ class Mover:
         to_version: int | None = None,
         to_timestamp: str | None = None,
         to_batch: int | None = None,
-        landed: bool | None = None,
+        landed: bool | Mapping[str, bool] | None = None,
     ) -> Move:
         """Read again from an earlier position on.
 
@@ -84,7 +88,8 @@ class Mover:
             to_version: First version to read (inclusive).
             to_timestamp: Read from the first commit at or after this time, UTC unless it carries a zone.
             to_batch: Read from the start of this batch of the newest epoch that has one.
-            landed: For a user's own job with a batch on its way: whether its rows are in the sink.
+            landed: For a job or function of the user's with a batch on its way: whether its rows are in the sink; of a
+                function also by write.
 
         Raises:
             ConfigurationError: Not exactly one target, or one that cannot be.
@@ -120,11 +125,12 @@ class Mover:
             repeated_notes(self.ledger, None, is_reset=True),
         )
 
-    def replan(self, *, landed: bool | None = None) -> Move:
+    def replan(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
         """Give up planned batches and plan anew from the committed position, with the options of then.
 
         Args:
-            landed: For a user's own job with a batch on its way: whether its rows are in the sink.
+            landed: For a job or function of the user's with a batch on its way: whether its rows are in the sink; of a
+                function also by write.
         """
         to = self._behind_landed(landed)
         state = self._state
@@ -132,11 +138,12 @@ class Mover:
         note = f"{batches} planned batches are given up; those that are in the sink by then count as loaded."
         return self._request("replan", to, "stays there, and plans anew", (note,))
 
-    def rebind(self, *, landed: bool | None = None) -> Move:
+    def rebind(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
         """Let the next run bind the stream to the sink that it names then.
 
         Args:
-            landed: For a user's own job with a batch on its way: whether its rows are in the sink.
+            landed: For a job or function of the user's with a batch on its way: whether its rows are in the sink; of a
+                function also by write.
         """
         to = self._behind_landed(landed)
         sink = "none" if self._state.sink is None else self._state.sink.words()
@@ -236,7 +243,18 @@ class Mover:
         if on_their_way and reason in ("rewind", "reset"):
             given_up = f"{on_their_way} planned batches are given up; should one be in the sink by then, the next run "
             notes = (*notes, f"{given_up}says so and reads nothing again before a person has looked.")
-        command = Request(reason=reason, why=self.why, epoch=self._state.epoch, to=to, replaces=self.replaces)
+        versions: dict[str, int] = {}
+        if self._is_function:
+            writes = FunctionWrites(self.ledger, self.open_table)
+            notes, versions = (*notes, *writes.notes()), writes.table_versions()
+        command = Request(
+            reason=reason,
+            why=self.why,
+            epoch=self._state.epoch,
+            to=to,
+            replaces=self.replaces,
+            table_versions=versions,
+        )
         return Move(self._name, (command,), self._before(), f"epoch {self._state.epoch + 1}, {after}", notes)
 
     def _position(self) -> Offset | None:
@@ -313,15 +331,36 @@ class Mover:
             return ("Rows of commits at or after that time that the sink has already are there twice then.",)
         return repeated_notes(self.ledger, Offset(self._state.table_id or "", version))
 
-    def _behind_landed(self, landed: bool | None) -> dict[str, Any] | None:
+    def _behind_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
         """Return where an epoch goes on if a person knows that the batch on its way is in the sink."""
-        self._check_own_job(landed, needs_word=True)
+        self._check_own_job(landed, needs_word=not self._is_function)
+        if self._is_function:
+            end = FunctionWrites(self.ledger, self.open_table).end_of_landed(landed) if self._on_their_way else None
+            return None if end is None else {"offset": end}
         return {"offset": self._state.planned[0].end} if landed and self._state.planned else None
 
-    def _check_own_job(self, landed: bool | None, *, needs_word: bool) -> None:
+    @property
+    def _bound(self) -> SinkBinding | None:
+        """The sink, also of an epoch that a request has closed and that is to be asked for anew."""
+        return self._state.sink or self._state.fence_sink
+
+    @property
+    def _is_function(self) -> bool:
+        return self._bound is not None and self._bound.kind == "foreach_batch"
+
+    @property
+    def _on_their_way(self) -> tuple[PlannedBatch, ...]:
+        state = self._state
+        if state.closed is None:
+            return state.planned
+        # only of a function can be asked again what its tables have
+        return state.closed.planned if self._is_function else ()
+
+    def _check_own_job(self, landed: bool | Mapping[str, bool] | None, *, needs_word: bool) -> None:
         """A batch of a user's own job cannot be fenced: a person has to know what became of it."""
         state = self._state
-        if state.sink is None or not state.sink.is_users_own or not state.planned:
+        sink = self._bound
+        if sink is None or not sink.is_users_own or not self._on_their_way:
             if landed is not None:
                 raise ConfigurationError(
                     f"stream {self._name!r}: whether a batch landed is asked for a batch of a user's own job that is "
@@ -336,10 +375,10 @@ class Mover:
                 "--force"
             )
         if needs_word and landed is None:
-            batch = state.planned[0]
+            batch = self._on_their_way[0]
             raise ConfigurationError(
                 f"stream {self._name!r}: batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) was handed to {state.sink.words()}, and only you can know whether its rows "
+                f"{batch.last_version}) was handed to {sink.words()}, and only you can know whether its rows "
                 "are in your tables: --landed yes, or --landed no"
             )
 

@@ -28,6 +28,7 @@ from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
 from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.failed import batch_failure
+from airflow_provider_fds.stream.function_writes import refuse_late_writes
 from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.own_job import commit_own_job
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.stream.value import DeltaStream
@@ -175,10 +177,10 @@ class StreamSession:
         state = self.connected.state
         if work.status == "fence":
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
-            spec = fence_job(self.connected, state, self._located(sink, state.fence_sink.target), work.try_id)
+            spec = fence_job(self.connected, state, self._fenced(sink, state.fence_sink), work.try_id)
             return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
         if isinstance(sink, ForeachBatchSink):
-            described = sink.located(lambda uri: spark_uri(self.connected.open_sink(uri).uri)).to_dict()
+            described = sink.located(self._place).to_dict()
         else:
             described = self._located(sink, str(sink.table_uri)).to_dict()
         batches = self.batch_specs(work)
@@ -197,11 +199,20 @@ class StreamSession:
         folder = self.connected.folder.job_specs(work.epoch, work.batches[0].batch_id)
         return put_job(self.connected, folder, spec)
 
+    def _fenced(self, sink: Sink, fenced: SinkBinding) -> Sink:
+        """Return what is to be fenced, as Spark reaches it: the tables of a function, or the one of a sink."""
+        if fenced.kind != "foreach_batch":
+            return self._located(sink, fenced.target)
+        return ForeachBatchSink(fenced.target, writes=fenced.tables).located(self._place)
+
+    def _place(self, uri: str) -> str:
+        return spark_uri(self.connected.open_sink(uri).uri)
+
     def _located(self, sink: Sink, uri: str) -> DeltaSink:
         """Return the sink at ``uri``, as Spark reaches it; a table where the run's own sink is none."""
         if not isinstance(sink, DeltaSink):
             sink = DeltaTableSink(uri)
-        return replace(sink, uri=spark_uri(self.connected.open_sink(uri).uri))
+        return replace(sink, uri=self._place(uri))
 
     def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:
         """Return the batches of ``work`` as the Spark side needs them, chained by ``after``."""
@@ -257,6 +268,7 @@ class StreamSession:
             return Collected(failure=report)
         state = self.connected.load()
         if state.phase == "requested" and state.epoch == work.epoch:
+            refuse_late_writes(self.connected, state)
             opening.open_epoch(self.connected, state, fence=fence_of(report, state), landed=report.landed)
         return Collected()
 

@@ -128,7 +128,7 @@ def test_tables_of_a_catalog_get_each_batch_once_even_if_its_report_was_lost(spa
         ("lenient", "spark.sql.files.ignoreCorruptFiles=true (was false)"),
         ("undeclared", "txn_options('silver'): the sink declares 'bronze'"),
         ("twice", "txn_options('bronze') was asked for twice in one batch"),
-        ("broken", "function orders_load:broken failed at line 46 of "),
+        ("broken", "function orders_load:broken failed at line 45 of "),
         ("missing", "there is no 'missing' in "),
         (
             "without_batch",

@@ -1,0 +1,205 @@
+"""A stream whose function has written a part of a batch is moved by a person: no row lost, none twice."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from airflow_provider_fds.batch.spec import JobSpec, fence_version
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.sinks import ForeachBatchSink
+from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream.moving import Mover, perform
+
+FUNCTION = """
+WRITE = {"kept": True, "gone": True}
+OPTIONS = []
+
+
+def load(df, batch):
+    rows = df.drop("_commit_version", "_commit_timestamp")
+    folder = df.sparkSession.conf.get("spark.test.folder")
+    for name in ("kept", "gone"):
+        options = batch.txn_options(name)
+        OPTIONS.append(options)
+        if not WRITE[name]:
+            raise KeyError(name)
+        rows.write.format("delta").mode("append").options(**options).save(f"{folder}/{name}")
+"""
+
+
+class Streamed:
+    """Runs of a stream with a function, and what a person does between them."""
+
+    def __init__(self, spark, folder, source, *, named=("kept", "gone")):
+        self.spark, self.folder, self.source = spark, folder, source
+        tables = {name: str(folder / name) if name in named else None for name in ("kept", "gone")}
+        self.sink = ForeachBatchSink("split_orders:load", writes=tables)
+        self.actor = Actor(deployment="test", user="a", host="b")
+        self._runs = 0
+
+    @property
+    def module(self):
+        return sys.modules["split_orders"]
+
+    def session(self):
+        self._runs += 1
+        owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
+        stream = DeltaStream("orders", table=str(self.source), starting_version=0, max_versions_per_batch=1)
+        return StreamSession(
+            stream,
+            Surroundings(staging_uri=str(self.folder / "staging"), deployment="test", actor=self.actor, owner=owner),
+        )
+
+    def run(self, most=1, **writes):
+        """One run with the function writing what is said; returns its session and what came of it."""
+        self.module.WRITE.update({"kept": True, "gone": True, **writes}) if "split_orders" in sys.modules else None
+        session = self.session()
+        collected = None
+        work = session.begin(self.sink, max_batches=most)
+        while work.status in ("fence", "work"):
+            self.spec = JobSpec.from_json(self.read(session.job(work, self.sink)))
+            run(self.spark, self.spec)
+            collected = session.collect(work)
+            if work.status == "work":
+                break
+            work = session.begin(self.sink, max_batches=most)
+        return session, collected
+
+    @staticmethod
+    def read(uri):
+        return Path(unquote(urlsplit(uri).path)).read_bytes()
+
+    def mover(self, *, reaches_tables=True, **more):
+        ledger = Ledger(open_storage(str(self.folder / "staging")), "orders")
+        ledger.find()
+        more.setdefault("owner_is_running", lambda _owner: False)
+        return Mover(ledger, "a test", open_table=open_storage if reaches_tables else None, **more)
+
+    def perform(self, mover, move):
+        return perform(mover.ledger, move, self.actor)
+
+    def ids(self, name):
+        path = self.folder / name
+        if not path.exists():
+            return []
+        return sorted(row["id"] for row in self.spark.read.format("delta").load(str(path)).select("id").collect())
+
+
+@pytest.fixture
+def streamed(spark, tmp_path, source_template, monkeypatch):
+    (tmp_path / "split_orders.py").write_text(FUNCTION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spark.conf.set("spark.test.folder", str(tmp_path))
+    import split_orders  # noqa: F401
+
+    yield lambda **more: Streamed(spark, tmp_path, source_template, **more)
+    sys.modules.pop("split_orders", None)
+    spark.conf.unset("spark.test.folder")
+
+
+def test_a_half_landed_batch_is_not_replanned_but_finished_by_the_next_run(streamed):
+    stream = streamed()
+    stream.run()
+    _, failed = stream.run(gone=False)
+    assert failed.failure is not None
+    assert (stream.ids("kept"), stream.ids("gone")) == (list(range(20)), list(range(10)))
+
+    for answer in (None, {"kept": True, "gone": False}, {"gone": False}):
+        with pytest.raises(LedgerError, match=r"of batch 1 .* 'kept' has landed and 'gone' has not"):
+            stream.mover().replan(landed=answer)
+
+    stream.run()
+    assert (stream.ids("kept"), stream.ids("gone")) == (list(range(20)), list(range(20)))
+
+
+def test_a_batch_that_has_landed_whole_is_not_loaded_again_by_a_replan(streamed):
+    stream = streamed()
+    session = stream.session()
+    work = session.begin(stream.sink, max_batches=2)
+    run(stream.spark, JobSpec.from_json(stream.read(session.job(work, stream.sink))))
+    # the run is gone before it collects: both batches are there, and none is committed
+
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    for _ in range(2):
+        stream.run(most=5)
+    for name in ("kept", "gone"):
+        assert Counter(stream.ids(name)) == Counter(range(30))
+
+
+def test_a_batch_that_has_not_landed_at_all_is_loaded_by_a_replan_without_a_question(streamed):
+    stream = streamed()
+    stream.run(kept=False)
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    stream.run(most=5)
+    for name in ("kept", "gone"):
+        assert Counter(stream.ids(name)) == Counter(range(30))
+
+
+def test_where_no_table_tells_each_write_is_asked_for(streamed):
+    stream = streamed(named=("kept",))
+    stream.run(gone=False)
+    with pytest.raises(ConfigurationError, match=r"--landed gone=yes\|no$"):
+        stream.mover().replan()
+    with pytest.raises(ConfigurationError, match=r"--landed kept=yes\|no,gone=yes\|no$"):
+        stream.mover(reaches_tables=False).replan()
+    with pytest.raises(ConfigurationError, match="names 'other'"):
+        stream.mover().replan(landed={"other": True})
+    with pytest.raises(LedgerError, match="'kept' has landed and 'gone' has not"):
+        stream.mover().replan(landed={"gone": False})
+    move = stream.mover().replan(landed={"gone": True})
+    assert "may still write 'gone' after this" in move.words()
+
+
+def test_an_orphaned_driver_writes_nothing_into_a_named_table_after_the_new_epoch_began(streamed):
+    stream = streamed()
+    stream.run()
+    stream.run(kept=False)
+    (orphaned,) = stream.module.OPTIONS[-1:]
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    session, _ = stream.run()
+    state = session.connected.state
+    assert state.epoch == 2
+
+    late = stream.spark.range(100, 110).selectExpr("id", "'late' AS name", "0L AS p")
+    late.write.format("delta").mode("append").options(**orphaned).save(str(stream.folder / "kept"))
+
+    assert stream.ids("kept") == stream.ids("gone") == list(range(20))
+    opened = [entry.action for entry in session.connected.ledger.entries() if entry.action.kind == "opened"]
+    fence = fence_version(2)
+    assert opened[-1].fence.versions == {f"fds:{state.uuid}#{name}": fence for name in ("kept", "gone")}
+
+
+def test_what_an_orphaned_driver_wrote_between_the_answer_and_the_fence_is_not_loaded_again(streamed):
+    stream = streamed()
+    stream.run()
+    stream.run(kept=False)
+    (orphaned,) = stream.module.OPTIONS[-1:]
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    rows = stream.spark.read.format("delta").load(str(stream.source)).where("id >= 10 AND id < 20")
+    rows.write.format("delta").mode("append").options(**orphaned).save(str(stream.folder / "kept"))
+
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="a driver of the epoch before wrote 'kept' of batch 1"):
+            stream.run()
+    assert (stream.ids("kept"), stream.ids("gone")) == (list(range(20)), list(range(10)))
+
+    # the person takes the rows out, and says so
+    stream.spark.sql(f"DELETE FROM delta.`{stream.folder / 'kept'}` WHERE id >= 10")
+    mover = stream.mover(replaces=True)
+    stream.perform(mover, mover.replan(landed={"kept": False, "gone": False}))
+    stream.run(most=5)
+    for name in ("kept", "gone"):
+        assert Counter(stream.ids(name)) == Counter(range(30))
