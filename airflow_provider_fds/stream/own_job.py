@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.own_job import REPORT_PREFIX
 from airflow_provider_fds.batch.spec import TryReport, txn_app_id, txn_version
-from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.commands import Block, Commit
 from airflow_provider_fds.ledger.measures import Measures
+from airflow_provider_fds.stream.function_writes import find_write
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -126,16 +126,21 @@ def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:
 
 
 def _verify_transaction(connected: ConnectedStream, sink: DeltaSink, app_id: str, wanted: int) -> None:
-    from airflow_provider_fds.delta.snapshot import transactions
-
-    log = DeltaLog(connected.open_sink(sink.uri))
-    newest = log.latest()
-    found = transactions(log, newest, [app_id]).get(app_id)
-    if found != wanted:
+    storage = connected.open_sink(sink.uri)
+    found = find_write(storage, app_id)
+    if found.transaction != wanted:
         raise VerificationError(
-            f"the sink {log.table_uri} has transaction {found} of application {app_id} at version {newest}, expected "
-            f"exactly {wanted}: the job did not write the batch, or wrote it without .option('txnAppId', …) and "
-            ".option('txnVersion', …) from the plan. The offset stays where it is",
-            table=log.table_uri,
-            version=newest,
+            f"the sink {storage.uri} has transaction {found.transaction} of application {app_id} as the newest, "
+            f"expected exactly {wanted}: the job did not write the batch, or wrote it without .option('txnAppId', …) "
+            "and .option('txnVersion', …) from the plan. The offset stays where it is",
+            table=storage.uri,
+        )
+    if found.is_undone:
+        # a transaction outlives a RESTORE, its rows do not
+        raise VerificationError(
+            f"the sink {storage.uri} has the batch in its history, and was restored or replaced after version "
+            f"{found.version}: its rows may be gone. The offset stays where it is; look into the sink, and write the "
+            "batch again or put the rows back",
+            table=storage.uri,
+            version=found.version,
         )

@@ -123,3 +123,19 @@ def test_a_cleared_plan_task_does_not_hand_out_the_next_batch(bench, two_appends
     again = bench.session(owner=owner("plan")).begin(None, own_job=True, max_batches=1, retry=True)
 
     assert again.status == "done"
+
+
+@pytest.mark.parametrize("operation", ["RESTORE", "CLONE", "CREATE OR REPLACE TABLE AS SELECT"])
+def test_a_transaction_whose_rows_a_restore_or_replace_took_away_is_not_believed(
+    bench, two_appends, tmp_path, operation
+):
+    batch = planned(bench)
+    sink = sink_with(tmp_path, batch["uuid"], txn_version(1, 0))
+    log = LogBuilder(tmp_path / "sink")
+    log.version = 1
+    log.commit({"remove": {"path": "a", "dataChange": True, "deletionTimestamp": 0}}, operation=operation)
+
+    session = bench.session(owner=owner("commit"))
+    with pytest.raises(VerificationError, match="restored or replaced after version 1"):
+        session.commit_own(batch, verify=sink)
+    assert session.connected.state.last_committed is None
