@@ -20,6 +20,7 @@ from airflow_provider_fds.ledger.entries import Fence
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.evidence import SinkLog
+from airflow_provider_fds.stream.function_writes import fence_problem
 from airflow_provider_fds.stream.tries import refused
 
 if TYPE_CHECKING:
@@ -221,7 +222,11 @@ def fence_report(connected: ConnectedStream, epoch: int, try_id: str) -> FenceRe
         if (report.uuid, report.epoch, report.try_id) != (connected.state.uuid, epoch, try_id):
             raise refused(connected, name, "it is of another stream, epoch or try")
         sink = connected.state.fence_sink
-        if report.outcome == "fenced" and sink is not None:
+        if sink is not None and sink.kind == "foreach_batch":
+            problem = fence_problem(connected, connected.state, report.writes) if report.outcome != "failed" else None
+            if problem is not None:
+                raise refused(connected, name, problem)
+        elif report.outcome == "fenced" and sink is not None:
             log = SinkLog(connected, sink.target)
             log.check_fence(connected.state.uuid, epoch, report.sink_version, report.landed)
     except BatchFailedError as error:

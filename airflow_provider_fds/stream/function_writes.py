@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.batch.spec import TryReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions
-from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError, LostPositionError, TableNotFoundError
+from airflow_provider_fds.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    FdsError,
+    LedgerError,
+    LostPositionError,
+    RequestRefusedError,
+    TableNotFoundError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -240,6 +248,40 @@ class FunctionWrites:
         )
 
 
+def fence_problem(connected: ConnectedStream, state: StreamState, fenced: Sequence[str]) -> str | None:
+    """Say what the tables' logs have against the report of a fence, ``None`` if nothing.
+
+    Args:
+        connected: The stream.
+        state: Its state: an epoch is requested.
+        fenced: Names of the writes whose tables hold the fence, by the report.
+    """
+    tables = {} if state.fence_sink is None else state.fence_sink.tables
+    if unknown := [name for name in fenced if name not in tables]:
+        return f"it names {', '.join(map(repr, unknown))}, of which no table is known"
+    for name, uri in tables.items():
+        storage = connected.open_sink(uri)
+        try:
+            found = find_write(storage, txn_app_id(state.uuid, write=name)).transaction
+            is_there = found is not None or _is_there(storage)
+        except (AccessDeniedError, ConfigurationError, RequestRefusedError):
+            # this worker may not read the table
+            continue
+        if name in fenced and found != fence_version(state.epoch):
+            return f"the newest transaction of write {name!r} in {uri} is {found}, not this fence"
+        if name not in fenced and is_there:
+            return f"{uri} is there now, and is not fenced"
+    return None
+
+
+def _is_there(storage: Storage) -> bool:
+    try:
+        DeltaLog(storage).latest()
+    except TableNotFoundError:
+        return False
+    return True
+
+
 def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
     """Refuse to begin an epoch while a table has a write of the closed one that came after the request.
 
@@ -291,4 +333,4 @@ def _function_of(state: StreamState) -> SinkBinding | None:
     return sink if sink is not None and sink.kind == "foreach_batch" else None
 
 
-__all__ = ["FunctionWrites", "WriteFound", "find_write", "landed_of", "refuse_late_writes"]
+__all__ = ["FunctionWrites", "WriteFound", "fence_problem", "find_write", "landed_of", "refuse_late_writes"]

@@ -1,0 +1,172 @@
+"""What a function's tables say of its writes, and what a move makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.batch.spec import FenceReport, fence_report_name, fence_version, txn_app_id, txn_version
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.sinks import ForeachBatchSink
+from airflow_provider_fds.stream.function_writes import WriteFound, find_write, landed_of
+from airflow_provider_fds.stream.moving import Mover, perform
+from tests.conftest import LogBuilder
+
+
+class Tables:
+    """A stream with three planned batches of a function, and its tables, of hand-made commits."""
+
+    def __init__(self, bench, tmp_path):
+        self.bench = bench
+        self.tables = {name: LogBuilder(tmp_path / name) for name in ("kept", "gone")}
+        for table in self.tables.values():
+            table.create()
+        writes = {name: str(table.root) for name, table in self.tables.items()}
+        self.sink = ForeachBatchSink("jobs.orders:load", writes=writes)
+        self.session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+        self.work = self.session.begin(self.sink)
+        self.uuid = self.session.connected.state.uuid
+
+    def app_id(self, name):
+        return txn_app_id(self.uuid, write=name)
+
+    def write(self, name, version, **more):
+        table = self.tables[name]
+        action = {"txn": {"appId": self.app_id(name), "version": version, "lastUpdated": 1}}
+        return table.commit(table.add(f"{name}-{table.version}"), action, **more)
+
+    def reported(self, *batch_ids):
+        spec = self.session.job(self.work, self.sink)
+        self.bench.report(self.session, self.work, spec, sink_version=None, sink_table_id=None)
+        for path in (self.bench.staging / "orders/tries/1").rglob("*.json"):
+            if int(path.parent.name) not in batch_ids:
+                path.unlink()
+
+    def mover(self, **more):
+        ledger = Ledger(open_storage(str(self.bench.staging)), "orders")
+        ledger.find()
+        more.setdefault("open_table", open_storage)
+        return Mover(ledger, "a test", owner_is_running=lambda _owner: False, **more)
+
+    def replan(self, landed=None, **more):
+        mover = self.mover(**more)
+        return perform(mover.ledger, mover.replan(landed=landed), self.session.around.actor)
+
+    def fence(self, *names):
+        """A run that fences the tables, as the driver reports it; returns the state after it."""
+        session = self.bench.session("run-2", stream=self.bench.stream(max_versions_per_batch=1))
+        work = session.begin(self.sink)
+        assert work.status == "fence"
+        session.job(work, self.sink)
+        for name in names:
+            self.write(name, fence_version(work.epoch))
+        report = FenceReport(self.uuid, work.epoch, work.try_id, "fenced", writes=names)
+        name = f"orders/tries/{fence_report_name(work.epoch, work.try_id)}"
+        session.connected.staging.put(name, report.to_json())
+        collected = session.collect(work)
+        return session.connected.state, collected
+
+
+@pytest.fixture
+def tables(bench, log_builder, tmp_path):
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append(1)
+    return Tables(bench, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"), [("yes", True), ("No", False), ("kept=yes, gone=no", {"kept": True, "gone": False})]
+)
+def test_an_answer_is_for_all_writes_or_for_each(text, answer):
+    assert landed_of(text) == answer
+
+
+@pytest.mark.parametrize("text", ["perhaps", "kept", "kept=perhaps", "kept=yes,kept=no", "=yes", ""])
+def test_an_answer_that_is_none_is_refused(text):
+    with pytest.raises(ValueError, match="expected yes, no, or WRITE="):
+        landed_of(text)
+
+
+def test_a_write_is_found_however_many_commits_came_after_it(tables):
+    version = tables.write("kept", txn_version(1, 0))
+    for _ in range(250):
+        tables.tables["kept"].append(1)
+    storage = open_storage(str(tables.tables["kept"].root))
+    assert find_write(storage, tables.app_id("kept")) == WriteFound(txn_version(1, 0), version, is_undone=False)
+    assert find_write(storage, tables.app_id("gone")) == WriteFound(None)
+    tables.tables["kept"].commit(operation="RESTORE")
+    assert find_write(storage, tables.app_id("kept")).is_undone
+
+
+def test_batches_that_the_function_has_returned_from_are_not_loaded_again(tables):
+    tables.reported(0, 1)
+    for batch in range(2):
+        for name in ("kept", "gone"):
+            tables.write(name, txn_version(1, batch))
+    batches = tables.session.connected.state.planned
+    assert tables.mover().replan().commands[0].to == {"offset": batches[1].end}
+
+
+def test_a_batch_that_landed_in_part_is_not_given_up_and_the_message_names_every_way_on(tables):
+    tables.reported(0)
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0))
+    tables.write("kept", txn_version(1, 1))
+    with pytest.raises(LedgerError, match="'kept' has landed and 'gone' has not") as refused:
+        tables.mover().replan()
+    text = str(refused.value)
+    for words in ("The next run of the stream finishes", "--landed kept=no,gone=no", "--landed kept=yes,gone=yes"):
+        assert words in text
+    assert "orders/manifests/1/1-" in text
+
+    batches = tables.session.connected.state.planned
+    assert tables.mover().replan(landed=True).commands[0].to == {"offset": batches[1].end}
+    assert tables.mover().replan(landed={"kept": False}).commands[0].to == {"offset": batches[0].end}
+
+
+def test_rows_that_a_restore_may_have_taken_away_are_asked_for(tables):
+    tables.write("kept", txn_version(1, 0))
+    tables.write("gone", txn_version(1, 0))
+    tables.tables["gone"].commit(operation="RESTORE")
+    with pytest.raises(ConfigurationError, match=r"--landed gone=yes\|no$"):
+        tables.mover().replan()
+
+
+def test_an_epoch_is_fenced_in_every_named_table(tables):
+    tables.replan()
+    state, _ = tables.fence("kept", "gone")
+    assert (state.phase, state.epoch) == ("open", 2)
+
+
+def test_a_fence_that_a_table_does_not_have_is_not_believed(tables):
+    tables.replan()
+    state, collected = tables.fence("kept")
+    assert state.phase == "requested"
+    assert collected.failure is not None
+    assert "is there now, and is not fenced" in str(collected.failure)
+
+
+def test_a_write_between_request_and_fence_is_refused_until_it_is_asked_again(tables):
+    tables.replan()
+    version = tables.write("kept", txn_version(1, 0))
+    with pytest.raises(LedgerError, match=f"wrote 'kept' of batch 0 .version {version} of"):
+        tables.fence("kept", "gone")
+    tables.replan(landed={"kept": False, "gone": False}, replaces=True)
+    state, _ = tables.fence("kept", "gone")
+    assert (state.phase, state.epoch) == ("open", 3)
+
+
+def test_tables_that_are_not_there_need_no_fence(tables):
+    for table in tables.tables.values():
+        for version in range(table.version + 1):
+            table.path_of(version).unlink()
+    tables.replan()
+    session = tables.bench.session("run-2", stream=tables.bench.stream(max_versions_per_batch=1))
+    work = session.begin(tables.sink)
+    report = FenceReport(tables.uuid, 2, work.try_id, "sink_missing")
+    session.job(work, tables.sink)
+    session.connected.staging.put(f"orders/tries/{fence_report_name(2, work.try_id)}", report.to_json())
+    session.collect(work)
+    assert session.connected.state.phase == "open"
