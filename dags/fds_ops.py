@@ -31,7 +31,7 @@ with DAG(
         "to_batch": optional("integer", "rewind: read from where this batch began"),
         "version": optional("integer", "skip, acknowledge: version of the table"),
         "batch": optional("integer", "accept: id of the blocked batch"),
-        "landed": optional("string", "rewind, replan, rebind: yes or no, for a batch of a job of your own"),
+        "landed": optional("string", "for a batch of your own job: yes or no; of a function by write"),
         "replaces": Param(default=False, type="boolean", description="Give up a request that waits for its run"),
         "storage_conn_id": optional("string", "Airflow connection of the stream's storage"),
     },
