@@ -9,7 +9,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_fds.spark.install import SparkSetupError, default_cache_dir
+from airflow_provider_fds.spark.install import SparkSetupError, default_cache_dir, only_trusted
+from airflow_provider_fds.spark.trusted_cache import make_folder
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
@@ -68,19 +69,22 @@ def driver_zip(cache_dir: Path | None = None) -> Path:
     """Return the zip for ``--py-files``, written once per content.
 
     The same modules give the same bytes, and the name carries their digest: two versions of FDS on one machine,
-    or a cluster that caches files by name, cannot mix them up.
+    or a cluster that caches files by name, cannot mix them up. A file of that name with other bytes is replaced.
 
     Raises:
         SparkSetupError: the cache cannot be written.
     """
     data = _zip()
-    folder = (default_cache_dir() if cache_dir is None else cache_dir) / "driver"
+    cache = default_cache_dir() if cache_dir is None else cache_dir
+    folder = cache / "driver"
     path = folder / f"fds-driver-{hashlib.sha256(data).hexdigest()[:16]}.zip"
-    if path.is_file():
-        return path
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with only_trusted():
+            make_folder(cache)
+            make_folder(folder)
+        if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
+            return path
         partial.write_bytes(data)
         partial.replace(path)
     except OSError as e:

@@ -21,8 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_fds.spark.install import bundled_spark_home, default_cache_dir, java_program, spark_env
+from airflow_provider_fds.spark.install import (
+    bundled_spark_home,
+    default_cache_dir,
+    java_program,
+    only_trusted,
+    spark_env,
+)
 from airflow_provider_fds.spark.lean_conf import DEFAULT_JAVA_OPTIONS, lean_conf
+from airflow_provider_fds.spark.trusted_cache import check_folder
 
 _LOG = logging.getLogger(__name__)
 
@@ -217,7 +224,12 @@ def class_archive(class_path: str, java_options: str, cache_dir: Path | None = N
             seen.update(f"{path}\t{facts.st_size}\t{facts.st_mtime_ns}\n".encode())
     except OSError:
         return None
-    folder = (default_cache_dir() if cache_dir is None else cache_dir) / "classes"
+    cache = default_cache_dir() if cache_dir is None else cache_dir
+    folder = cache / "classes"
+    # the JVM maps an archive as it is
+    with only_trusted():
+        check_folder(cache)
+        check_folder(folder)
     return ClassArchive(folder.absolute(), seen.hexdigest()[:24], class_path, java_options)
 
 

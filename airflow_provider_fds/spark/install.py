@@ -15,6 +15,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.spark.trusted_cache import UntrustedCacheError, check_folder, check_jar
 from airflow_provider_fds.spark.versions import allows, brought_problems, minor, of_minor
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ _INSTALL_JAVA: Final = (
 
 class SparkSetupError(Exception):
     """Something that Spark needs is not on this machine; the message says what, and how to get it."""
+
+
+@contextmanager
+def only_trusted() -> Iterator[None]:
+    """Turn what is wrong with the cache into a ``SparkSetupError``."""
+    try:
+        yield
+    except UntrustedCacheError as error:
+        raise SparkSetupError(str(error)) from None
 
 
 def default_cache_dir() -> Path:
@@ -227,12 +237,14 @@ def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
     cache = default_cache_dir() if cache_dir is None else cache_dir
     jars = cache / "jars"
     kept = (jars / f"{artifact}-{version}.jar", jars / f"delta-storage-{version}.jar")
+    _check_folders(cache, jars)
     if all(jar.is_file() for jar in kept):
-        return kept
+        return _checked(kept)
     if problem := java_problem():
         raise SparkSetupError(problem)
     try:
-        jars.mkdir(parents=True, exist_ok=True)
+        for folder in (cache, jars):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:
         raise SparkSetupError(
             f"cannot keep Delta's JARs in {jars} ({e}): set FDS_CACHE_DIR to a writable folder"
@@ -242,7 +254,7 @@ def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
             resolved = _resolve(package, cache / "ivy")
             for jar in kept:
                 _keep(resolved, jar, package)
-    return kept
+    return _checked(kept)
 
 
 def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
@@ -258,13 +270,15 @@ def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
     """
     cache = default_cache_dir() if cache_dir is None else cache_dir
     kept = cache / "jars" / HADOOP_AWS_PACKAGE.split(":", 1)[1].replace(":", "-")
+    _check_folders(cache, cache / "jars", kept)
     if not kept.is_dir():
         if problem := java_problem():
             raise SparkSetupError(problem)
         _LOG.info("Fetching Spark's S3 file system (%s), some 700 MB, once per machine.", HADOOP_AWS_PACKAGE)
         partial = cache / f"s3a.{os.getpid()}.tmp"
         try:
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (cache, kept.parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _locked(cache / "jars.lock"):
                 if not kept.is_dir():
                     _resolve(HADOOP_AWS_PACKAGE, partial).replace(kept)
@@ -275,6 +289,19 @@ def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return tuple(sorted(kept.glob("*.jar")))
+
+
+def _check_folders(*folders: Path) -> None:
+    with only_trusted():
+        for folder in folders:
+            check_folder(folder)
+
+
+def _checked(jars: tuple[Path, Path]) -> tuple[Path, Path]:
+    with only_trusted():
+        for jar in jars:
+            check_jar(jar)
+    return jars
 
 
 def _resolve(package: str, ivy: Path) -> Path:

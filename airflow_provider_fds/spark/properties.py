@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.credentials import is_secret
-from airflow_provider_fds.spark.install import SparkSetupError
+from airflow_provider_fds.spark.install import SparkSetupError, only_trusted
+from airflow_provider_fds.spark.trusted_cache import check_folder, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,7 +81,10 @@ def private_file(
     if over:
         text = f"{text}\n{_lines(over)}" if rest else f"{text}{_lines(over)}"
     try:
-        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with only_trusted():
+            make_folder(folder)
+            private.mkdir(mode=0o700, exist_ok=True)
+            check_folder(private, is_private=True)
         _sweep(private, host)
         # made with mode 0600
         number, name = tempfile.mkstemp(prefix=f"{host}-{os.getpid()}-", suffix=".properties", dir=private)

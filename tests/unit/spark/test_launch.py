@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_fds.spark import trusted_cache
 from airflow_provider_fds.spark.install import delta_package
 from airflow_provider_fds.spark.launch import (
     SparkSetupError,
@@ -29,8 +30,9 @@ JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 
 @pytest.fixture
-def cache(tmp_path):
-    """A cache in which the JARs are already, so that nothing is resolved."""
+def cache(tmp_path, monkeypatch):
+    """A cache in which the JARs are already, so that nothing is resolved; what is in them is not looked at."""
+    monkeypatch.setattr(trusted_cache, "PINNED", {})
     _, artifact, version = delta_package().split(":")
     (tmp_path / "jars").mkdir()
     for name in (f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"):
