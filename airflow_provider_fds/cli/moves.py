@@ -183,9 +183,14 @@ _MOVES: Final[dict[str, Callable[[Mover, argparse.Namespace], Move]]] = {
 
 
 def _landed_of(text: str) -> bool | dict[str, bool]:
+    from argparse import ArgumentTypeError
+
     from airflow_provider_fds.stream.function_writes import landed_of
 
-    return landed_of(text)
+    try:
+        return landed_of(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _versions(text: str) -> tuple[int, ...]:

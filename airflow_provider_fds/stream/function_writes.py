@@ -153,6 +153,16 @@ class FunctionWrites:
             raise self._half_landed(batch, answers)
         return end
 
+    def loaded_note(self, end: str | None) -> str:
+        """Say which of the planned batches count as loaded where a new epoch goes on at ``end``."""
+        ends = [batch.end for batch in self._planned]
+        if end not in ends:
+            return f"None of the {len(ends)} planned batches counts as loaded; their rows are loaded by the new epoch."
+        last = self._planned[ends.index(end)]
+        first = self._planned[0]
+        which = f"batch {first.batch_id}" if first is last else f"batches {first.batch_id} to {last.batch_id}"
+        return f"Counted as loaded, and not loaded again: {which}, up to version {last.last_version}."
+
     def notes(self) -> tuple[str, ...]:
         """Say what nobody can close: writes without a table, into which a driver may write that is still there."""
         sink = self._sink

@@ -136,6 +136,9 @@ class Mover:
         state = self._state
         batches = len(state.planned if state.closed is None else state.closed.planned)
         note = f"{batches} planned batches are given up; those that are in the sink by then count as loaded."
+        if self._is_function:
+            # of these the tables are asked now, and what comes later is refused
+            note = f"{batches} planned batches are given up."
         return self._request("replan", to, "stays there, and plans anew", (note,))
 
     def rebind(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
@@ -246,6 +249,8 @@ class Mover:
         versions: dict[str, int] = {}
         if self._is_function:
             writes = FunctionWrites(self.ledger, self.open_table)
+            if self._on_their_way and reason in ("replan", "rebind"):
+                notes = (*notes, writes.loaded_note((to or {}).get("offset")))
             notes, versions = (*notes, *writes.notes()), writes.table_versions()
         command = Request(
             reason=reason,

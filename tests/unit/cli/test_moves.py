@@ -144,3 +144,12 @@ def test_nothing_planned_is_nothing_to_adopt(fds):
     fds("replan", *WHY, "--yes")
 
     assert "has no planned batches" in fds("adopt", *WHY)[1]
+
+
+def test_an_answer_by_write_is_read_and_one_that_is_none_is_explained(capsys):
+    from airflow_provider_fds.cli.main import main, parser
+
+    arguments = ["replan", "x", "--why", "a test", "--staging", "s", "--landed"]
+    assert parser().parse_args([*arguments, "kept=yes,gone=no"]).landed == {"kept": True, "gone": False}
+    assert main([*arguments, "perhaps"]) == 2
+    assert "expected yes, no, or WRITE=yes|no for each write once, got 'perhaps'" in capsys.readouterr().err

@@ -106,7 +106,9 @@ def test_batches_that_the_function_has_returned_from_are_not_loaded_again(tables
         for name in ("kept", "gone"):
             tables.write(name, txn_version(1, batch))
     batches = tables.session.connected.state.planned
-    assert tables.mover().replan().commands[0].to == {"offset": batches[1].end}
+    move = tables.mover().replan()
+    assert move.commands[0].to == {"offset": batches[1].end}
+    assert "not loaded again: batches 0 to 1, up to version 2." in move.words()
 
 
 def test_a_batch_that_landed_in_part_is_not_given_up_and_the_message_names_every_way_on(tables):
