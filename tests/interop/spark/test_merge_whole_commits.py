@@ -65,7 +65,7 @@ def test_history_has_no_row_that_never_held(spark, overwritten, tmp_path):
 
 def test_the_driver_refuses_a_part_of_such_a_commit_before_it_writes(spark, overwritten, tmp_path):
     runs = Runs(spark, overwritten, tmp_path)
-    limits = {"starting_version": 1, "max_files_per_batch": 4}
+    limits = {"starting_version": 2, "max_files_per_batch": 4}
     # planned when no sink had a say, and adopted by a stream that says it reads no changes
     runs.session(whole_commits=False, **limits).begin(None)
     session = runs.session(read_change_feed=False, ignore_changes=True, **limits)
@@ -74,7 +74,7 @@ def test_the_driver_refuses_a_part_of_such_a_commit_before_it_writes(spark, over
         runs.submit(session, work, lambda batch, known=divides: replace(batch, divides_commit=known))
         failure = session.collect(work).failure
         assert isinstance(failure, BatchRejectedError)
-        assert f"has only a part of version 1 of the source, {words}" in str(failure)
+        assert f"has only a part of version 2 of the source, {words}" in str(failure)
     assert not Path(runs.sink_path).exists()
 
     with pytest.raises(ConfigurationError, match="fds replan merged"):
@@ -86,18 +86,18 @@ def test_the_driver_refuses_a_part_of_such_a_commit_before_it_writes(spark, over
 
 
 def test_a_stream_that_comes_to_a_merge_inside_a_commit_reads_it_again_from_its_beginning(spark, overwritten, tmp_path):
-    limits = {"starting_version": 1, "max_files_per_batch": 4}
+    limits = {"starting_version": 2, "max_files_per_batch": 4}
     append = Runs(spark, overwritten, tmp_path, DeltaTableSink(str(tmp_path / "changes")))
     (batch,) = append.load(max_batches=1, applications=1, **limits)
-    assert batch.inner_versions == (1,)
+    assert batch.inner_versions == (2,)
     ledger = append.session(**limits).connected.ledger
     ledger.load()
     perform(ledger, Mover(ledger, "to a merge").rebind(), ACTOR)
 
     merge = Runs(spark, overwritten, tmp_path, name="merging")
-    with pytest.raises(ConfigurationError, match=r"inside version 1 .* `fds rewind merged --to-version 1"):
+    with pytest.raises(ConfigurationError, match=r"inside version 2 .* `fds rewind merged --to-version 2"):
         merge.load(**limits)
     ledger.load()
-    perform(ledger, Mover(ledger, "from its beginning").rewind(to_version=1), ACTOR)
+    perform(ledger, Mover(ledger, "from its beginning").rewind(to_version=2), ACTOR)
     merge.load(**limits)
     assert merge.rows() == rows_of(spark, overwritten)
