@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
+from airflow_provider_fds.batch.file_roots import FileRoots
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.batch.manifest_files import ListedFile, Written, listed_files
 from airflow_provider_fds.batch.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
@@ -26,7 +27,7 @@ from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import StoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_provider_fds.source.plan import SourceBatch
 
@@ -100,7 +101,9 @@ class _Checksum(Written, frozen=True):
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) -> Manifest:
+def build_manifest(
+    batch: SourceBatch, *, table_uri: str, stats: bool = True, allowed_roots: Sequence[str] = ()
+) -> Manifest:
     """Return the manifest of ``batch``. Pure, and deterministic to the byte.
 
     Args:
@@ -108,16 +111,18 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
         table_uri: URI of the source, percent-encoded, with scheme. ``s3`` and ``s3n`` become ``s3a``.
         stats: Keep the statistics of the files, which give data skipping. Without them a file keeps its number of
             rows only, and no value of a column gets into staging other than those of partition columns.
+        allowed_roots: Places that files may lie in besides the table's own store; see :mod:`.file_roots`.
 
     Raises:
         UnsupportedFeatureError: The source has a reader feature that FDS does not read.
-        ConfigurationError: The source has a column named as one that is added, or a URI with a credential in it.
+        ConfigurationError: The source has a column named as one that is added, a URI with a credential in it, or a
+            file where none may lie.
         StoppedError: An action of the batch is damaged.
         FdsError: The batch lists a (path, deletion vector) twice, so that Delta would read its rows once.
     """
     check_table_uri(table_uri)
     try:
-        return _manifest(batch, table_uri, stats=stats)
+        return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots)
     except DAMAGE as error:
         raise StoppedError(
             f"{table_uri}: no manifest can be made of the versions {batch.first_version} to {batch.last_version} "
@@ -128,7 +133,7 @@ def build_manifest(batch: SourceBatch, *, table_uri: str, stats: bool = True) ->
         ) from error
 
 
-def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool) -> Manifest:
+def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots: Sequence[str]) -> Manifest:
     base = spark_uri(table_uri.rstrip("/"))
     state = batch.state
     # rows of the change data feed have no ids, as in Delta: a removed file, or a change file, lists none
@@ -151,7 +156,8 @@ def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool) -> Manifest:
     schema = manifest_schema(
         state.metadata, with_row_ids=with_row_ids, table=table_uri, version=state.version, feed=batch.feed
     )
-    files = listed_files(batch.files, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)
+    roots = FileRoots(base, allowed_roots)
+    files = listed_files(batch.files, roots=roots, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)
     commit = tempfile.SpooledTemporaryFile(_KEPT_BYTES, prefix="fds-manifest-")  # noqa: SIM115 - lives with the manifest
     try:
         metadata = _write_commit(commit, state.metadata.id, protocol, schema, files)

@@ -17,6 +17,7 @@ from airflow_provider_fds.source.planned import ChangedFile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from airflow_provider_fds.batch.file_roots import FileRoots
     from airflow_provider_fds.batch.manifest_schema import ManifestSchema
     from airflow_provider_fds.delta.actions import DeletionVector
     from airflow_provider_fds.source.planned import PlannedFile
@@ -69,17 +70,23 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def listed_files(
-    planned: Sequence[PlannedFile], *, base: str, schema: ManifestSchema, stats: bool, with_row_ids: bool
+    planned: Sequence[PlannedFile],
+    *,
+    roots: FileRoots,
+    base: str,
+    schema: ManifestSchema,
+    stats: bool,
+    with_row_ids: bool,
 ) -> Iterator[ListedFile]:
     """Yield the files of a batch in their order, and go through them all: the last step finds what is listed twice.
 
     Raises:
-        ConfigurationError: A logged URI has a credential in it.
+        ConfigurationError: A logged URI has a credential in it, or lies where no file of the table may.
         UnsupportedFeatureError: A deletion vector is of a kind that FDS does not read.
         FdsError: A (path, deletion vector) is listed twice, so that Delta would read its rows once.
     """
     stamps: dict[int, str] = {}
-    places = _Places(base)
+    places = _Places(base, roots)
     keys = _Keys()
     for file in planned:
         add = file.add
@@ -154,16 +161,18 @@ class _Places:
 
     Args:
         base: URI of the table, without a trailing slash.
+        roots: The places that files may lie in.
     """
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, roots: FileRoots) -> None:
         self._base = base
+        self._roots = roots
         self._vectors: dict[tuple[str, str], tuple[str, str]] = {}
 
     def of(self, file: PlannedFile) -> tuple[str, ListedVector | None]:
         """Return the absolute path and vector of a file."""
         add = file.add
-        path = self._without_secret(absolute_path(self._base, add.path))
+        path = self._checked(absolute_path(self._base, add.path), file.version)
         return path, None if add.deletionVector is None else self._vector(add.deletionVector, file.version)
 
     def _vector(self, logged: DeletionVector, version: int) -> ListedVector:
@@ -191,18 +200,19 @@ class _Places:
                 version=version,
             ) from error
         if vector.storageType == "p":
-            self._without_secret(vector.pathOrInlineDv)
+            self._checked(vector.pathOrInlineDv, version)
         return vector.storageType, vector.pathOrInlineDv
 
-    def _without_secret(self, uri: str) -> str:
-        """Return ``uri``; refuse a logged absolute URI (of a clone) that holds a credential."""
+    def _checked(self, uri: str, version: int) -> str:
+        """Return ``uri``; refuse one that holds a credential, as one of a clone may, or lies where none should."""
         if not uri.startswith(self._base) and secret_part(uri) is not None:
             raise ConfigurationError(
                 f"the log of table {self._base} lists a file as {redacted_uri(uri)}, with {secret_part(uri)}; a "
                 "batch is written to staging, where no credential may lie. Clone the table from a URI without one",
                 table=self._base,
+                version=version,
             )
-        return uri
+        return self._roots.check(uri, version)
 
 
 def _timestamp(milliseconds: int) -> str:

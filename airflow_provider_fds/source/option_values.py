@@ -10,6 +10,7 @@ import re
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.partition_filter import PartitionFilter
@@ -25,6 +26,7 @@ _LARGEST: Final = 2**63 - 1
 _SHOWN_CHARS: Final = 200
 # more digits are above the largest number in any case, and Python does not read any number of them
 _NUMBER: Final = re.compile(r"[0-9]{1,100}", re.ASCII)
+_ROOT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://[^/\s]+)?(?:/[^\s]*)?|file:/*")
 _SIZE: Final = re.compile(r"([0-9]{1,100})\s*([a-z]*)", re.ASCII)
 _RANGE: Final = re.compile(r"([0-9]{1,100})(?:\s*-\s*([0-9]{1,100}))?", re.ASCII)
 
@@ -160,6 +162,20 @@ def operations(value: object) -> tuple[str, ...]:
         if not isinstance(item, str) or not item.strip():
             raise ValueError(f"must be names of operations such as 'DELETE,UPDATE', got {item!r} in {value!r}")
         found.add(item.strip().upper())
+    return tuple(sorted(found))
+
+
+def roots(value: object) -> tuple[str, ...]:
+    """Read URIs of folders, or ``"*"`` for anywhere; sorted, without trailing slashes, each once."""
+    found = set()
+    for item in _items(value):
+        text = item.strip().rstrip("/") if isinstance(item, str) else ""
+        if text != "*" and (_ROOT.fullmatch(text) is None or secret_part(text) is not None):
+            raise ValueError(
+                "must be URIs of folders or buckets such as 's3://lake/origin', or '*' for anywhere, got "
+                f"{redacted_uri(str(item))!r}"
+            )
+        found.add(text)
     return tuple(sorted(found))
 
 

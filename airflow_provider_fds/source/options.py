@@ -63,6 +63,9 @@ class SourceOptions:
         acknowledged_schema: Newest version whose change of the schema the stream may pass, although it is more than an
             addition (a column renamed, dropped or of another type, other partition columns). Rows from before it are
             read with the old schema, rows from it on with the new one.
+        allowed_roots: Places besides the table's own folder that its files may lie in, as those of a shallow clone do:
+            URIs of folders or buckets, or ``"*"`` for anywhere. Without it, anywhere in the table's own bucket,
+            container or file system. Spark reads what the log names with its own rights.
 
     Example:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
@@ -91,6 +94,7 @@ class SourceOptions:
     on_violation: str = "fail"
     on_lost_position: str = "fail"
     acknowledged_schema: int | None = None
+    allowed_roots: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, by_interval: bool = False) -> SourceOptions:
@@ -204,6 +208,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(values_of.lost_position),
     "acknowledged_schema": _Option(values_of.version),
+    "allowed_roots": _Option(values_of.roots),
 }
 
 #: Options that Delta knows and FDS refuses, with the reason and what there is instead.

@@ -128,7 +128,10 @@ def with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterato
 
 
 def _manifest_of(connected: ConnectedStream, batch: SourceBatch) -> Manifest | None:
-    return build_manifest(batch, table_uri=connected.log.table_uri) if batch.files else None
+    if not batch.files:
+        return None
+    roots = connected.stream.options.allowed_roots
+    return build_manifest(batch, table_uri=connected.log.table_uri, allowed_roots=roots)
 
 
 def _good_batches(

@@ -61,7 +61,9 @@ def test_a_commit_is_protocol_then_metadata_then_the_files_in_planned_order(batc
     ],
 )
 def test_a_logged_path_is_joined_textually_and_absolute_ones_stay(batch, table_uri, logged, expected):
-    manifest = build_manifest(batch(Add(logged, 1)), table_uri=table_uri)
+    manifest = build_manifest(
+        batch(Add(logged, 1)), table_uri=table_uri, allowed_roots=["s3://origin", "file:///other"]
+    )
 
     assert adds(manifest)[0]["path"] == expected
 

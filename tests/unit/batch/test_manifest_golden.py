@@ -53,7 +53,8 @@ def full(batch, metadata, vector) -> Manifest:
             defaultRowCommitVersion=7),
         Add("s3://origin/f-1.parquet", 8, {"col-4": None}, 6, baseRowId=3, defaultRowCommitVersion=9),
     )  # fmt: skip
-    return build_manifest(batch(*adds, protocol=protocol, state=state), table_uri="s3://lake/orders", stats=False)
+    planned = batch(*adds, protocol=protocol, state=state)
+    return build_manifest(planned, table_uri="s3://lake/orders", stats=False, allowed_roots=["s3://origin"])
 
 
 @pytest.mark.parametrize("name", ["plain", "full"])

@@ -36,6 +36,7 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "partition_filter": (" day = '2026-01-31' ", "day = '2026-01-31'"),
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
+    "allowed_roots": ("s3://origin/, gs://b", ("gs://b", "s3://origin")),
 }
 
 #: What an option has no effect without.

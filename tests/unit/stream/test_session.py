@@ -590,3 +590,41 @@ def test_changes_are_planned_as_batches_of_one_kind_and_the_count_of_change_file
 
     assert [(batch.num_files, batch.num_rows) for batch in work.batches] == [(2, 20), (1, None)]
     assert Offset.from_json(session.connected.state.position).version == 3
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {"path": "s3://stranger/part-0.parquet"},
+        {"path": "../payroll/part-0.parquet"},
+        {
+            "deletionVector": {
+                "storageType": "p",
+                "pathOrInlineDv": "s3://stranger/deletion_vector.bin",
+                "offset": 1,
+                "sizeInBytes": 34,
+                "cardinality": 1,
+            }
+        },
+    ],
+)
+def test_a_commit_that_names_files_of_a_stranger_is_not_read_unless_their_place_is_allowed(
+    bench, log_builder, sink, listed
+):
+    log_builder.create(
+        protocol={
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["deletionVectors"],
+            "writerFeatures": ["deletionVectors"],
+        }
+    )
+    log_builder.append(1)
+    log_builder.commit(log_builder.add(**listed))
+
+    work = bench.session().begin(sink)
+    assert [batch.last_version for batch in work.batches] == [1]
+    assert isinstance(work.warning, ConfigurationError)
+    assert "lies outside the table" in str(work.warning)
+    allowed = bench.stream("other", allowed_roots="s3://stranger" if "s3:" in str(listed) else "*")
+    assert bench.session(stream=allowed).begin(sink).batches[-1].last_version == 2
