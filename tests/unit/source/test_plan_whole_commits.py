@@ -101,6 +101,10 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
+def without_exclusion(limits: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in limits.items() if name != "exclude_regex"}
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(log=KINDS, limits=LIMITS)
 def test_no_batch_begins_or_ends_inside_a_commit_that_replaces_rows(new_planning, log, limits):
@@ -124,3 +128,73 @@ def test_no_batch_begins_or_ends_inside_a_commit_that_replaces_rows(new_planning
             assert offset.version not in replacing or offset.index == BASE_INDEX
     cut = plan.planner(0, read_change_feed=True, **limits)
     assert files == [(file.version, file.index) for batch in cut for file in batch.files]
+
+
+class Table:
+    """A table of files with keys, in which a key is at most once, and what a merge by key makes of its batches."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+        self.files: dict[str, set[int]] = {}
+        self.live: set[str] = set()
+        plan.builder.create(configuration=ON)
+
+    def replace(self, share: float, keys: list[int], num_files: int) -> None:
+        """Remove a share of the live files, and add files with those of the keys that are in no other one."""
+        builder = self.plan.builder
+        removed = sorted(self.live)[: round(share * len(self.live))]
+        there = {key for path in self.live.difference(removed) for key in self.files[path]}
+        free = [key for key in keys if key not in there]
+        added = {}
+        for number in range(num_files if free else 0):
+            if part := set(free[number::num_files]):
+                added[f"f{builder.version + 1}-{number}"] = part
+        # Spark logs what a commit adds before what it removes
+        builder.commit(*map(builder.add, added), *map(builder.remove, removed), operation="WRITE")
+        self.files |= added
+        self.live = self.live.difference(removed) | set(added)
+
+    def keys(self) -> set[int]:
+        return {key for path in self.live for key in self.files[path]}
+
+    def merged(self, limits: list[dict[str, Any]], *, keeps: bool) -> set[int]:
+        """Apply batch after batch, each planned with the next of the limits: the last commit of a key decides."""
+        sink: set[int] = set()
+        position, number = self.plan.at(0), 0
+        while True:
+            given = {"read_change_feed": True, "keeps_replaced_rows": keeps, **limits[number % len(limits)]}
+            batch = next(iter(self.plan.planner(position, **given)), None)
+            if batch is None:
+                return sink
+            last: dict[int, tuple[int, bool]] = {}
+            for file in batch.files:
+                is_there = file.add.change_type == "insert"
+                for key in self.files[file.add.path]:
+                    last[key] = max(last.get(key, (-1, False)), (file.version, is_there))
+            sink = {key for key in sink if key not in last} | {key for key, (_, there) in last.items() if there}
+            position, number = batch.end, number + 1
+
+
+COMMITS = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.0, 0.4, 1.0]), st.lists(st.integers(0, 9), max_size=8, unique=True), st.integers(1, 4)
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(commits=COMMITS, limits=st.lists(LIMITS.map(without_exclusion), min_size=1, max_size=3))
+def test_applied_by_key_batches_of_any_limits_end_as_the_table_is(new_planning, commits, limits):
+    table = Table(new_planning())
+    for share, keys, num_files in commits:
+        table.replace(share, keys, num_files)
+    assert table.merged(limits, keeps=True) == table.keys()
+
+
+def test_applied_by_key_parts_of_a_commit_lose_keys(new_planning):
+    table = Table(new_planning())
+    for _ in range(2):
+        table.replace(1.0, [0, 1, 2, 3], 4)
+    assert table.merged([{"max_files_per_batch": 2}], keeps=False) == set()
