@@ -6,6 +6,7 @@ some writes have landed can only be finished, because a new epoch would load tho
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 _TRUTHS: Final = {"yes": True, "true": True, "no": False, "false": False}
+
+logger = logging.getLogger(__name__)
 
 #: Commits that are read at once, from the newest on down.
 _WINDOW: Final = 100
@@ -281,6 +284,14 @@ def fence_problem(connected: ConnectedStream, state: StreamState, fenced: Sequen
             return f"the newest transaction of write {name!r} in {uri} is {found}, not this fence"
         if name not in fenced and is_there:
             return f"{uri} is there now, and is not fenced"
+        if name not in fenced:
+            logger.warning(
+                "stream %s: write %r has no table at %s yet, so nothing keeps a driver of an older epoch from creating "
+                "it. Make sure that no Spark application of the stream runs any more",
+                state.name,
+                name,
+                uri,
+            )
     return None
 
 

@@ -160,7 +160,7 @@ def test_a_write_between_request_and_fence_is_refused_until_it_is_asked_again(ta
     assert (state.phase, state.epoch) == ("open", 3)
 
 
-def test_tables_that_are_not_there_need_no_fence(tables):
+def test_tables_that_are_not_there_need_no_fence_and_are_warned_of(tables, caplog):
     for table in tables.tables.values():
         for version in range(table.version + 1):
             table.path_of(version).unlink()
@@ -172,3 +172,4 @@ def test_tables_that_are_not_there_need_no_fence(tables):
     session.connected.staging.put(f"orders/tries/{fence_report_name(2, work.try_id)}", report.to_json())
     session.collect(work)
     assert session.connected.state.phase == "open"
+    assert "write 'gone' has no table" in caplog.text
