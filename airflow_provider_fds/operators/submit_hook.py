@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from airflow_provider_fds.spark.child_environment import child_environment
 from airflow_provider_fds.spark.submit import LOAD_DEFAULTS
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class SubmitHook(SparkSubmitHook):
     """
 
     _loads_defaults = False
+    _child_env: dict[str, str] | None = None
 
     @classmethod
     def like(cls, hook: SparkSubmitHook, *, loads_defaults: bool = False) -> SubmitHook:
@@ -43,6 +45,22 @@ class SubmitHook(SparkSubmitHook):
         made.__dict__.update(vars(hook))
         made._loads_defaults = loads_defaults  # noqa: SLF001 - of its own class
         return made
+
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """Start spark-submit, as the base does, without what is Airflow's own in the environment."""
+        self._child_env = child_environment()
+        return super().submit(application, env=self._child_env, **kwargs)
+
+    @property
+    def _env(self) -> dict[str, Any] | None:
+        """Nothing: the base would put it on top of all of this process's environment."""
+        return None
+
+    @_env.setter
+    def _env(self, given: dict[str, Any] | None) -> None:
+        # the base sets it while it builds the command, before it starts it
+        if given and self._child_env is not None:
+            self._child_env.update({name: str(value) for name, value in given.items()})
 
     def _build_spark_common_args(self) -> list[str]:
         more = [LOAD_DEFAULTS] if self._loads_defaults else []

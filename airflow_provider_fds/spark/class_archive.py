@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_fds.spark.child_environment import child_environment
 from airflow_provider_fds.spark.install import (
     bundled_spark_home,
     default_cache_dir,
@@ -167,7 +168,7 @@ class ClassArchive:
             *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
             *arguments,
         ]
-        env = {**os.environ, **spark_env(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        env = {**child_environment(), **spark_env(home), "SPARK_LOCAL_IP": "127.0.0.1"}
         return subprocess.run(  # noqa: S603
             command,
             env=env,

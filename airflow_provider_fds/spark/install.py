@@ -15,6 +15,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.spark.child_environment import child_environment
 from airflow_provider_fds.spark.trusted_cache import UntrustedCacheError, check_folder, check_jar
 from airflow_provider_fds.spark.versions import allows, brought_problems, minor, of_minor
 
@@ -314,7 +315,7 @@ def _resolve(package: str, ivy: Path) -> Path:
             *(str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", package),
             *("--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false", str(application)),
         ]
-        env = {**os.environ, **spark_env(home)}
+        env = {**child_environment(), **spark_env(home)}
         ran = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)  # noqa: S603
     if ran.returncode != 0:
         tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.bundle import driver_zip, job_file
+from airflow_provider_fds.spark.child_environment import child_environment
 from airflow_provider_fds.spark.install import (
     HADOOP_AWS_PACKAGE,
     SparkSetupError,
@@ -122,7 +123,7 @@ def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> i
     reach("submit.before")
     process = subprocess.Popen(  # noqa: S603
         arguments.command(),
-        env={**os.environ, **arguments.env_vars},
+        env={**child_environment(), **arguments.env_vars},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.spark.child_environment import held_back
 from airflow_provider_fds.spark.files import hadoop_path, read_bytes
 from airflow_provider_fds.spark.install import SparkSetupError
 from airflow_provider_fds.spark.job import run
@@ -96,6 +97,8 @@ class SessionJob:
 
     def _start(self) -> Any:
         env = {
+            # the JVM and its Python workers start meanwhile
+            **dict.fromkeys(held_back()),
             **self.arguments.env_vars,
             "PYSPARK_SUBMIT_ARGS": shell_arguments(self.arguments),
             # with one of these pyspark would take another Spark than the one that is started here

@@ -20,7 +20,7 @@ from airflow_provider_fds.operators.spark_backend import (
     prepare_submission,
     submitted,
 )
-from airflow_provider_fds.operators.submit_hook import MOST_LINES, bounded
+from airflow_provider_fds.operators.submit_hook import MOST_LINES, SubmitHook, bounded
 from airflow_provider_fds.spark.object_store import JobStorage
 
 SECRETS = {"spark.hadoop.fs.s3a.secret.key": "s3cr3t\\n", "spark.hadoop.fs.s3a.access.key": "AKIA"}
@@ -153,3 +153,29 @@ def test_a_log_without_end_is_cut_but_for_what_matters_and_its_end():
 
 def test_a_short_log_is_left_as_it_is():
     assert list(bounded(iter(["a", "b"]))) == ["a", "b"]
+
+
+def test_spark_submit_is_started_without_the_keys_of_airflow(monkeypatch):
+    started = []
+
+    class Started:
+        stdout = ()
+
+        def __init__(self, command, **kwargs):
+            started.append(kwargs["env"])
+
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.subprocess.Popen", Started)
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", "HUSH")
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "HUSH")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    hook = SubmitHook.like(
+        spark_submit.SparkSubmitHook(conn_id="none", env_vars={"MINE": "1"}, spark_binary="spark-submit")
+    )
+    hook._connection = {**hook._connection, "master": "local", "deploy_mode": None}
+    hook.submit("job.py")
+    (env,) = started
+    assert "HUSH" not in env.values()
+    assert (env["MINE"], env["AWS_REGION"]) == ("1", "eu-west-1")
