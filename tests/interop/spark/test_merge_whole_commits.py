@@ -79,6 +79,7 @@ def test_the_driver_refuses_a_part_of_such_a_commit_before_it_writes(spark, over
 
     with pytest.raises(ConfigurationError, match="fds replan merged"):
         runs.load(**limits)
+    session.connected.load()
     ledger = session.connected.ledger
     perform(ledger, Mover(ledger, "cut").replan(), ACTOR)
     runs.load(**limits)
@@ -90,14 +91,14 @@ def test_a_stream_that_comes_to_a_merge_inside_a_commit_reads_it_again_from_its_
     append = Runs(spark, overwritten, tmp_path, DeltaTableSink(str(tmp_path / "changes")))
     (batch,) = append.load(max_batches=1, applications=1, **limits)
     assert batch.inner_versions == (2,)
-    ledger = append.session(**limits).connected.ledger
-    ledger.load()
-    perform(ledger, Mover(ledger, "to a merge").rebind(), ACTOR)
+    connected = append.session(**limits).connected
+    connected.load()
+    perform(connected.ledger, Mover(connected.ledger, "to a merge").rebind(), ACTOR)
 
     merge = Runs(spark, overwritten, tmp_path, name="merging")
     with pytest.raises(ConfigurationError, match=r"inside version 2 .* `fds rewind merged --to-version 2"):
         merge.load(**limits)
-    ledger.load()
-    perform(ledger, Mover(ledger, "from its beginning").rewind(to_version=2), ACTOR)
+    connected.load()
+    perform(connected.ledger, Mover(connected.ledger, "from its beginning").rewind(to_version=2), ACTOR)
     merge.load(**limits)
     assert merge.rows() == rows_of(spark, overwritten)
