@@ -76,8 +76,9 @@ def _from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
     return cls(**raw)
 
 
-def _to_json(value: Any) -> bytes:
-    return json.dumps({"format": SPEC_FORMAT, **asdict(value)}, sort_keys=True, separators=(",", ":")).encode()
+def _to_json(value: Any, leave_out: Tuple[str, ...] = ()) -> bytes:
+    fields = {name: field for name, field in asdict(value).items() if name not in leave_out}
+    return json.dumps({"format": SPEC_FORMAT, **fields}, sort_keys=True, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,7 @@ class TryReport:
         seconds: Wall-clock seconds by phase: ``look`` (into the sink, whether the batch is there), ``load`` (the
             manifest), ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
         settings: Settings of Spark that rows depend on, as they were in force.
+        warnings: What a person should know of the sink, such as rows that another writer took out.
     """
 
     uuid: str
@@ -262,6 +264,7 @@ class TryReport:
     seconds: Dict[str, float] = field(default_factory=dict)
     settings: Dict[str, str] = field(default_factory=dict)
     rows_read: Optional[int] = None
+    warnings: Tuple[str, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -275,12 +278,13 @@ class TryReport:
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        return _to_json(self)
+        return _to_json(self, leave_out=() if self.warnings else ("warnings",))
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "TryReport":
         """Read a report. Raises ``ValueError`` on another format."""
-        return _from_json(cls, text, "the try report")
+        report = _from_json(cls, text, "the try report")
+        return cls(**{**report.__dict__, "warnings": tuple(report.warnings)})
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,19 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--merge-schema", action="store_true", help="add columns that the source adds to the sink too")
     parser.add_argument("--partition-by", metavar="COLUMN", action="append", default=[], help="for a sink it creates")
     parser.add_argument(
+        "--on-sink-overwritten",
+        choices=("warn", "fail"),
+        default="warn",
+        help="what happens when another writer took out rows of the sink (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--other-stream",
+        metavar="UUID",
+        action="append",
+        default=[],
+        help="a stream of another staging folder that also writes to the sink, with other rows; may be repeated",
+    )
+    parser.add_argument(
         "--take-over",
         action="store_true",
         help="take over batches of an `fds run` on another machine; only if that one is gone",
@@ -86,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         partition_by=tuple(arguments.partition_by),
         provenance=arguments.provenance,
         merge_schema=arguments.merge_schema,
+        on_sink_overwritten=arguments.on_sink_overwritten,
+        other_streams=tuple(arguments.other_stream),
     )
     owner = common.process_owner(arguments.deployment)
     session = StreamSession(common.stream_of(arguments), common.surroundings_of(arguments, owner=owner))
@@ -242,6 +257,7 @@ class _Shown:
                 "bytes_written": report.bytes_written,
                 "sink_version": report.sink_version,
                 "seconds": report.seconds,
+                **({"warnings": list(report.warnings)} if report.warnings else {}),
             }
             return json.dumps(facts)
         return f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}"

@@ -16,12 +16,14 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         bytes_written: Bytes of these files.
         seconds: Wall-clock seconds on the Spark driver by phase (``look``, ``load``, ``write``, ``verify``); none of
             a batch that a user's own job has loaded.
+        warnings: What a person should know of the sink, such as rows that another writer took out.
     """
 
     rows_read: int | None = None
     files_written: int | None = None
     bytes_written: int | None = None
     seconds: dict[str, float] = {}
+    warnings: list[str] = []
 
     def plus(self, other: Measures | None) -> Measures:
         """Return the sum; ``None`` is a batch of which nothing was measured."""
@@ -34,6 +36,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             files_written=_sum(self.files_written, more.files_written),
             bytes_written=_sum(self.bytes_written, more.bytes_written),
             seconds=seconds,
+            warnings=list(dict.fromkeys((*self.warnings, *more.warnings))),
         )
 
 

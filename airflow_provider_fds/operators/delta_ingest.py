@@ -57,7 +57,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
     ``None``), no asset event. Done: the
     XCom is what this run has committed (``stream, epoch, batches, first_batch_id, last_batch_id, start`` (exclusive)
     ``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes, sink_version,
-    rows_read, files_written, bytes_written, seconds``, see :class:`~.stream.result.RunResult`), and
+    rows_read, files_written, bytes_written, seconds, warnings``, see :class:`~.stream.result.RunResult`), and
     the sink's asset event has the same in ``extra``. A cleared or repeated task of a run that has committed returns
     that result again. Batches before a version that the stream may not pass are a success with a warning; a run that
     finds such a version first fails, and is not retried, nor is any other failure that a retry would find again.
@@ -68,7 +68,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
     ``DeltaTableSink`` it returns its result again. An interval without rows is skipped, except by a sink that
     replaces. The XCom then is ``stream, interval_start`` (inclusive)``, interval_end`` (exclusive)``, generation,
     batches, first_version, last_version, rows, files, bytes, sink_version, rows_read, files_written, bytes_written,
-    seconds``.
+    seconds, warnings``.
 
     **Assets.** Without ``outlets`` the operator has an asset alias as its outlet, whose events name the sink's URI
     (``s3a`` as ``s3``), for mapped tasks too: consumers schedule on ``Asset("s3://…")``. Give ``outlets=[Asset(…)]``

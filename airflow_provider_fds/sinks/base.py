@@ -33,6 +33,11 @@ class Sink:
         return None
 
     @property
+    def others(self) -> tuple[str, ...]:
+        """Uuids of streams of other staging folders that are known to write to the same table."""
+        return ()
+
+    @property
     def takes_all_rows(self) -> bool:
         """Whether every row of a batch is read, as it is, and counted."""
         return False

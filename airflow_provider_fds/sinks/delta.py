@@ -44,6 +44,10 @@ class DeltaSink(Sink):
         properties: Table properties (``delta.…``) for a table that the first batch creates.
         unsafe_sql: Let predicates call ``reflect`` and its like and read other tables in subqueries. They do that with
             the rights of the driver: only say so when nobody else decides what the predicates say.
+        on_sink_overwritten: What happens when another writer has taken out rows that the stream has loaded (an
+            overwrite, a DELETE): ``"warn"`` or ``"fail"``. A RESTORE or REPLACE is an error in any case.
+        other_streams: Uuids of streams whose ledgers are in other staging folders and that also write to this table,
+            with rows that this stream does not load.
     """
 
     uri: str
@@ -59,6 +63,8 @@ class DeltaSink(Sink):
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     unsafe_sql: bool = False
+    on_sink_overwritten: str = "warn"
+    other_streams: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -78,6 +84,8 @@ class DeltaSink(Sink):
             )
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))
+        object.__setattr__(self, "other_streams", options.uuids(self.other_streams, f"{name}: other_streams"))
+        options.warn_or_fail(self.on_sink_overwritten, f"{name}: on_sink_overwritten")
         if self.partition_by and self.cluster_by:
             raise ValueError(f"{name}: a table has partition_by or cluster_by, not both")
         if self.where is not None:
@@ -112,6 +120,11 @@ class DeltaSink(Sink):
     def connection_id(self) -> str | None:
         """Airflow connection for the sink's storage, ``None``: the stream's."""
         return self.storage_conn_id
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Uuids of streams of other staging folders that are known to write to the same table."""
+        return self.other_streams
 
     @property
     def takes_all_rows(self) -> bool:

@@ -9,11 +9,20 @@ from typing import Any
 from airflow_provider_fds.sinks.expression import expression_problem
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 #: Delta forgets transactions after this time, and batches with them; a sink of FDS leaves it as it is.
 _RETENTION = "delta.settransactionretentionduration"
+
+#: Commits of such a table are not in its log at once.
+_COMMITS_ELSEWHERE = (
+    "delta.coordinatedcommits",
+    "delta.feature.catalogmanaged",
+    "delta.feature.catalogowned",
+    "delta.feature.coordinatedcommits",
+)
 
 
 def names(value: Any, what: str) -> tuple[str, ...]:
@@ -27,6 +36,21 @@ def names(value: Any, what: str) -> tuple[str, ...]:
         raise ValueError(f"{what} must be a list of columns, got {value!r}")
     if len({name.lower() for name in listed}) < len(listed):
         raise ValueError(f"{what} has a column twice: {', '.join(listed)}")
+    return listed
+
+
+def warn_or_fail(value: Any, what: str) -> None:
+    """Raise ``ValueError`` for anything but ``"warn"`` and ``"fail"``."""
+    if value not in ("warn", "fail"):
+        raise ValueError(f"{what} must be 'warn' or 'fail', got {value!r}")
+
+
+def uuids(value: Any, what: str) -> tuple[str, ...]:
+    """Return uuids of streams as a tuple. Raises ``ValueError`` if they are no list of such."""
+    listed = () if isinstance(value, (str, bytes, Mapping)) else tuple(value)
+    is_listed = not isinstance(value, (str, bytes, Mapping))
+    if not is_listed or not all(isinstance(text, str) and _UUID.fullmatch(text) for text in listed):
+        raise ValueError(f"{what} must be a list of uuids, as `fds status` shows them, got {value!r}")
     return listed
 
 
@@ -88,6 +112,11 @@ def table_properties(value: Any, what: str) -> dict[str, str]:
         if str(name).lower() == _RETENTION:
             raise ValueError(
                 f"{what}: {name} says when Delta forgets which batches it has, and would write one twice; leave it"
+            )
+        if str(name).lower().startswith(_COMMITS_ELSEWHERE):
+            raise ValueError(
+                f"{what}: {name} keeps the table's newest commits out of its log, where FDS looks for its batches; "
+                "leave it"
             )
     return {
         str(name): str(text).lower() if isinstance(text, bool) else str(text) for name, text in sorted(value.items())

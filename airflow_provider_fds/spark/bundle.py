@@ -51,6 +51,7 @@ _MODULES: Final = (
     "spark/sink_delta.py",
     "spark/sink_foreach.py",
     "spark/sink_merge.py",
+    "spark/sink_others.py",
     "spark/sink_place.py",
     "spark/sink_replace.py",
     "spark/sql.py",

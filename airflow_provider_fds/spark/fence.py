@@ -15,7 +15,8 @@ from airflow_provider_fds.spark.failures import RefusalError, explain, has_condi
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
 from airflow_provider_fds.spark.settings import force
-from airflow_provider_fds.spark.sink_place import check_log_store, check_retention
+from airflow_provider_fds.spark.sink_others import refuse_namesakes
+from airflow_provider_fds.spark.sink_place import check_log_store, check_table
 from airflow_provider_fds.spark.versions import check_versions
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class _Fence:
                 # fails where a table cannot be made
                 read_table_id(self._spark, self._path)
                 return FenceReport(self._fence.uuid, self._fence.epoch, self._spec.try_id, "sink_missing")
-            check_retention(self._spark, self._path)
+            check_table(self._spark, self._path)
+            fence, others = self._fence, self._sink.other_streams
+            refuse_namesakes(history, self._path, fence.stream, fence.uuid, others)
             found = self._find(history)
             if found is not None:
                 return self._report(history, found)

@@ -13,7 +13,7 @@ from airflow_provider_fds.spark.empty_append import append_nothing
 from airflow_provider_fds.spark.failures import RefusalError, is_conflict
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import SinkLog
-from airflow_provider_fds.spark.sink_place import check_retention
+from airflow_provider_fds.spark.sink_place import check_table
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
@@ -53,7 +53,7 @@ class WrittenTables:
             if history is None:
                 continue
             if name not in self._checked or is_repeated:
-                check_retention(self._spark, self._paths[name])
+                check_table(self._spark, self._paths[name])
                 newest = self._newest(name, batch)
                 self._checked.add(name)
                 if is_repeated and newest == batch.txn_version:

@@ -215,6 +215,10 @@ class SinkLog:
         """Return the newest transaction of an application id of FDS; see :meth:`transactions`."""
         return self.transactions().get(app_id)
 
+    def versions_before(self, version: int) -> List[int]:
+        """Return the versions whose commits are there, of those before ``version``, newest first."""
+        return [known for known in reversed(self._versions) if known < version]
+
     def content(self, version: int) -> bytes:
         """Return the commit file of a version, whole."""
         return read_bytes(self._file(version), self._spark)

@@ -256,6 +256,8 @@ class _BatchWork:
         if report.error_message:
             line += ("" if report.outcome == "failed" else "; ") + f"{report.error_class}: {report.error_message}"
         print(line, flush=True)
+        for warning in report.warnings:
+            print(f"FDS warning: {warning}", flush=True)
 
     def _verified(self, landed: Landed) -> TryReport:
         commit, batch = landed.commit, self._batch
@@ -272,6 +274,7 @@ class _BatchWork:
             rows_read=wrote if batch.num_rows is None and self._sink.writes_rows_as_they_are else batch.num_rows,
             files_written=commit.files_written,
             bytes_written=commit.bytes_written,
+            warnings=landed.warnings,
         )
         problem = self._difference(wrote, (commit.metadata or {}).get("settings") or {})
         if problem is None:

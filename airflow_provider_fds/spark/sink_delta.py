@@ -11,9 +11,9 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Tuple
 
-from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata
+from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata, fence_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
 from airflow_provider_fds.spark.files import hadoop_path
@@ -21,7 +21,8 @@ from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quo
 from airflow_provider_fds.spark.rows import prepared
 from airflow_provider_fds.spark.session_conf import file_size_conf, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, types_differ, with_provenance
-from airflow_provider_fds.spark.sink_place import check_place, check_retention
+from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes
+from airflow_provider_fds.spark.sink_place import check_features, check_place, check_properties, check_table
 from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ class Landed:
         by_this_try: Whether this try made it.
         rows: Rows that the user's function says it wrote.
         looked_seconds: How long it took to find the commit after the write.
+        warnings: What a person should know of the sink.
     """
 
     commit: Optional[SinkCommit]
     by_this_try: bool
     rows: Optional[int] = None
     looked_seconds: float = 0.0
+    warnings: Tuple[str, ...] = ()
 
 
 class DeltaAppendSink:
@@ -70,6 +73,7 @@ class DeltaAppendSink:
         self._settings = settings
         self._path = hadoop_path(sink.uri, spark)
         self._log = SinkLog(spark, self._path)
+        self._rows_taken = RowsTaken(sink, self._path, self._log, breaking_too=not self._breaking_matters)
         self._known_version = job.sink_version
         self._table_id: Optional[str] = None
 
@@ -94,9 +98,9 @@ class DeltaAppendSink:
             return None
         if self._table_id is None:
             self._table_id = self._identify(history)
-            check_retention(self._spark, self._path)
+            check_table(self._spark, self._path)
         self._check_since(history)
-        commit = history.find(batch)
+        commit = self._found(history, batch)
         if commit is None:
             self._check_turn(history, batch)
             return None
@@ -203,8 +207,11 @@ class DeltaAppendSink:
 
     def _look_again(self, batch: BatchSpec) -> Optional[Landed]:
         history = self._log.history(self._known_version)
-        commit = history.find(batch) if history is not None else None
-        if history is None or commit is None:
+        if history is None:
+            return None
+        commit = self._found(history, batch)
+        if commit is None:
+            self._check_namesakes(history)
             return None
         if self._table_id is None:
             self._table_id = commit.table_id or read_table_id(self._spark, self._path)
@@ -213,7 +220,26 @@ class DeltaAppendSink:
 
     def _landed(self, commit: SinkCommit) -> Landed:
         self._known_version = commit.version
-        return Landed(commit, by_this_try=(commit.metadata or {}).get("try") == self._job.try_id)
+        is_mine = (commit.metadata or {}).get("try") == self._job.try_id
+        return Landed(commit, by_this_try=is_mine, warnings=self._rows_taken.news())
+
+    def _found(self, history: History, batch: BatchSpec) -> Optional[SinkCommit]:
+        """Return the commit that holds the batch, ``None`` if there is none.
+
+        Raises:
+            RefusalError: there are two, though Delta makes one: it had forgotten the first.
+        """
+        commit = history.find(batch)
+        landed = history.all_of(batch)
+        if commit is not None and len(landed) > 1:
+            versions = " and ".join(str(one.version) for one in reversed(landed))
+            raise RefusalError(
+                "BatchDoubled",
+                f"{self._words(batch)} is in the sink {self._path} more than once, as versions {versions}: Delta had "
+                f"forgotten transaction {batch.txn_version} of {batch.txn_app_id} when the later one was written. Take "
+                "the rows of the later version out, and find out who has set delta.setTransactionRetentionDuration",
+            )
+        return commit
 
     def _words(self, batch: BatchSpec) -> str:
         if batch.interval is not None:
@@ -254,9 +280,19 @@ class DeltaAppendSink:
             "dropped and created again, or replaced; put the old one back, or rewind the stream to load the new one",
         )
 
+    def _check_namesakes(self, history: History) -> None:
+        one = self._job.batches[0]
+        refuse_namesakes(history, self._path, one.stream, one.uuid, self._sink.other_streams)
+
     def _check_since(self, history: History) -> None:
         """Nothing may have happened to the table, since the stream last wrote, that transactions do not survive."""
         known = self._known_version
+        self._check_namesakes(history)
+        # the first look asks Spark for properties and features; each later one sees here what has changed them
+        changed = next((commit.properties for commit in history.commits if commit.properties is not None), None)
+        check_properties(self._path, changed or {})
+        for commit in history.commits:
+            check_features(self._path, commit.features)
         if known is not None and history.newest_version < known:
             raise RefusalError(
                 "SinkReplaced",
@@ -278,13 +314,25 @@ class DeltaAppendSink:
                 f"it at version {since}: rows that were loaded may be gone, and Delta would skip them if they came "
                 "again. Rewind the stream to load them anew",
             )
+        self._rows_taken.look(history, since, self._job.batches[0].stream)
+
+    def _newest_transaction(self, history: History, batch: BatchSpec) -> Optional[int]:
+        """Return the newest transaction of the stream, or of the data interval, that the sink has.
+
+        Where log cleanup has taken the stream's last commit, the table's state says which it was.
+        """
+        newest = history.newest_transaction(batch.txn_app_id)
+        if newest is None and history.oldest_version > (self._known_version or 0):
+            newest = self._log.transaction(batch.txn_app_id)
+            if batch.interval is not None and newest is not None and newest < fence_version(batch.epoch):
+                # an earlier generation of the interval; one comes after the other
+                return None
+        return newest
 
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
-        newest = history.newest_transaction(batch.txn_app_id)
+        newest = self._newest_transaction(history, batch)
         expected = batch.prev_txn_version
-        # the log may have been cleaned up beyond the stream's last commit; Delta's own transactions stand guard then
-        is_cut = newest is None and history.oldest_version > (self._known_version or 0)
-        if newest != expected and not is_cut:
+        if newest != expected:
             found = "no transaction" if newest is None else f"transaction {newest}"
             raise RefusalError(
                 "OutOfTurn",

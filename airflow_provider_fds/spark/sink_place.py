@@ -6,20 +6,24 @@ Standard library and pyspark, Python 3.9 syntax.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 
 from airflow_provider_fds.schemes import comparable
 from airflow_provider_fds.spark.failures import RefusalError, explain
 from airflow_provider_fds.spark.files import first_data_file, scheme
-from airflow_provider_fds.spark.history import read_properties
+from airflow_provider_fds.spark.history import quoted, read_properties
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import DeltaSink
 
-#: A transaction that Delta forgets while its writer is still on the way lands twice.
-_SHORTEST_RETENTION_SECONDS = 86_400
+#: A transaction that Delta forgets while a writer is still on the way lands twice. A writer may be paused for any time,
+#: and a manifest is kept as long as it is among the newest: ten years are longer than a process or a machine lives.
+_SHORTEST_RETENTION_SECONDS = 3650 * 86_400
 _RETENTION = "delta.setTransactionRetentionDuration"
+_FEATURE = "delta.feature."
+#: Table features under which commits are not published in ``_delta_log`` at once.
+_COMMITS_ELSEWHERE = ("catalogmanaged", "catalogowned", "coordinatedcommits")
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000}
 _SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
 #: FDS's own (``java/``), on S3 the default of every job that FDS submits.
@@ -109,21 +113,48 @@ def _own_store_problem(spark: Any, path: str) -> Optional[str]:
     return None
 
 
-def check_retention(spark: Any, path: str) -> None:
+def check_table(spark: Any, path: str) -> None:
+    """Refuse a table that FDS cannot load without losing or doubling rows, by its properties and features.
+
+    Raises:
+        RefusalError: see :func:`check_properties` and :func:`check_features`.
+    """
+    properties = read_properties(spark, path)
+    check_properties(path, properties)
+    check_features(path, [name[len(_FEATURE) :] for name in properties if name.startswith(_FEATURE)])
+
+
+def check_properties(path: str, properties: Mapping[str, str]) -> None:
     """Refuse a sink that forgets transactions while their writers may still be on the way.
 
     Raises:
-        RefusalError: ``delta.setTransactionRetentionDuration`` is shorter than a day, or not understood.
+        RefusalError: ``delta.setTransactionRetentionDuration`` is set to less than ten years, or not understood.
     """
-    kept = read_properties(spark, path).get(_RETENTION)
+    kept = next((text for name, text in properties.items() if name.lower() == _RETENTION.lower()), None)
     seconds = interval_seconds(kept) if kept else None
     if kept and (seconds is None or seconds < _SHORTEST_RETENTION_SECONDS):
         raise RefusalError(
             "TransactionRetention",
-            f"the sink {path} has {_RETENTION} = {kept!r}; Delta would forget which batches it has and write "
-            "one twice. Set it to 'interval 1 day' at least, or unset it: "
-            f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')",
+            f"the sink {path} has {_RETENTION} = {kept!r}: after that time Delta forgets which batches it has, and a "
+            "paused writer that goes on would write one twice. Unset it: "
+            f"ALTER TABLE {quoted(path)} UNSET TBLPROPERTIES ('{_RETENTION}'), or set 'interval 3650 days' or more",
         )
+
+
+def check_features(path: str, features: Iterable[str]) -> None:
+    """Refuse a sink whose newest commits are kept by a catalog or a commit coordinator: its log does not show them.
+
+    Raises:
+        RefusalError: names the table feature.
+    """
+    for feature in features:
+        if feature.lower().startswith(_COMMITS_ELSEWHERE):
+            raise RefusalError(
+                "SinkCommitsElsewhere",
+                f"the sink {path} has the table feature {feature}: its newest commits are kept by a catalog or commit "
+                "coordinator, and FDS could not see in its log what it has. Drop the feature with ALTER TABLE … DROP "
+                f"FEATURE `{feature}`, or choose another sink",
+            )
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -75,7 +75,7 @@ class DeltaOverwriteSink(DeltaAppendSink):
 
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
         """Refuse a generation that a later one has replaced; what came before it is replaced by it."""
-        newest = history.newest_transaction(batch.txn_app_id)
+        newest = self._newest_transaction(history, batch)
         if newest is not None and newest >= batch.txn_version:
             raise RefusalError(
                 "OutOfTurn",

@@ -41,6 +41,8 @@ class CollectedSoFar:
 
     def add(self, batches: Iterable[PlannedBatch], report: TryReport) -> None:
         """Note what was committed just now, and the report that it was committed by."""
+        for warning in report.warnings:
+            logger.warning("%s", warning)
         self.committed += batches
         self.reports.append(report)
 

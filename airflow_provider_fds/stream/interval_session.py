@@ -203,6 +203,7 @@ class IntervalSession:
             files_written=record.measures.files_written,
             bytes_written=record.measures.bytes_written,
             seconds=record.measures.seconds,
+            warnings=list(record.measures.warnings),
         )
 
     def keep_house(self, retention: Retention) -> None:

@@ -7,14 +7,13 @@ from uuid import uuid4
 
 import msgspec
 
-from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
+from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
     EXIT_OK,
     ConfigurationError,
     FdsError,
-    LedgerError,
     LostPositionError,
     SinkError,
     TableNotFoundError,
@@ -32,6 +31,7 @@ from airflow_provider_fds.stream.ending import end_of, reason_to_end
 from airflow_provider_fds.stream.epoch import EpochStart, epoch_start, refuse_unseen
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
+from airflow_provider_fds.stream.sink_traces import refuse_lost_ledger
 from airflow_provider_fds.stream.verifying import check_planned, check_position
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
-
-#: Commits of an existing sink that are searched for a stream of the same name before a stream is created.
-_SINK_COMMITS_SEARCHED = 100
 
 
 def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
@@ -77,7 +74,7 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState
         return state
     connected.log.latest()  # no stream for a table that is not there
     if sink is not None and sink.table_uri is not None:
-        _refuse_lost_ledger(connected, sink.table_uri)
+        refuse_lost_ledger(connected, sink.table_uri, sink.others)
     return connected.execute(
         Create(
             uuid=str(uuid4()),
@@ -152,6 +149,7 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
         files_written=record.measures.files_written,
         bytes_written=record.measures.bytes_written,
         seconds=record.measures.seconds,
+        warnings=list(record.measures.warnings),
     )
 
 
@@ -363,26 +361,3 @@ def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
                 table=target,
             )
     return target
-
-
-def _refuse_lost_ledger(connected: ConnectedStream, uri: str) -> None:
-    """Refuse to create a stream whose earlier self has written to the sink: the ledger was lost, not never there."""
-    log = DeltaLog(connected.open_sink(uri))
-    try:
-        newest = log.latest()
-    except TableNotFoundError:
-        return
-    first = max(log.earliest(), newest - _SINK_COMMITS_SEARCHED + 1)
-    for commit in log.commits(first, newest):
-        found = read_commit_metadata(commit.info.userMetadata if commit.info is not None else None)
-        if found is not None and found.get("stream") == connected.stream.name:
-            raise LedgerError(
-                f"stream {connected.stream.name!r} has no ledger in {connected.staging.uri}, but version "
-                f"{commit.version} of the sink {log.table_uri} was written by a stream of this name (uuid "
-                f"{found.get('uuid')}, end {found.get('end')}). The ledger was lost, or staging points elsewhere: "
-                "started anew, the stream would load the same rows again. Point [fds] staging to the folder with the "
-                f"ledger, or restore it; for a new beginning, give the stream another name and, where it starts with "
-                "rows that the sink has, another sink",
-                table=log.table_uri,
-                version=commit.version,
-            )

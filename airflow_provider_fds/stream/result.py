@@ -30,7 +30,7 @@ class RunResult:
     ``rows_read`` are the rows of the batches, ``rows`` those that the sink's commits brought. ``seconds`` has
     wall-clock seconds by phase: of the driver (``look``, ``load``, ``write``, ``verify``), of the run itself
     (``plan``, ``spark``, ``commit``) where this is not what an earlier try has done. A number is ``None`` where
-    nobody knows it of one of the batches.
+    nobody knows it of one of the batches. ``warnings`` are sentences for a person: what another writer did to the sink.
     """
 
     stream: str
@@ -50,9 +50,10 @@ class RunResult:
     files_written: int | None = None
     bytes_written: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, flat but for ``seconds``."""
+        """Return the result as JSON values, flat but for ``seconds`` and ``warnings``."""
         return asdict(self)
 
     def words(self) -> str:
@@ -87,9 +88,10 @@ class IntervalResult:
     files_written: int | None = None
     bytes_written: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, flat but for ``seconds``."""
+        """Return the result as JSON values, flat but for ``seconds`` and ``warnings``."""
         return asdict(self)
 
     def words(self) -> str:
@@ -227,6 +229,7 @@ def measured(report: TryReport) -> Measures:
         files_written=report.files_written,
         bytes_written=report.bytes_written,
         seconds={phase: took for phase, took in report.seconds.items() if phase != "total"},
+        warnings=list(report.warnings),
     )
 
 

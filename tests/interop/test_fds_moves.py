@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -95,3 +96,27 @@ def test_a_rebound_stream_goes_on_in_the_new_sink_and_can_be_moved_on_after_a_po
     lake.move("replan")
     lake.run(sink="silver")
     assert lake.read("silver") == list(range(10, 30))
+
+
+def test_a_stream_whose_staging_and_checkpoint_are_lost_does_not_load_its_rows_again(lake):
+    lake.run()
+    for folder in ("staging", "cp.json"):
+        (lake.folder / folder).rename(lake.folder / f"lost {folder}")
+    bronze = deltalake.DeltaTable(lake.folder / "bronze")
+    for _ in range(110):
+        bronze.alter.set_table_properties({"delta.logRetentionDuration": "interval 1 day"})
+    with pytest.raises(AssertionError, match=r"version 0 of the sink .* was written by a stream of this name"):
+        lake.run()
+
+    bronze = deltalake.DeltaTable(lake.folder / "bronze")
+    bronze.create_checkpoint()
+    for version in range(bronze.version()):
+        (lake.folder / "bronze" / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(AssertionError, match=r"transactions of streams that nobody here knows") as caught:
+        lake.run()
+    assert lake.read("bronze") == list(range(30))
+
+    # somebody who knows better says so
+    (uuid,) = set(re.findall(r"other_streams=\['([0-9a-f-]+)'\]", str(caught.value)))
+    lake.run("--other-stream", uuid, "--max-batches", "1")
+    assert len(lake.read("bronze")) == 40

@@ -225,3 +225,18 @@ def test_writes_are_names_or_a_mapping_of_names_to_tables():
 def test_a_table_of_a_write_is_a_place_as_that_of_a_sink_is(writes):
     with pytest.raises(ValueError, match=r"catalog|password|writes has|uri must be"):
         ForeachBatchSink("jobs:load", writes=writes)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"on_sink_overwritten": "ignore"}, "must be 'warn' or 'fail', got 'ignore'"),
+        ({"other_streams": "0b6c3a6e-7c6d-4c8e-9a51-0e3c1f6f2a11"}, "must be a list of uuids"),
+        ({"other_streams": ["orders"]}, "must be a list of uuids"),
+        ({"properties": {"delta.feature.catalogManaged": "supported"}}, "out of its log"),
+        ({"properties": {"delta.coordinatedCommits.commitCoordinator-preview": "x"}}, "out of its log"),
+    ],
+)
+def test_what_is_said_of_others_in_a_sink_is_checked_when_the_dag_is_read(options, expected):
+    with pytest.raises(ValueError, match=expected):
+        DeltaTableSink("s3://lake/bronze", **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.spark import test_fence as fences
+from tests.interop.spark import test_history as history
 from tests.interop.spark import test_sink_delta as append
 from tests.interop.spark import test_sink_options as options
 from tests.interop.spark import test_sink_replace as replacing
@@ -19,10 +20,13 @@ def spark(connect_session):
 
 by_provenance = replacing.by_provenance
 jobs = options.jobs
+sink = history.sink
 
 # one of each kind: the rest is the same code, asked through the same API
 test_written = append.test_a_batch_is_written_with_its_transaction_and_its_metadata
 test_repeated = append.test_the_same_job_again_verifies_and_writes_nothing
+test_cleaned_up = append.test_a_log_that_was_cleaned_up_since_the_last_batch_does_no_harm
+test_many_commits = history.test_many_commits_are_judged_as_few_are
 test_mismatch = job.test_a_row_count_that_is_not_the_plans_blocks_and_a_retry_does_not_forget_it
 test_lost_file = job.test_the_job_stops_at_the_first_batch_that_fails_and_keeps_what_was_done
 test_manifest_gone = job.test_a_manifest_that_is_gone_is_named

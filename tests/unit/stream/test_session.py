@@ -628,3 +628,16 @@ def test_a_commit_that_names_files_of_a_stranger_is_not_read_unless_their_place_
     assert "lies outside the table" in str(work.warning)
     allowed = bench.stream("other", allowed_roots="s3://stranger" if "s3:" in str(listed) else "*")
     assert bench.session(stream=allowed).begin(sink).batches[-1].last_version == 2
+
+
+def test_what_others_did_to_the_sink_is_in_log_result_and_status(bench, two_appends, sink, caplog):
+    stream = bench.stream(max_versions_per_batch=1)
+    session = bench.session(stream=stream)
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink), warnings=("version 7 took out rows",))
+
+    session.collect(work)
+
+    assert caplog.messages.count("version 7 took out rows") == len(work.batches) == 2
+    assert session.result().to_dict()["warnings"] == ["version 7 took out rows"]
+    assert bench.session("looker", stream=stream).status().last_commit["warnings"] == ["version 7 took out rows"]

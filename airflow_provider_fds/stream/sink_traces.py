@@ -1,0 +1,120 @@
+"""Traces of earlier loads in a sink: a stream is created only where none of them can be its own.
+
+A sink outlives staging and checkpoint. Its commits name the streams that wrote them; where log cleanup has taken the
+commits, the transactions in the table's state still say that somebody wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from airflow_provider_fds.batch.spec import read_commit_metadata
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.snapshot import transactions_with
+from airflow_provider_fds.errors import FdsError, LedgerError, LogGapError, TableNotFoundError
+from airflow_provider_fds.ledger.actions import Created
+from airflow_provider_fds.ledger.entries import Entry
+from airflow_provider_fds.ledger.layout import StreamFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_provider_fds.delta.log import Commit
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+#: Of a transaction of FDS: ``fds:<uuid>``, then an interval or the name of a write.
+_APP_ID = re.compile(r"fds:([^:#]+)")
+
+
+def refuse_lost_ledger(connected: ConnectedStream, uri: str, others: Sequence[str]) -> None:
+    """Refuse to create a stream whose earlier self has written to the sink: the ledger was lost, not never there.
+
+    Args:
+        connected: The stream; it has no ledger.
+        uri: The sink.
+        others: Uuids that a person knows to be of other streams.
+
+    Raises:
+        LedgerError: A commit names a stream of this name; or the sink has a transaction whose commit is gone, of a
+            stream that nobody knows.
+    """
+    log = DeltaLog(connected.open_sink(uri))
+    try:
+        newest = log.latest()
+    except TableNotFoundError:
+        return
+    known = set(others)
+    for commit in _commits(log, newest):
+        found = read_commit_metadata(commit.info.userMetadata if commit.info is not None else None)
+        if found is None or found.get("uuid") in others:
+            continue
+        if found.get("stream") == connected.stream.name:
+            raise _lost(connected, log.table_uri, commit.version, found)
+        known.add(str(found.get("uuid")))
+    transactions = transactions_with(log, newest, "fds:")
+    unknown = {match[1] for app_id in transactions if (match := _APP_ID.match(app_id))} - known
+    if unknown:
+        unknown -= set(_uuids_in_staging(connected))
+    if unknown:
+        raise _maybe_lost(connected, log.table_uri, newest, sorted(unknown))
+
+
+def _commits(log: DeltaLog, newest: int) -> Iterator[Commit]:
+    """Yield all commits that are there, down from the oldest after the last gap in the log."""
+    first = log.earliest()
+    while first <= newest:
+        try:
+            yield from log.commits(first, newest)
+        except LogGapError as gap:
+            # a cleanup that has not come through; what lies before the gap was yielded
+            if gap.earliest_version is None or gap.earliest_version <= first:
+                raise
+            first = gap.earliest_version
+        else:
+            return
+
+
+def _uuids_in_staging(connected: ConnectedStream) -> Iterator[str]:
+    """Yield the uuids of the streams whose ledgers are in the same staging folder."""
+    for name in connected.staging.list_folders(""):
+        try:
+            key = StreamFolder(name).entry(0)
+            entry = Entry.from_json(connected.staging.get(key)[0], where=key)
+        except (FileNotFoundError, FdsError, msgspec.MsgspecError):
+            # no stream, or one that nobody can read: it vouches for nothing
+            continue
+        if isinstance(entry.action, Created):
+            yield entry.action.uuid
+
+
+def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, object]) -> LedgerError:
+    name = connected.stream.name
+    return LedgerError(
+        f"stream {name!r} has no ledger in {connected.staging.uri}, but version {version} of the sink {sink} was "
+        f"written by a stream of this name (uuid {found.get('uuid')}, end {found.get('end')}). The ledger was lost, or "
+        "staging points elsewhere: started anew, the stream would load the same rows again. Point [fds] staging to the "
+        "folder with the ledger, or restore it; for a new beginning, give the stream another name and, where it starts "
+        "with rows that the sink has, another sink",
+        table=sink,
+        version=version,
+    )
+
+
+def _maybe_lost(connected: ConnectedStream, sink: str, newest: int, unknown: Sequence[str]) -> LedgerError:
+    name = connected.stream.name
+    which = ", ".join(unknown)
+    return LedgerError(
+        f"stream {name!r} has no ledger in {connected.staging.uri}, but the sink {sink} (version {newest}) has "
+        f"transactions of streams that nobody here knows (uuid {which}); log cleanup has removed their commits. If one "
+        "of them was this stream, its ledger was lost: point [fds] staging to the folder with it, or restore it. If "
+        "they are other streams, with ledgers in other staging folders, say so on the sink: "
+        f"other_streams={list(unknown)!r}",
+        table=sink,
+        version=newest,
+    )
+
+
+__all__ = ["refuse_lost_ledger"]

@@ -1,0 +1,223 @@
+"""Others in a sink: a stream of the same name, jobs that take rows out, a log or a memory that does not reach back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, fence_report_name, txn_version
+from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
+
+RETENTION = "delta.setTransactionRetentionDuration"
+
+
+def count(spark, stream):
+    return spark.read.format("delta").load(str(stream.sink_path)).count()
+
+
+def table(stream):
+    return f"delta.`{stream.sink_path}`"
+
+
+def create(spark, stream, properties="'delta.appendOnly' = 'false'"):
+    spark.sql(
+        f"CREATE TABLE {table(stream)} (id LONG, name STRING, p LONG) USING delta PARTITIONED BY (p) "
+        f"TBLPROPERTIES ({properties})"
+    )
+
+
+def forget(spark, stream, version, *, hours):
+    """Let Delta forget what was done before, as if a commit were so many hours old."""
+    spark.sql(f"ALTER TABLE {table(stream)} SET TBLPROPERTIES ('{RETENTION}' = 'interval 1 day')")
+    file = stream.sink_path / "_delta_log" / f"{version:020}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        if "txn" in action:
+            action["txn"]["lastUpdated"] -= hours * 3_600_000
+    file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    for checksum in file.parent.glob("*.crc"):
+        checksum.unlink()
+    for checksum in file.parent.glob(".*.crc"):
+        checksum.unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def cut(spark, stream, before):
+    """Write a log checkpoint and remove the commits before a version, as log cleanup does."""
+    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(stream.sink_path))
+    log.checkpoint()
+    for version in range(before):
+        (stream.sink_path / "_delta_log" / f"{version:020}.json").unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def refused(stream, spark, spec, error_class):
+    code, reports = stream.work(spark, spec)
+    assert (code, reports[-1].error_class, reports[-1].retryable) == (11, error_class, False)
+    return reports[-1].error_message
+
+
+# What the sink forgets ---------------------------------------------------------------------------------------------
+
+
+def test_a_sink_that_forgets_transactions_in_less_time_than_a_writer_may_be_paused_is_refused(spark, stream):
+    create(spark, stream, f"'{RETENTION}' = 'interval 30 days'")
+    message = refused(stream, spark, stream.job(stream.plan()[0]), "TransactionRetention")
+    assert "UNSET TBLPROPERTIES" in message
+    spark.sql(f"ALTER TABLE {table(stream)} SET TBLPROPERTIES ('{RETENTION}' = 'interval 3650 days')")
+    assert stream.work(spark, stream.job(stream.plan()[0]))[0] == 0
+
+
+def test_a_memory_that_is_shortened_while_a_job_is_at_work_is_noticed_before_the_next_batch(spark, stream):
+    spec = stream.job(*stream.plan()[:2])
+
+    def shorten(_report):
+        spark.sql(f"ALTER TABLE {table(stream)} SET TBLPROPERTIES ('{RETENTION}' = 'interval 1 day')")
+
+    assert run(spark, spec, shorten) == 11
+    assert stream.read_reports(spec)[1].error_class == "TransactionRetention"
+    assert count(spark, stream) == 10
+
+
+def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_no_success(spark, stream):
+    create(spark, stream)
+    batch = stream.plan()[0]
+    spec = stream.job(batch)
+    zombie = DeltaAppendSink(spark, stream.sink, spec, {})
+    assert zombie.find(batch) is None
+    stream.work(spark, stream.job(batch))
+    forget(spark, stream, 1, hours=25)
+    with pytest.raises(RefusalError, match="more than once, as versions 1 and 3") as caught:
+        zombie.append(spark.read.format("delta").load(batch.manifest), batch)
+    assert caught.value.error_class == "BatchDoubled"
+
+
+def test_a_repeat_is_refused_by_the_tables_state_where_the_log_does_not_reach_back(spark, stream):
+    first, second, _ = stream.plan()
+    _, (report, _) = stream.work(spark, stream.job(first, second))
+    spark.sql(f"INSERT INTO {table(stream)} VALUES (1000, 'x', 1)")
+    cut(spark, stream, before=2)
+    message = refused(stream, spark, stream.job(second, **stream.after(report)), "OutOfTurn")
+    assert f"has transaction {txn_version(1, 1)}" in message
+    assert "skipped" not in message
+
+
+def test_an_older_copy_whose_log_does_not_reach_back_is_refused(spark, stream, tmp_path):
+    first, second, third = stream.plan()
+    stream.work(spark, stream.job(first))
+    shutil.copytree(stream.sink_path, tmp_path / "copy")
+    _, reports = stream.work(spark, stream.job(first, second))
+    shutil.rmtree(stream.sink_path)
+    shutil.copytree(tmp_path / "copy", stream.sink_path)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    for _ in range(3):
+        spark.sql(f"INSERT INTO {table(stream)} VALUES (1000, 'x', 1)")
+    cut(spark, stream, before=3)
+    message = refused(stream, spark, stream.job(third, **stream.after(reports[-1])), "OutOfTurn")
+    assert f"has transaction {txn_version(1, 0)}" in message
+
+
+# A stream of the same name -----------------------------------------------------------------------------------------
+
+
+def test_two_streams_of_one_name_do_not_load_the_same_rows_into_one_sink(spark, stream):
+    mine, ours = stream.plan()[0], stream.uuid
+    stream.work(spark, stream.job(mine))
+    stream.uuid = str(uuid4())
+    message = refused(stream, spark, stream.job(*stream.plan()[:1]), "SinkOfNamesake")
+    assert f"other_streams=['{ours}']" in message
+    spec = stream.job(fence=FenceSpec("orders", stream.uuid, 2))
+    assert run(spark, spec) == 11
+    fence = FenceReport.from_json((stream.reports / fence_report_name(2, spec.try_id)).read_bytes())
+    assert fence.error_class == "SinkOfNamesake"
+    assert count(spark, stream) == 10
+    sink = DeltaTableSink(str(stream.sink_path), other_streams=(ours,))
+    assert stream.work(spark, stream.job(*stream.plan()[:1], sink=sink))[0] == 0
+
+
+def test_a_stream_of_the_same_name_that_writes_at_the_same_moment_is_noticed_after_the_write(spark, stream):
+    create(spark, stream)
+    theirs = stream.plan()[0]
+    stream.uuid = str(uuid4())
+    mine = replace(theirs, uuid=stream.uuid)
+    sink = DeltaAppendSink(spark, stream.sink, stream.job(mine), {})
+    assert sink.find(mine) is None
+    stream.work(spark, stream.job(theirs))
+    with pytest.raises(RefusalError, match="another stream of the same name"):
+        sink.append(spark.read.format("delta").load(mine.manifest), mine)
+
+
+# Rows that others take out -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "overwrite",
+        "DELETE FROM {} WHERE p = 1",
+        "MERGE INTO {} USING (SELECT 3 AS k) ON id = k WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_rows_that_another_job_takes_out_are_told_or_an_error_as_the_sink_says(spark, stream, harm):
+    first, second, _ = stream.plan()
+    _, (report,) = stream.work(spark, stream.job(first))
+    if harm == "overwrite":
+        spark.range(1).selectExpr("id", "'x' AS name", "id AS p").write.format("delta").mode("overwrite").save(
+            str(stream.sink_path)
+        )
+    else:
+        spark.sql(harm.format(table(stream)))
+    strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
+    message = refused(stream, spark, stream.job(second, sink=strict, **stream.after(report)), "SinkOverwritten")
+    assert "version 1 of the sink" in message
+    code, (report,) = stream.work(spark, stream.job(second, **stream.after(report)))
+    assert (code, report.outcome, len(report.warnings)) == (0, "written", 1)
+    assert "version 1 of the sink" in report.warnings[0]
+    assert "fds rewind orders" in report.warnings[0]
+
+
+def test_what_others_do_to_rows_of_their_own_or_without_taking_any_is_nothing_to_tell(spark, stream):
+    create(spark, stream)
+    first, second, third = stream.plan()
+    _, (report,) = stream.work(spark, stream.job(first))
+    for number in (7, 8):
+        others = spark.range(3).selectExpr("id", f"'{number}' AS name", "9L AS p").write.format("delta")
+        others.mode("overwrite").option("replaceWhere", "p = 9").save(str(stream.sink_path))
+    spark.sql(f"UPDATE {table(stream)} SET name = 'new' WHERE id = 1")
+    spark.sql(f"OPTIMIZE {table(stream)}")
+    spark.sql(f"DELETE FROM {table(stream)} WHERE id = 99")
+    strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
+    code, (report,) = stream.work(spark, stream.job(second, sink=strict, **stream.after(report)))
+    assert (code, report.warnings) == (0, ())
+    replacing = DeltaReplaceSink(str(stream.sink_path), replace_where="p IN (0, 1)")
+    interval = replace(first, interval="2026-01-01T00:00:00Z/2026-01-02T00:00:00Z", prev_txn_version=None)
+    assert stream.work(spark, stream.job(interval, sink=replacing, **stream.after(report)))[0] == 0
+    code, (report,) = stream.work(spark, stream.job(third, sink=strict, **stream.after(report)))
+    assert (code, report.warnings) == (0, ())
+
+
+def test_commits_that_nobody_can_look_at_any_more_are_told(spark, stream):
+    first, second, _ = stream.plan()
+    _, (report,) = stream.work(spark, stream.job(first))
+    for _ in range(2):
+        spark.sql(f"INSERT INTO {table(stream)} VALUES (1000, 'x', 1)")
+    cut(spark, stream, before=2)
+    code, (report,) = stream.work(spark, stream.job(second, **stream.after(report)))
+    assert code == 0
+    assert "begins at version 2" in report.warnings[0]
+
+
+# Where commits are -------------------------------------------------------------------------------------------------
+
+
+def test_a_sink_whose_commits_are_kept_elsewhere_is_refused_by_name(spark, stream):
+    create(spark, stream, "'delta.feature.coordinatedCommits-preview' = 'supported'")
+    message = refused(stream, spark, stream.job(stream.plan()[0]), "SinkCommitsElsewhere")
+    assert "coordinatedCommits-preview" in message
