@@ -1,11 +1,11 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz merges chaos adversary compat s3 requirements clean
+.PHONY: help demo test check bench fuzz fuzz-input merges chaos adversary compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 
 demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up)
 	@scripts/bootstrap.sh demo
@@ -35,6 +35,10 @@ merges:  ## Compare merge sinks with their sources on random histories (HISTORIE
 	@scripts/bootstrap.sh dev
 	FDS_FUZZ_HISTORIES=$(or $(HISTORIES),200) FDS_FUZZ_SEED=$(or $(SEED),1) \
 	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential/test_merges.py
+
+fuzz-input:  ## Damage everything that is read, and write the table of docs/testing.md (MUTATIONS=100000 SEED=1)
+	@scripts/bootstrap.sh dev
+	.venv/bin/python -m tests.fuzz --mutations $(or $(MUTATIONS),100000) --seed $(or $(SEED),1) --page docs/testing.md
 
 chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60; RECORD=file: go on where a session with that file was broken off)
 	@scripts/bootstrap.sh dev

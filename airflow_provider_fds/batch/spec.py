@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Dict, List, Optional, Tuple, Type, TypeVar
 
 #: Version of the JSON below. Raised when a reader of the old one would misread the new one.
@@ -66,14 +66,50 @@ def fence_version(epoch: int) -> int:
 
 
 def _from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
-    raw: Dict[str, Any] = json.loads(text)
+    try:
+        raw: Dict[str, Any] = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"{what} is nested too deeply") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"{what} is no JSON object")  # noqa: TRY004 - a reader catches one error
     got = raw.pop("format", None)
     if got != SPEC_FORMAT:
         raise ValueError(
             f"{what} has format {got!r}, this version of FDS reads {SPEC_FORMAT}: it was written by another version; "
             "run the task with the version that planned the batch, or plan it again"
         )
-    return cls(**raw)
+    return _checked(cls, raw, what)
+
+
+def _checked(cls: Type[_T], raw: Any, what: str) -> _T:
+    """Make a value of JSON that has the types of the fields; integers are versions and counts, -1 to 2^63 - 1."""
+    if not isinstance(raw, dict):
+        raise ValueError(f"{what} is no JSON object")  # noqa: TRY004 - a reader catches one error
+    for spec in fields(cls):  # type: ignore[arg-type]
+        if spec.name in raw and not _is_of(raw[spec.name], str(spec.type)):
+            raise ValueError(f"{what} has the {spec.name} {str(raw[spec.name])[:100]!r}, expected {spec.type}")
+    try:
+        return cls(**raw)
+    except TypeError as error:
+        raise ValueError(f"{what} does not have the fields of one ({error})") from error
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    """Say whether a value of JSON has the type that a field's annotation names; values in tuples are checked later."""
+    if kind.startswith("Optional["):
+        return value is None or _is_of(value, kind[len("Optional[") : -1])
+    if kind.startswith("Tuple["):
+        return isinstance(value, (list, tuple)) and (
+            kind != "Tuple[str, ...]" or all(isinstance(one, str) for one in value)
+        )
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 1 << 63
+    if kind == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+    if kind.startswith("Dict["):
+        inner = kind[len("Dict[str, ") : -1]
+        return isinstance(value, dict) and (inner == "Any" or all(_is_of(one, inner) for one in value.values()))
+    return isinstance(value, {"str": str, "bool": bool}.get(kind, dict))
 
 
 def _to_json(value: Any, leave_out: Tuple[str, ...] = ()) -> bytes:
@@ -191,11 +227,9 @@ class JobSpec:
     def from_json(cls, text: "str | bytes") -> "JobSpec":
         """Read a spec. Raises ``ValueError`` on another format."""
         spec = _from_json(cls, text, "the job spec")
-        batches = tuple(
-            BatchSpec(**{**b, "more_manifests": tuple(b.get("more_manifests", ()))}) if isinstance(b, dict) else b
-            for b in spec.batches
-        )
-        fence = FenceSpec(**spec.fence) if isinstance(spec.fence, dict) else spec.fence
+        batches = tuple(_checked(BatchSpec, b, "a batch of the job spec") for b in spec.batches)
+        batches = tuple(replace(b, more_manifests=tuple(b.more_manifests)) for b in batches)
+        fence = None if spec.fence is None else _checked(FenceSpec, spec.fence, "the fence of the job spec")
         return cls(**{**spec.__dict__, "batches": batches, "fence": fence})
 
     @classmethod
@@ -332,7 +366,7 @@ class FenceReport:
     def from_json(cls, text: "str | bytes") -> "FenceReport":
         """Read a report. Raises ``ValueError`` on another format."""
         report = _from_json(cls, text, "the fence report")
-        landed = tuple(LandedBatch(**b) if isinstance(b, dict) else b for b in report.landed)
+        landed = tuple(_checked(LandedBatch, b, "a batch of the fence report") for b in report.landed)
         return cls(**{**report.__dict__, "landed": landed, "writes": tuple(report.writes)})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from airflow_provider_fds import __version__
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.actions import (
     Accepted,
@@ -79,7 +80,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             entry = _DECODER.decode(data)
-        except msgspec.MsgspecError as error:
+        except DAMAGE as error:
             raise _unreadable(data, where, error) from error
         if entry.format != ENTRY_FORMAT:
             raise _other_format(entry.format, entry.writer, where)
@@ -113,13 +114,13 @@ def _other_format(found: int, writer: str, where: str) -> LedgerError:
     )
 
 
-def _unreadable(data: bytes, where: str, error: msgspec.MsgspecError) -> LedgerError:
+def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
     try:
         header = _HEADER.decode(data)
-    except msgspec.MsgspecError:
+    except DAMAGE:
         return LedgerError(
-            f"ledger entry {where} is damaged: {len(data)} bytes that are no entry ({error}). Entries are written "
-            "whole and never changed; restore the file from a copy of the staging folder, then run `fds status`"
+            f"ledger entry {where} is damaged: {len(data)} bytes that are no entry ({describe(error)}). Entries are "
+            "written whole and never changed; restore the file from a copy of the staging folder, then run `fds status`"
         )
     if header.format != ENTRY_FORMAT:
         return _other_format(header.format, header.writer, where)

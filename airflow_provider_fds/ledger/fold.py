@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.ledger.entries import digest_of
 from airflow_provider_fds.ledger.evolve import evolve
 from airflow_provider_fds.ledger.position import Checkpoint
@@ -54,19 +56,33 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Return the fold as its bytes in staging."""
-        return _ENCODER.encode(self)
+        data = _ENCODER.encode(self)
+        return _ENCODER.encode(_Stored(sum=digest_of(data), fold=msgspec.Raw(data)))
 
     @classmethod
     def from_json(cls, data: bytes) -> Fold | None:
         """Read a fold; ``None`` if it is of another format or damaged, since it is only a hint."""
         try:
-            fold = _DECODER.decode(data)
-        except msgspec.MsgspecError:
+            stored = _STORED.decode(data)
+            if digest_of(bytes(stored.fold)) != stored.sum:
+                raise ValueError("its content does not have its checksum")
+            fold = _DECODER.decode(stored.fold)
+        except DAMAGE as error:
+            _log.warning("a fold of a ledger cannot be read and is not used: %s", describe(error))
             return None
         return fold if fold.format == FOLD_FORMAT else None
 
 
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A fold in staging: its bytes and their digest, since a state that is a little off would be believed."""
+
+    sum: str
+    fold: msgspec.Raw
+
+
+_log: Final = logging.getLogger(__name__)
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _DECODER: Final = msgspec.json.Decoder(Fold)
+_STORED: Final = msgspec.json.Decoder(_Stored)
 
 __all__ = ["FOLD_FORMAT", "Fold"]

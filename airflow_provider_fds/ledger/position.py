@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import CheckpointError
 
 #: Version of the checkpoint's JSON.
@@ -53,12 +54,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             found = _DECODER.decode(text)
-        except msgspec.MsgspecError as error:
+        except DAMAGE as error:
             shown = text if isinstance(text, str) else text.decode(errors="replace")
             raise CheckpointError(
-                f"{home} holds no checkpoint of FDS ({error}): {shown[:_SHOWN]!r}. It is written by FDS alone; restore "
-                "it from the ledger with `fds recover STREAM`, and move a position with `fds rewind STREAM "
-                "--to-version N --why …`"
+                f"{home} holds no checkpoint of FDS ({describe(error)}): {shown[:_SHOWN]!r}. It is written by FDS "
+                "alone; restore it from the ledger with `fds recover STREAM`, and move a position with `fds rewind "
+                "STREAM --to-version N --why …`"
             ) from error
         if found.format != CHECKPOINT_FORMAT:
             raise CheckpointError(

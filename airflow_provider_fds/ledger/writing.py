@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.limits import TRIES
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.access import Delete, Get, PutIfAbsent
+from airflow_provider_fds.ledger.entries import Entry
 from airflow_provider_fds.ledger.reading import pause_before, retried
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.access import Steps
-    from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.layout import StreamFolder
     from airflow_provider_fds.ledger.reading import LedgerReader
 
@@ -24,8 +24,11 @@ def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
     the same in every attempt, so a put that arrives late can only be this very entry, or finds the number taken.
 
     Raises:
+        LedgerError: The bytes cannot be read back as an entry; nothing is written.
         StorageError: It could not be found out whether the entry is there.
     """
+    # entries are never changed: one that no reader could read must not be written
+    Entry.from_json(data, where=reader.where(entry.n))
     failure: StorageError | None = None
     for attempt in range(1, TRIES + 1):
         try:

@@ -10,6 +10,7 @@ from airflow_provider_fds.errors import ConfigurationError, LedgerError, Verific
 from airflow_provider_fds.ledger.commands import Block, Commit
 from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.stream.function_writes import find_write
+from airflow_provider_fds.stream.tries import refused
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -91,7 +92,10 @@ def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | N
     folder = connected.folder.try_reports(state.epoch, planned.batch_id)
     keys = [meta.key for meta in connected.staging.list_after(folder) if REPORT_PREFIX in meta.key]
     for key in sorted(keys, reverse=True):
-        report = TryReport.from_json(connected.staging.get(key)[0])
+        try:
+            report = TryReport.from_json(connected.staging.get(key)[0])
+        except ValueError as error:
+            raise refused(connected, key.removeprefix(f"{connected.folder.tries}/"), str(error)) from error
         if (report.uuid, report.manifest_digest) == (state.uuid, planned.digest):
             return report.rows_written
     return None

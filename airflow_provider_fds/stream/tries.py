@@ -9,6 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from airflow_provider_fds.batch.spec import OUTCOMES, SPEC_FORMAT, TryReport, job_name, report_name
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import BatchFailedError
 from airflow_provider_fds.fault_points import reach
 
@@ -95,8 +96,8 @@ def _decoded(connected: ConnectedStream, name: str, data: bytes) -> TryReport:
         if written_by != SPEC_FORMAT:
             raise refused(connected, name, f"it has format {written_by}, this version of FDS reads {SPEC_FORMAT}")
         report = msgspec.json.decode(data, type=TryReport)
-    except msgspec.MsgspecError as error:
-        raise refused(connected, name, f"it is not a report ({error})") from error
+    except DAMAGE as error:
+        raise refused(connected, name, f"it is not a report ({describe(error)})") from error
     if report.outcome not in OUTCOMES:
         raise refused(connected, name, f"its outcome is {report.outcome!r}, expected one of {', '.join(OUTCOMES)}")
     counts = [getattr(report, field) for field in _COUNTS]

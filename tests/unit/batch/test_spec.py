@@ -203,3 +203,44 @@ def test_the_name_of_a_job_spec_binds_its_bytes():
     for other in ("t1.job.json", f"{job_name('t1', data)}.json", ""):
         with pytest.raises(SpecChangedError, match="does not say in its name"):
             JobSpec.from_file(f"s3a://staging/orders/jobs/2/3/{other}", data)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows_read": 1.5},
+        {"rows_written": "3"},
+        {"rows_written": True},
+        {"bytes_written": -2},
+        {"files_written": 2**63},
+        {"sink_table_id": 5},
+        {"seconds": {"write": "x"}},
+        {"seconds": {"write": -1.0}},
+        {"seconds": []},
+        {"settings": {"a": 1}},
+        {"retryable": "no"},
+        {"outcome": None},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_a_report_of_the_wrong_types_or_ranges_is_refused(changes):
+    raw = json.loads(REPORT.to_json()) | changes
+    with pytest.raises(ValueError, match="the try report"):
+        TryReport.from_json(json.dumps(raw))
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "1", "null", "[" * 100_000, "{}"], ids=["list", "number", "null", "nested", "empty"]
+)
+def test_what_is_no_object_is_refused_as_a_value_error(text):
+    for kind in (TryReport, FenceReport, JobSpec):
+        with pytest.raises(ValueError):
+            kind.from_json(text)
+
+
+@pytest.mark.parametrize("landed", [[5], [{}], [{"epoch": "x"}], {}], ids=str)
+def test_a_fence_report_with_batches_that_are_none_is_refused(landed):
+    raw = json.loads(FENCE_REPORT.to_json()) | {"landed": landed}
+    with pytest.raises(ValueError):
+        FenceReport.from_json(json.dumps(raw))

@@ -288,3 +288,16 @@ def test_an_entry_that_names_something_outside_the_folder_of_its_stream_is_refus
     assert field.encode() in data
     with pytest.raises(LedgerError, match="FDS does not write such an entry"):
         Entry.from_json(data.replace(field.encode(), value.encode()), where=WHERE)
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"format":1,"writer":"\xff"}', b'{"x":' + b"[" * 100_000], ids=["no UTF-8", "nested"]
+)
+def test_bytes_that_cannot_be_decoded_are_an_error_that_names_the_entry(data):
+    with pytest.raises(LedgerError, match="memory://x/3 is damaged"):
+        Entry.from_json(data, where="memory://x/3")
+
+
+def test_a_fold_that_is_not_utf_8_is_not_used(caplog):
+    assert Fold.from_json(b'{"format":5,"n":1,"digest":"\xff","state":{}}') is None
+    assert "cannot be read and is not used" in caplog.text

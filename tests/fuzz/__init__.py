@@ -1,0 +1,1 @@
+"""Mutations of everything FDS reads from outside; see docs/testing.md."""
