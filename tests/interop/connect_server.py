@@ -59,7 +59,7 @@ def running_server(folder: Path, **conf: str) -> Iterator[RunningServer]:
         **conf,
     }
     jars = ",".join(str(jar) for jar in delta_jars())
-    words = command("spark-connect", {"/jars/*.jar": jars, "0.0.0.0": "127.0.0.1", "15002": str(port)})
+    words = command("spark-connect", {"/jars/*.jar": jars, "15002": str(port)})
     more = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     place = words.index("--class")
     words = [str(home / "bin" / words[0]), *words[1:place], *more, *words[place:]]

@@ -32,7 +32,7 @@ def test_every_service_uses_declared_volumes_and_waits_for_services_that_there_a
         assert named <= set(parsed["volumes"])
         assert set(service.get("depends_on", [])) <= set(services)
         for address in re.findall(r"//([a-z-]+)[:/\"]", str(service)):
-            assert address in services
+            assert address in {*services, "localhost"}
 
 
 def test_airflows_processes_are_those_of_the_stack_tests():
@@ -70,3 +70,38 @@ def test_every_file_the_image_copies_is_there():
     for sources in re.findall(r"^COPY (.+) \S+$", (DOCKER / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE):
         for source in sources.split():
             assert (ROOT / source).exists(), source
+
+
+def test_ports_are_open_on_this_machine_only():
+    published = [port for service in compose()["services"].values() for port in service.get("ports", [])]
+    assert len(published) >= 3
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_nobody_is_an_admin_without_a_password_and_no_secret_is_in_the_file():
+    settings = compose()["services"]["scheduler"]["environment"]
+    assert settings["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] == "False"
+    assert settings["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == "admin:admin"
+    for name in ("AIRFLOW__API_AUTH__JWT_SECRET", "AIRFLOW__API__SECRET_KEY"):
+        assert settings[name].startswith("${FDS_SECRET:?")
+    assert "AIRFLOW__CORE__FERNET_KEY" not in settings
+
+
+def test_the_connect_server_asks_for_a_token_and_listens_where_a_token_needs_no_tls():
+    services = compose()["services"]
+    server = services["spark-connect"]
+    assert server["environment"]["SPARK_CONNECT_AUTHENTICATE_TOKEN"].startswith("${FDS_SECRET:?")
+    assert "spark.connect.grpc.binding.address=127.0.0.1" in command("spark-connect", {})
+    assert server["network_mode"] == "service:scheduler"
+    assert "ports" not in server
+    connection = services["scheduler"]["environment"]["AIRFLOW_CONN_SPARK_CONNECT"]
+    assert '"host": "sc://localhost"' in connection
+    assert '"password": "${FDS_SECRET:?' in connection
+
+
+def test_the_image_runs_as_a_user_that_owns_its_folders():
+    lines = (DOCKER / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    users = [number for number, line in enumerate(lines) if line.startswith("USER ")]
+    assert [lines[number] for number in users] == ["USER fds"]
+    assert any("chown fds /airflow /cache /jars /lake" in line for line in lines[: users[0]])
+    assert "RUN fds prepare" in lines[users[0]:][3]
