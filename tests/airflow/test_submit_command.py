@@ -66,13 +66,13 @@ def submitting(airflow_database, monkeypatch, tmp_path):
             "yarn",
             {"deploy-mode": "cluster", "queue": "etl"},
             {"spark.yarn.maxAppAttempts": "1"},
-            ["--conf", "spark.yarn.maxAppAttempts=1"],
+            "spark.yarn.maxAppAttempts=1",
         ),
         (
             "k8s://https://api:6443",
             {"deploy-mode": "cluster", "namespace": "etl"},
             {"spark.kubernetes.container.image": "spark:4.2.0"},
-            ["--conf", "spark.kubernetes.container.image=spark:4.2.0"],
+            "spark.kubernetes.container.image=spark:4.2.0",
         ),
     ],
 )
@@ -82,15 +82,18 @@ def test_the_command_of_a_cluster_is_this(submitting, host, extra, conf, expecte
         command = hook._build_spark_submit_command(operator.application)
         file = Path(command[command.index("--properties-file") + 1])
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert file.read_text() == "spark.hadoop.fs.s3a.secret.key=s3cr3t\\\\n\nspark.hadoop.fs.s3a.access.key=AKIA\n"
+        assert (
+            file.read_text()
+            == f"{expected}\n" + "spark.hadoop.fs.s3a.secret.key=s3cr3t\\\\n\nspark.hadoop.fs.s3a.access.key=AKIA\n"
+        )
     assert not file.exists()
 
     assert command[:3] == ["spark3-submit", "--master", host]
     text = " ".join(command)
     assert "s3cr3t" not in text
     assert "AKIA" not in text
+    assert expected not in text
     for words in (
-        expected,
         ["--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"],
         ["--conf", "spark.sql.files.ignoreMissingFiles=false"],
         ["--jars", operator.jars],
