@@ -32,6 +32,20 @@ with DAG(
         "version": optional("integer", "skip, acknowledge: version of the table"),
         "batch": optional("integer", "accept: id of the blocked batch"),
         "landed": optional("string", "for a batch of your own job: yes or no; of a function by write"),
+        "delete": Param(
+            default=False,
+            type="boolean",
+            description="rewind: let the next run delete the rows that are read again (the sink needs provenance)",
+        ),
+        "sink": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, "keep", "empty"],
+            description="rewind, reset: what becomes of the rows in the sink; needed for one that merges",
+        ),
+        "force_sink": Param(
+            default=False, type="boolean", description="delete, empty: although others have written to the sink"
+        ),
         "replaces": Param(default=False, type="boolean", description="Give up a request that waits for its run"),
         "storage_conn_id": optional("string", "Airflow connection of the stream's storage"),
     },
@@ -47,6 +61,9 @@ with DAG(
         version="{{ params.version }}",
         batch="{{ params.batch }}",
         landed="{{ params.landed }}",
+        delete="{{ params.delete }}",
+        sink="{{ params.sink }}",
+        force_sink="{{ params.force_sink }}",
         replaces="{{ params.replaces }}",
         storage_conn_id="{{ params.storage_conn_id }}",
         retries=2,

@@ -171,16 +171,27 @@ class BatchSpec:
 
 @dataclass(frozen=True)
 class FenceSpec:
-    """Closes all epochs before ``epoch`` in the sink: an append without rows, with the transaction ``F(epoch)``.
+    """Closes all epochs before ``epoch`` in the sink, by a commit with the transaction ``F(epoch)``.
 
     What an older epoch may still try to write has a lower transaction version, and is skipped or refused by Delta.
     ``write`` names one of several writes of a function, each with transactions of its own.
+
+    Attributes:
+        removes: What that commit removes: ``rows`` with ``_source_version`` at or after ``from_version``, or ``all``
+            (of a sink with ``scd=2`` the current rows are closed instead). ``None``: it is an append without rows.
+        from_version: See ``removes``.
+        is_forced: Whether rows are removed although others may have written to the sink.
+        closed_at_ms: With ``all`` and ``scd=2``: until when the rows held, milliseconds since the epoch; ``None``: now.
     """
 
     stream: str
     uuid: str
     epoch: int
     write: Optional[str] = None
+    removes: Optional[str] = None
+    from_version: Optional[int] = None
+    is_forced: bool = False
+    closed_at_ms: Optional[int] = None
 
     @property
     def txn_app_id(self) -> str:
@@ -341,9 +352,11 @@ class FenceReport:
         sink_version: Version of the sink that holds the fence.
         sink_table_id: ``metaData.id`` of the sink.
         landed: Batches of older epochs in the sink since the stream's last known commit, oldest first; those that a
-            later RESTORE or REPLACE took away are left out.
+            later RESTORE or REPLACE, or the fence itself, took away are left out.
         retryable: Whether another try may succeed.
         writes: Of a function: names of the writes whose tables hold the fence; the tables of the others are missing.
+        has_removed: Whether the fence removed what it was to remove; true if that was nothing.
+        removed_rows: Rows that it removed or closed, ``None`` if the commit does not say.
     """
 
     uuid: str
@@ -357,6 +370,8 @@ class FenceReport:
     error_message: Optional[str] = None
     retryable: bool = True
     writes: Tuple[str, ...] = ()
+    has_removed: bool = True
+    removed_rows: Optional[int] = None
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
@@ -413,8 +428,25 @@ def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str], sin
     )
 
 
-def fence_metadata(fence: FenceSpec, try_id: str) -> str:
-    """Return the ``userMetadata`` of a fence's commit in the sink, JSON on one line."""
+def removal_metadata(fence: FenceSpec) -> Optional[Dict[str, Any]]:
+    """Return what a fence's commit says of the rows that it removes, ``None`` if it removes none."""
+    if fence.removes is None:
+        return None
+    return {"what": fence.removes, "from_version": fence.from_version}
+
+
+def fence_metadata(fence: FenceSpec, try_id: str, removed_to: Optional[int] = None) -> str:
+    """Return the ``userMetadata`` of a fence's commit in the sink, JSON on one line.
+
+    Args:
+        fence: The fence.
+        try_id: The try that writes it.
+        removed_to: Where there was nothing to be removed: newest version of the sink (inclusive) that was looked at.
+            ``None``: the commit itself removes rows, or it is not asked to.
+    """
+    removal = removal_metadata(fence)
+    if removal is not None and removed_to is not None:
+        removal["to"] = removed_to
     return json.dumps(
         {
             "fds": SPEC_FORMAT,
@@ -423,6 +455,7 @@ def fence_metadata(fence: FenceSpec, try_id: str) -> str:
             "epoch": fence.epoch,
             "fence": fence.txn_version,
             "try": try_id,
+            **({} if removal is None else {"removes": removal}),
         },
         sort_keys=True,
         separators=(",", ":"),
@@ -470,6 +503,7 @@ __all__: List[str] = [
     "fence_version",
     "job_name",
     "read_commit_metadata",
+    "removal_metadata",
     "report_name",
     "started_name",
     "txn_app_id",

@@ -122,6 +122,15 @@ def _line(entry: Entry) -> str:
     if action.get("batches"):
         ids = [batch["batch_id"] for batch in action["batches"]]
         facts.append(f"batches={ids[0]}..{ids[-1]}")
+    if (removal := action.get("removal") or (action.get("fence") or {}).get("removal")) is not None:
+        which = "all" if removal["what"] == "all" else f"_source_version>={removal['from_version']}"
+        facts.append(f"removes={which}" + ("(forced)" if removal["is_forced"] else ""))
+        if (rows := (action.get("fence") or {}).get("removed_rows")) is not None:
+            facts.append(f"removed_rows={rows}")
     line = f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.words()}]"
-    passed = [*action.get("skipped", ()), *(s for batch in action.get("batches") or () for s in batch["skipped"])]
-    return "\n".join([line, *(f"{'':32} passes over version {s['version']}: {s['reason']}" for s in passed)])
+    passed = [
+        *action.get("skipped", ()),
+        *(s for batch in action.get("batches") or () for s in batch.get("skipped", ())),
+    ]
+    passes = [f"{'':32} passes over version {s['version']}: {s['reason']}" for s in passed]
+    return "\n".join([line, *passes])

@@ -68,6 +68,24 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
                 help="read from the first commit at or after it; UTC without a zone",
             )
             target.add_argument("--to-batch", type=int, metavar="N", help="read from where this batch began")
+            parser.add_argument(
+                "--delete",
+                action="store_true",
+                help="let the next run delete the rows that are read again, in the transaction that closes the old "
+                "epoch; the sink needs provenance",
+            )
+        if name in ("rewind", "reset"):
+            parser.add_argument(
+                "--sink",
+                choices=("keep", "empty"),
+                help="what becomes of the rows in the sink: empty removes all (with scd=2: closes the current ones) in "
+                "the transaction that closes the old epoch; needed for a sink that merges",
+            )
+            parser.add_argument(
+                "--force-sink",
+                action="store_true",
+                help="with --delete or --sink empty: although others have written to the sink",
+            )
         if name == "skip":
             parser.add_argument(
                 "--version", type=_versions, required=True, metavar="N[-M]", help="version of the table, or several"
@@ -111,15 +129,20 @@ def move(arguments: argparse.Namespace) -> int:
     """Perform ``fds rewind`` and the like: show, ask, write."""
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.stream.moving import Mover, perform, readable
+    from airflow_provider_fds.stream.moving import Mover, is_answered, perform, readable, readable_sink
 
     ledger, actor = common.ledger_of(arguments)
-    table = open_storage(ledger.state.table, common.pairs(arguments.storage_option, "--storage-option"))
+    if arguments.request_id is not None and is_answered(ledger, arguments.request_id):
+        print(f"stream {arguments.stream}: request {arguments.request_id!r} was made before; nothing is done again")
+        return EXIT_OK
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    table = open_storage(ledger.state.table, options)
     mover = Mover(
         ledger,
         arguments.why,
         replaces=getattr(arguments, "replace", False),
         log=readable(DeltaLog(table)),
+        sink_log=readable_sink(ledger.state, lambda uri: open_storage(uri, options)),
         owner_is_running=_is_running(arguments),
         open_table=lambda uri: open_storage(uri, common.pairs(arguments.storage_option, "--storage-option")),
     )
@@ -169,12 +192,15 @@ def _rewind(mover: Mover, arguments: argparse.Namespace) -> Move:
         to_timestamp=arguments.to_timestamp,
         to_batch=arguments.to_batch,
         landed=_landed(arguments),
+        delete=arguments.delete,
+        sink=arguments.sink,
+        force_sink=arguments.force_sink,
     )
 
 
 _MOVES: Final[dict[str, Callable[[Mover, argparse.Namespace], Move]]] = {
     "rewind": _rewind,
-    "reset": lambda mover, _: mover.reset(),
+    "reset": lambda mover, arguments: mover.reset(sink=arguments.sink, force_sink=arguments.force_sink),
     "replan": lambda mover, arguments: mover.replan(landed=_landed(arguments)),
     "rebind": lambda mover, arguments: mover.rebind(landed=_landed(arguments)),
     "skip": lambda mover, arguments: mover.skip(*arguments.version),

@@ -20,6 +20,8 @@ from airflow_provider_fds.ledger.values import (
     Fence,
     PlannedBatch,
     Recovered,
+    Removal,
+    SeenBatch,
     SinkBinding,
     Skipped,
     SnapshotRef,
@@ -195,15 +197,26 @@ class Requested(ActionBase, frozen=True, kw_only=True, tag="requested"):
             ``None``: at ``position``, or behind the batches that are in the sink though they were not committed here.
         is_automatic: Whether an operator asked, not a person.
         table_versions: Newest version of each named table of a function when it was asked, -1 of a missing one.
+        seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again.
+        removal: What the fence removes from the sink, ``None``: nothing.
     """
 
     epoch: int
-    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position"]
+    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position", "sink_appeared"]
     why: str
     position: str | None
     to: dict[str, Any] | None = None
     is_automatic: bool = False
     table_versions: dict[str, int] = {}
+    seen: tuple[SeenBatch, ...] = ()
+    removal: Removal | None = None
+
+
+class Shown(ActionBase, frozen=True, kw_only=True, tag="shown"):
+    """A run did not open the requested ``epoch``, because it would read these batches again; its error names them."""
+
+    epoch: int
+    batches: tuple[SeenBatch, ...]
 
 
 class Quarantined(ActionBase, frozen=True, kw_only=True, tag="quarantined"):
@@ -330,6 +343,7 @@ Action = (
     | Blocked
     | Accepted
     | Requested
+    | Shown
     | Quarantined
     | Held
     | Resumed

@@ -15,7 +15,15 @@ from airflow_provider_fds.ledger.values import Fence
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.measures import Measures
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.values import PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
+    from airflow_provider_fds.ledger.values import (
+        PlannedBatch,
+        Recovered,
+        Removal,
+        SeenBatch,
+        SinkBinding,
+        Skipped,
+        SnapshotRef,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +199,7 @@ class Request:
 
     comes_to: ClassVar[str] = "requested"
 
-    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position"]
+    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position", "sink_appeared"]
     why: str
     epoch: int | None = None
     to: dict[str, Any] | None = None
@@ -199,6 +207,18 @@ class Request:
     after: int = 0
     replaces: bool = False
     table_versions: dict[str, int] = field(default_factory=dict)
+    seen: tuple[SeenBatch, ...] = ()
+    removal: Removal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """Record what a run showed instead of opening the requested epoch; fields as in ``actions.Shown``."""
+
+    comes_to: ClassVar[str] = "shown"
+
+    epoch: int
+    batches: tuple[SeenBatch, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +292,7 @@ Command = (
     | Block
     | Accept
     | Request
+    | Show
     | Quarantine
     | Hold
     | Resume
@@ -299,5 +320,6 @@ __all__ = [
     "Request",
     "Resume",
     "Retire",
+    "Show",
     "Transfer",
 ]

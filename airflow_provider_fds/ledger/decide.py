@@ -22,6 +22,7 @@ from airflow_provider_fds.ledger.commands import (
     Plan,
     Request,
     Retire,
+    Show,
 )
 from airflow_provider_fds.ledger.commands_interval import IntervalCommand
 from airflow_provider_fds.ledger.decide_batch import (
@@ -38,6 +39,7 @@ from airflow_provider_fds.ledger.decide_epoch import (
     decide_end,
     decide_open,
     decide_request,
+    decide_show,
     decide_word,
 )
 from airflow_provider_fds.ledger.decide_interval import decide_interval
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 
 #: What only a stream with an offset can be asked.
-_OF_AN_OFFSET: Final = (Open, Plan, Claim, Commit, Advance, End, Block, Accept, Request)
+_OF_AN_OFFSET: Final = (Open, Plan, Claim, Commit, Advance, End, Block, Accept, Request, Show)
 
 
 def decide(state: StreamState, command: Command) -> Action | None:  # noqa: C901, PLR0911, PLR0912  # one line each
@@ -92,6 +94,8 @@ def decide(state: StreamState, command: Command) -> Action | None:  # noqa: C901
             return decide_accept(state, command)
         case Request():
             return decide_request(state, command)
+        case Show():
+            return decide_show(state, command)
         case _:
             return decide_word(state, command)
 

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.actions import (
     Requested,
     Resumed,
     Retired,
+    Shown,
     Transferred,
 )
 from airflow_provider_fds.ledger.commands import (
@@ -30,6 +31,7 @@ from airflow_provider_fds.ledger.commands import (
     Request,
     Resume,
     Retire,
+    Show,
     Transfer,
 )
 from airflow_provider_fds.ledger.conditions import check_deployment, check_epoch, check_open, check_table_id, offset_of
@@ -83,6 +85,13 @@ def decide_open(state: StreamState, command: Open) -> Action | None:
                 f"{state.fence_sink.words()} by a transaction with version {expected} (found: {fence.status}, "
                 f"{fence.versions}). The next run of the stream writes it",
             )
+        wanted = None if state.request is None else state.request.removal
+        if is_done and fence.removal != wanted:
+            raise refusals.refusal(
+                state,
+                f"epoch {state.epoch} cannot be opened: its request asks for {wanted} to be removed from the sink, and "
+                f"the fence removed {fence.removal}. Make the request again with --replace",
+            )
     return Opened(
         epoch=command.epoch,
         start=command.start,
@@ -128,6 +137,8 @@ def decide_request(state: StreamState, command: Request) -> Action | None:
         if not command.replaces or state.closed is None:
             or_else = ", `--replace` makes this one in its place" if state.closed is not None else ""
             raise refusals.not_opened(state, f"another {command.reason}", or_else=or_else)
+    _check_seen(state, command)
+    _check_removal(state, command)
     return Requested(
         epoch=max(state.epoch, command.after) + 1,
         reason=command.reason,
@@ -136,7 +147,40 @@ def decide_request(state: StreamState, command: Request) -> Action | None:
         to=command.to,
         is_automatic=command.is_automatic,
         table_versions=command.table_versions,
+        seen=command.seen,
+        removal=command.removal,
     )
+
+
+def decide_show(state: StreamState, command: Show) -> Action | None:
+    """Record the batches that a run showed instead of opening the requested epoch, unless all of them are recorded."""
+    check_epoch(state, command.epoch, "showing what is in the sink")
+    if state.phase != "requested":
+        raise refusals.moved(state, f"epoch {state.epoch} is open already")
+    new = tuple(batch for batch in command.batches if batch not in state.shown)
+    return Shown(epoch=command.epoch, batches=new) if new else None
+
+
+def _check_seen(state: StreamState, command: Request) -> None:
+    """Refuse a request that says that a person was shown what no run has shown."""
+    unknown = [batch for batch in command.seen if batch not in state.shown]
+    if unknown:
+        raise refusals.moved(
+            state, f"the {command.reason} refers to batches in the sink that no run has shown: {unknown}"
+        )
+
+
+def _check_removal(state: StreamState, command: Request) -> None:
+    """Refuse to remove rows where the ledger does not know the table, or where not exactly they are read again."""
+    if command.removal is None:
+        return
+    if command.reason not in ("rewind", "reset"):
+        raise refusals.refusal(state, f"a {command.reason} cannot remove rows from the sink")
+    if state.sink is None or state.sink.is_users_own:
+        bound = "is bound to no sink" if state.sink is None else f"is bound to {state.sink.words()}"
+        raise refusals.refusal(
+            state, f"rows can only be removed from a table that FDS itself writes, and the stream {bound}"
+        )
 
 
 def decide_word(

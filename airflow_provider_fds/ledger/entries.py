@@ -33,11 +33,21 @@ from airflow_provider_fds.ledger.actions import (
     Requested,
     Resumed,
     Retired,
+    Shown,
     Transferred,
 )
 from airflow_provider_fds.ledger.layout import ForeignKeyError
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.ledger.values import Fence, PlannedBatch, Recovered, SinkBinding, Skipped, SnapshotRef
+from airflow_provider_fds.ledger.values import (
+    Fence,
+    PlannedBatch,
+    Recovered,
+    Removal,
+    SeenBatch,
+    SinkBinding,
+    Skipped,
+    SnapshotRef,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -161,9 +171,12 @@ __all__ = [
     "PlannedBatch",
     "Quarantined",
     "Recovered",
+    "Removal",
     "Requested",
     "Resumed",
     "Retired",
+    "SeenBatch",
+    "Shown",
     "SinkBinding",
     "Skipped",
     "SnapshotRef",

@@ -28,6 +28,7 @@ from airflow_provider_fds.ledger.actions import (
     Requested,
     Resumed,
     Retired,
+    Shown,
     Transferred,
 )
 from airflow_provider_fds.ledger.evolve_interval import evolve_interval
@@ -87,6 +88,9 @@ def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0
             return replace(state, blocked=None, accepted=state.blocked)
         case Requested() as requested:
             return _requested(state, requested)
+        case Shown() as shown:
+            new = tuple(batch for batch in shown.batches if batch not in state.shown)
+            return replace(state, shown=(*state.shown, *new))
         case Quarantined() as quarantined:
             return replace(state, quarantined=quarantined)
         case Held() as held:
@@ -133,6 +137,7 @@ def _opened(state: StreamState, opened: Opened) -> StreamState:
         request=None,
         fence_sink=None,
         closed=None,
+        shown=(),
         epoch_start=opened.start,
         continues=opened.continues,
         position=opened.start,

@@ -21,7 +21,7 @@ from airflow_provider_fds.ledger.actions import (
 from airflow_provider_fds.ledger.intervals import IntervalRecord, KnownBoundary  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
-from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding, SnapshotRef  # noqa: TC001
+from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding, SnapshotRef  # noqa: TC001
 
 #: So many runs, the newest, are in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
@@ -112,6 +112,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         request: What asked for ``epoch``, while it waits to be opened; ``None`` for epoch 1.
         fence_sink: Sink in which the epochs before ``epoch`` have to be closed before it can be opened.
         closed: The epoch before, while ``epoch`` waits to be opened; ``None`` for epoch 1.
+        shown: Uncommitted batches in the sink because of which a run did not open a requested epoch, since the last
+            one that was opened.
         epoch_start: Start of the epoch (exclusive), ``None`` unless open.
         continues: Whether the epoch goes on where the one before it was, and was not moved by a person.
         position: Everything up to and including it is committed, ``None`` unless open.
@@ -145,6 +147,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     request: Requested | None = None
     fence_sink: SinkBinding | None = None
     closed: ClosedEpoch | None = None
+    shown: tuple[SeenBatch, ...] = ()
     epoch_start: str | None = None
     continues: bool = False
     position: str | None = None

@@ -31,6 +31,35 @@ class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
         check_snapshot_key(self.key)
 
 
+class SeenBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch of a closed epoch that a run found in the sink, uncommitted, and showed to people.
+
+    Attributes:
+        digest: Digest of its manifest.
+        sink_version: Version of the sink that holds it.
+    """
+
+    epoch: int
+    batch_id: int
+    digest: str
+    sink_version: int
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fence of a requested epoch removes from the sink, in its own transaction.
+
+    Attributes:
+        what: ``rows``: those with ``_source_version`` at or after ``from_version``. ``all``: every row; of a sink that
+            keeps history (``scd=2``) the rows that are current are closed instead.
+        from_version: First version of the source whose rows are removed (inclusive), ``None`` with ``all``.
+        is_forced: Whether it is done although others may have written to the sink.
+    """
+
+    what: Literal["rows", "all"]
+    from_version: int | None = None
+    is_forced: bool = False
+
+
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
     """How the epochs before the opened one were closed in the sink.
 
@@ -40,12 +69,16 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
         versions: Transaction version of the fence by transaction application id.
         sink_version: Version of the sink that holds the fence.
         sink_table_id: ``metaData.id`` of that sink: from here on it is the stream's.
+        removal: What the fence removed from the sink, ``None`` if nothing was asked for.
+        removed_rows: Rows that it removed or closed, ``None`` if the sink does not say.
     """
 
     status: Literal["not_needed", "done", "sink_missing"] = "not_needed"
     versions: dict[str, int] = {}
     sink_version: int | None = None
     sink_table_id: str | None = None
+    removal: Removal | None = None
+    removed_rows: int | None = None
 
 
 class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,4 +194,4 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     sink: SinkBinding
 
 
-__all__ = ["Fence", "PlannedBatch", "Recovered", "SinkBinding", "Skipped", "SnapshotRef"]
+__all__ = ["Fence", "PlannedBatch", "Recovered", "Removal", "SeenBatch", "SinkBinding", "Skipped", "SnapshotRef"]

@@ -15,7 +15,7 @@ from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor
 from airflow_provider_fds.stream.function_writes import landed_of
-from airflow_provider_fds.stream.moving import Mover, is_answered, perform, readable
+from airflow_provider_fds.stream.moving import Mover, is_answered, perform, readable, readable_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,15 +25,21 @@ if TYPE_CHECKING:
 #: Move -> the arguments it takes, and how it is worked out.
 _MOVES: Final[dict[str, tuple[tuple[str, ...], Callable[[Mover, dict[str, Any]], Move]]]] = {
     "rewind": (
-        ("to_version", "to_timestamp", "to_batch", "landed"),
+        ("to_version", "to_timestamp", "to_batch", "landed", "delete", "sink", "force_sink"),
         lambda mover, given: mover.rewind(
             to_version=_number(given, "to_version"),
             to_timestamp=given.get("to_timestamp"),
             to_batch=_number(given, "to_batch"),
             landed=_landed(given),
+            delete=bool(_truth(given, "delete")),
+            sink=given.get("sink"),
+            force_sink=bool(_truth(given, "force_sink")),
         ),
     ),
-    "reset": ((), lambda mover, _: mover.reset()),
+    "reset": (
+        ("sink", "force_sink"),
+        lambda mover, given: mover.reset(sink=given.get("sink"), force_sink=bool(_truth(given, "force_sink"))),
+    ),
     "replan": (("landed",), lambda mover, given: mover.replan(landed=_landed(given))),
     "rebind": (("landed",), lambda mover, given: mover.rebind(landed=_landed(given))),
     "skip": (("version",), lambda mover, given: mover.skip(_needed(given, "version"))),
@@ -70,6 +76,11 @@ class DeltaStreamMoveOperator(BaseOperator):
         batch: For ``accept``.
         landed: For ``rewind``, ``replan`` and ``rebind`` with a batch of a job or function of your own on its way:
             whether its rows are there, ``yes`` or ``no``; of a function by write, ``kept=yes,gone=no``.
+        delete: For ``rewind``: let the stream's next run delete the rows that are read again, in the transaction that
+            closes the old epoch. The sink needs ``provenance=True``.
+        sink: For ``rewind`` and ``reset``: ``empty`` lets the next run empty the sink in that transaction (with
+            ``scd=2`` it closes the current rows), ``keep`` leaves its rows. A sink that merges needs one of them.
+        force_sink: With ``delete`` or ``sink="empty"``: although others have written to the sink.
         replaces: Give up a request that waits to be opened for this one.
         staging: Staging folder of the stream, ``None``: as configured.
         storage_conn_id: Airflow connection for staging and table.
@@ -77,7 +88,7 @@ class DeltaStreamMoveOperator(BaseOperator):
 
     template_fields: Sequence[str] = (
         *("stream", "move", "why", "to_version", "to_timestamp", "to_batch", "version", "batch", "landed"),
-        *("replaces", "staging", "storage_conn_id"),
+        *("delete", "sink", "force_sink", "replaces", "staging", "storage_conn_id"),
     )
     ui_color = "#f9e4c8"
 
@@ -93,6 +104,9 @@ class DeltaStreamMoveOperator(BaseOperator):
         version: int | str | None = None,
         batch: int | str | None = None,
         landed: bool | str | None = None,
+        delete: bool | str | None = None,
+        sink: str | None = None,
+        force_sink: bool | str | None = None,
         replaces: bool | str = False,
         staging: str | None = None,
         storage_conn_id: str | None = None,
@@ -108,6 +122,9 @@ class DeltaStreamMoveOperator(BaseOperator):
         self.version = version
         self.batch = batch
         self.landed = landed
+        self.delete = delete
+        self.sink = sink
+        self.force_sink = force_sink
         self.replaces = replaces
         self.staging = staging
         self.storage_conn_id = storage_conn_id
@@ -128,6 +145,9 @@ class DeltaStreamMoveOperator(BaseOperator):
                 self.why,
                 replaces=bool(_truth({"replaces": self.replaces}, "replaces")),
                 log=readable(DeltaLog(table)),
+                sink_log=readable_sink(
+                    ledger.state, lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri))
+                ),
                 owner_is_running=owner_is_running(ti, name),
                 open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
             )
@@ -138,8 +158,13 @@ class DeltaStreamMoveOperator(BaseOperator):
 
     def _given(self) -> dict[str, Any]:
         """Return the arguments that were given; all that is wrong with them is one error."""
-        names = ("to_version", "to_timestamp", "to_batch", "version", "batch", "landed")
+        names = ("to_version", "to_timestamp", "to_batch", "version", "batch", "landed", "sink")
         given = {name: getattr(self, name) for name in names if getattr(self, name) not in (None, "", "None")}
+        # a form sends what was not ticked, too
+        flags = {name: getattr(self, name) for name in ("delete", "force_sink")}
+        given |= {
+            name: True for name, value in flags.items() if value not in (None, "", "None") and _truth(flags, name)
+        }
         problems = []
         if self.move not in _MOVES:
             problems.append(f"move must be one of {', '.join(_MOVES)}, got {self.move!r}.")

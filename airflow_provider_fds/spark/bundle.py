@@ -44,6 +44,7 @@ _MODULES: Final = (
     "spark/log_files.py",
     "spark/merge_sql.py",
     "spark/own_job.py",
+    "spark/removal.py",
     "spark/rows.py",
     "spark/session_conf.py",
     "spark/settings.py",

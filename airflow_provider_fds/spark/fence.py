@@ -1,7 +1,9 @@
-"""The fence: an append without rows that closes, in the sink, everything older than an epoch.
+"""The fence: a commit that closes, in the sink, everything older than an epoch.
 
 Delta skips a transaction that is not above the newest one of its application, and refuses it where both are on the way.
 So once the sink has the fence's transaction, no writer of an older epoch can land any more, however long it was paused.
+The commit is an append without rows. Where the epoch's request asks for it, it is the statement that removes the rows
+that the epoch reads again: neither the removal nor the transaction can then come without the other.
 Standard library and pyspark, Python 3.9 syntax.
 """
 
@@ -9,11 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple
 
-from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, JobSpec, LandedBatch, fence_metadata
+from airflow_provider_fds.batch.spec import (
+    FenceReport,
+    FenceSpec,
+    JobSpec,
+    LandedBatch,
+    fence_metadata,
+    removal_metadata,
+)
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
+from airflow_provider_fds.spark.removal import Removal
+from airflow_provider_fds.spark.session_conf import session_conf, transaction_conf
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.sink_others import refuse_namesakes
 from airflow_provider_fds.spark.sink_place import check_log_store, check_table
@@ -70,7 +81,10 @@ class _Fence:
             found = self._find(history)
             if found is not None:
                 return self._report(history, found)
-            self._write()
+            if self._fence.removes is None:
+                self._write(None)
+            else:
+                self._remove(history.newest_version)
         raise RefusalError(
             "FenceNotWritten",
             f"stream {self._fence.stream!r}: the fence of epoch {self._fence.epoch} is not in the sink {self._path} "
@@ -100,7 +114,29 @@ class _Fence:
             )
         return next((c for c in history.commits if c.transaction_of(self._fence.txn_app_id) == wanted), None)
 
-    def _write(self) -> None:
+    def _remove(self, newest_version: int) -> None:
+        """Remove the rows under the fence's transaction; where there are none, Delta may not have committed."""
+        removal = Removal(self._spark, self._fence, self._sink, self._path)
+        history = self._log.history(None)
+        assert history is not None  # noqa: S101  # the caller has looked
+        removal.check(history)
+        metadata = fence_metadata(self._fence, self._spec.try_id)
+        reach("fence.commit.before")
+        conf = transaction_conf(self._fence.txn_app_id, self._fence.txn_version, metadata)
+        try:
+            with session_conf(self._spark, conf):
+                self._spark.sql(removal.statement()).collect()
+        except Exception as e:
+            if is_conflict(e):
+                return
+            raise
+        reach("fence.commit.after")
+        after = self._log.history(newest_version)
+        if after is not None and self._find(after) is None:
+            # what lands from here on was not looked at
+            self._write(newest_version)
+
+    def _write(self, removed_to: Optional[int]) -> None:
         table = self._spark.read.format("delta").load(self._path).where("false")
         # identity columns cannot be given, and columns do not say that they are such; one column is enough
         reach("fence.commit.before")
@@ -112,7 +148,7 @@ class _Fence:
                     .mode("append")
                     .option("txnAppId", self._fence.txn_app_id)
                     .option("txnVersion", str(self._fence.txn_version))
-                    .option("userMetadata", fence_metadata(self._fence, self._spec.try_id))
+                    .option("userMetadata", fence_metadata(self._fence, self._spec.try_id, removed_to))
                     .save(self._path)
                 )
             except Exception as e:
@@ -134,6 +170,7 @@ class _Fence:
     def _report(self, history: History, fence: SinkCommit) -> FenceReport:
         # the newest metaData is the table's, if one is in sight
         seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
+        removed_to = self._removed_to(fence)
         return FenceReport(
             uuid=self._fence.uuid,
             epoch=self._fence.epoch,
@@ -141,10 +178,20 @@ class _Fence:
             outcome="fenced",
             sink_version=fence.version,
             sink_table_id=seen or read_table_id(self._spark, self._path),
-            landed=self._landed(history, fence),
+            landed=self._landed(history, fence, -1 if removed_to is None else removed_to),
+            has_removed=self._fence.removes is None or removed_to is not None,
+            removed_rows=None if removed_to is None else _removed_rows(fence),
         )
 
-    def _landed(self, history: History, fence: SinkCommit) -> Tuple[LandedBatch, ...]:
+    def _removed_to(self, fence: SinkCommit) -> Optional[int]:
+        """Return the newest version whose rows the fence removed, ``None`` if it removed none that it was to."""
+        removal = dict((fence.metadata or {}).get("removes") or {})
+        # a commit that removes rows conflicts with every other one of the stream, so it has seen all before it
+        removed_to = removal.pop("to", fence.version - 1)
+        is_wanted = self._fence.removes is not None and removal == removal_metadata(self._fence)
+        return int(removed_to) if is_wanted else None
+
+    def _landed(self, history: History, fence: SinkCommit, removed_to: int) -> Tuple[LandedBatch, ...]:
         before = [c for c in history.commits if c.version < fence.version]
         broke = max((c.version for c in before if c.is_breaking and not self._is_own_creation(c)), default=-1)
         known = -1 if self._known is None else self._known
@@ -154,7 +201,7 @@ class _Fence:
         for commit in reversed(before):
             metadata = commit.metadata
             is_ours = metadata is not None and metadata.get("uuid") == self._fence.uuid and "batch_id" in metadata
-            if metadata is not None and is_ours and commit.version > max(known, broke):
+            if metadata is not None and is_ours and commit.version > max(known, broke, removed_to):
                 found.append(
                     LandedBatch(
                         epoch=int(metadata["epoch"]),
@@ -168,6 +215,12 @@ class _Fence:
 
     def _is_own_creation(self, commit: SinkCommit) -> bool:
         return commit.transaction_of(self._fence.txn_app_id) is not None
+
+
+def _removed_rows(fence: SinkCommit) -> Optional[int]:
+    """Return the rows that the fence removed, or closed in a history."""
+    names = {"DELETE": "numDeletedRows", "UPDATE": "numUpdatedRows"}
+    return fence.metric(names[fence.operation]) if fence.operation in names else 0
 
 
 __all__: List[str] = ["close_epochs"]

@@ -332,6 +332,14 @@ class DeltaAppendSink:
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
         newest = self._newest_transaction(history, batch)
         expected = batch.prev_txn_version
+        is_older = newest is not None and newest < fence_version(batch.epoch)
+        if is_older and expected is None and batch.interval is None:
+            raise RefusalError(
+                "SinkAppeared",
+                f"{self._words(batch)} was not written: the sink {self._path} was missing when the epoch began, and "
+                f"has transaction {newest} of {batch.txn_app_id} now, of an epoch that was closed before",
+                retryable=True,
+            )
         if newest != expected:
             found = "no transaction" if newest is None else f"transaction {newest}"
             raise RefusalError(

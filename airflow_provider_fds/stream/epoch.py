@@ -15,8 +15,9 @@ from airflow_provider_fds.batch.spec import (
     fence_report_name,
     txn_app_id,
 )
-from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError
-from airflow_provider_fds.ledger.entries import Fence
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
+from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError, LostPositionError
+from airflow_provider_fds.ledger.entries import Fence, Planned, SeenBatch
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.evidence import SinkLog
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from airflow_provider_fds.batch.spec import LandedBatch
-    from airflow_provider_fds.ledger.entries import SnapshotRef
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.entries import PlannedBatch, SnapshotRef
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -36,6 +38,18 @@ if TYPE_CHECKING:
 
 #: Start options that a person's request takes the place of.
 _NO_START: Final = {"starting_version": None, "starting_timestamp": None}
+
+
+class LandedBatchError(LedgerError):
+    """A batch in the sink keeps an epoch from being opened.
+
+    Attributes:
+        batch: The batch, which the message names.
+    """
+
+    def __init__(self, message: str, *, batch: LandedBatch, table: str) -> None:
+        super().__init__(message, table=table)
+        self.batch = batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,44 +95,84 @@ def epoch_start(
     if to is None or "start" in to:
         return EpochStart(resolve_start(connected.log, options))
     if "offset" in to:
-        return _kept(state, Offset.from_json(to["offset"]), to)
+        kept = _kept(state, Offset.from_json(to["offset"]), to)
+        is_same_epoch = state.request is not None and state.request.reason == "sink_appeared"
+        return replace(kept, continues=is_same_epoch and closed is not None and closed.continues)
     if to.get("starting_version") == connected.log.latest() + 1:
         # a table that was restored to before the position: what comes next is read
         to = {"starting_version": "latest"}
     return EpochStart(resolve_start(connected.log, replace(options, **{**_NO_START, **to})))
 
 
-def refuse_unseen(state: StreamState, landed: Sequence[LandedBatch], start: Offset | SnapshotStart) -> None:
-    """Refuse to begin where rows would be read again that came into the sink without being committed.
+def unseen_batches(
+    state: StreamState, landed: Sequence[LandedBatch], start: Offset | SnapshotStart
+) -> tuple[LandedBatch, ...]:
+    """Return the batches whose rows would be read again although the sink has them and nobody was shown that.
 
-    Whoever asked for the epoch was shown the batches that were committed by then; these came later, or their
-    verification failed. A second request (``--replace``) is made by somebody who has read this.
-
-    Raises:
-        LedgerError: Names the batches, and both ways on.
+    A person who asks for an epoch sees the batches that are committed by then. These came into the sink later, or
+    their verification failed. Only what a run has shown before (entry ``shown``), and the request refers to, may be
+    read again.
     """
-    closed = state.closed
-    if closed is None or state.epoch - closed.epoch > 1:
-        return
-    again = [batch for batch in landed if isinstance(start, SnapshotStart) or _is_behind(batch, start)]
-    if not again:
-        return
-    which = ", ".join(f"batch {b.batch_id} of epoch {b.epoch} (version {b.sink_version})" for b in again)
+    seen = () if state.request is None else state.request.seen
+    again = (b for b in landed if isinstance(start, SnapshotStart) or _is_after(b, start))
+    return tuple(batch for batch in again if as_seen(batch) not in seen)
+
+
+def as_seen(batch: LandedBatch) -> SeenBatch:
+    """Return a batch that landed as the ledger records it."""
+    return SeenBatch(epoch=batch.epoch, batch_id=batch.batch_id, digest=batch.digest, sink_version=batch.sink_version)
+
+
+def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerError:
+    """Return the error that names the batches of :func:`unseen_batches`, and the ways on."""
+    shown = ", ".join(_describe(run) for run in _runs(again))
     table = "…" if state.fence_sink is None else f"delta.`{state.fence_sink.target}`"
     version = again[0].sink_version
-    restore = f"RESTORE TABLE {table} TO VERSION AS OF {version - 1}" if version else f"DROP TABLE {table}"
+    remove = f"RESTORE TABLE {table} TO VERSION AS OF {version - 1}" if version else f"DELETE FROM {table}"
     reason = "rewind" if state.request is None else state.request.reason
-    target = " --to-version N" if reason == "rewind" else ""
-    raise LedgerError(
-        f"stream {state.name!r}: the sink has {which}, which {'was' if len(again) == 1 else 'were'} written while the "
-        f"{reason} was asked for, and not committed; read again, the rows would be there twice. Take them out: "
-        f"{restore}, if nothing else writes to it, or a DELETE; then ask again, `fds {reason} {state.name} "
-        f"--replace{target} --why …`. Or keep them: `fds replan {state.name} --replace --why …` goes on behind them",
+    which = "epoch" if reason == "sink_appeared" else reason
+    lead = (
+        f"stream {state.name!r}: the sink has {shown}, written before epoch {state.epoch} closed the epochs before it "
+        f"and never committed; the {which} would read {'its' if len(again) == 1 else 'their'} rows again, and they "
+        "would be there twice. "
+    )
+    if reason == "recover":
+        return LedgerError(
+            f"{lead}To keep them, go on after them: `fds recover {state.name} --why …`.", table=state.table
+        )
+    command = "rewind" if reason == "rewind" else "reset"
+    more = " --to-version N" if command == "rewind" else ""
+    if state.sink is not None and state.sink.merges:
+        more += " --sink keep"
+    return LedgerError(
+        f"{lead}Take them out: {remove}, if nothing else writes to it, or a DELETE; then ask again, `fds {command} "
+        f"{state.name} --replace{more} --why …`. To keep them, go on after them: `fds replan {state.name} --replace "
+        "--why …`.",
         table=state.table,
     )
 
 
-def _is_behind(batch: LandedBatch, start: Offset) -> bool:
+def _runs(batches: Sequence[LandedBatch]) -> list[list[LandedBatch]]:
+    """Return the batches in groups of consecutive ids of one epoch."""
+    runs: list[list[LandedBatch]] = []
+    for batch in batches:
+        last = runs[-1][-1] if runs else None
+        if last is not None and (last.epoch, last.batch_id + 1) == (batch.epoch, batch.batch_id):
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
+    return runs
+
+
+def _describe(run: Sequence[LandedBatch]) -> str:
+    first, last = run[0], run[-1]
+    if len(run) == 1:
+        return f"batch {first.batch_id} of epoch {first.epoch} (version {first.sink_version})"
+    versions = f"versions {first.sink_version} to {last.sink_version}"
+    return f"batches {first.batch_id} to {last.batch_id} of epoch {first.epoch} ({versions})"
+
+
+def _is_after(batch: LandedBatch, start: Offset) -> bool:
     end = Offset.from_json(batch.end)
     return end.table_id == start.table_id and end > start
 
@@ -164,27 +218,59 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
     They are in order, since a batch refuses to be written before the one in front of it.
     """
     planned = {batch.digest: batch for batch in closed.planned}
+    if any(batch.digest not in planned for batch in landed):
+        planned |= _planned_before(connected, closed, landed)
     end = None
     for batch in landed:
         found = planned.get(batch.digest)
         where = f"stream {connected.stream.name!r}: batch {batch.batch_id} of epoch {batch.epoch} is in the sink as "
         if found is None or found.batch_id != batch.batch_id:
-            raise LedgerError(
+            raise LandedBatchError(
                 f"{where}version {batch.sink_version}, and the ledger does not know its manifest {batch.digest}. Was "
                 "the ledger restored from a copy? Restore the sink to the version before, or say where to go on: "
                 f"`fds rewind {connected.stream.name} --replace --to-version N --why …`",
+                batch=batch,
                 table=connected.table.uri,
             )
-        if closed.blocked is not None and closed.blocked.batch_id == batch.batch_id:
-            raise LedgerError(
-                f"{where}version {batch.sink_version}, and its verification failed: {closed.blocked.reason}. Planned "
+        blocked = closed.blocked
+        if blocked is not None and (blocked.epoch, blocked.batch_id) == (batch.epoch, batch.batch_id):
+            raise LandedBatchError(
+                f"{where}version {batch.sink_version}, and its verification failed: {blocked.reason}. Planned "
                 "anew it would be there twice. Take it out of the sink first (RESTORE TABLE … TO VERSION AS OF "
                 f"{batch.sink_version - 1}), then ask again, `fds replan {connected.stream.name} --replace --why …`, "
                 "and the next run loads it again",
+                batch=batch,
                 table=connected.table.uri,
             )
         end = found.end
     return end
+
+
+def _planned_before(
+    connected: ConnectedStream, closed: ClosedEpoch, landed: Sequence[LandedBatch]
+) -> dict[str, PlannedBatch]:
+    """Return the batches of earlier epochs that continue the position without a gap, by digest.
+
+    An epoch that had no sink to be closed in may be followed by a batch of the one before it. It was planned there,
+    and counts as loaded where it begins at the position.
+    """
+    wanted = {(batch.epoch, batch.batch_id, batch.digest) for batch in landed}
+    known = {
+        (entry.action.epoch, batch.batch_id): batch
+        for entry in connected.ledger.entries()
+        if isinstance(entry.action, Planned)
+        for batch in entry.action.batches
+        if (entry.action.epoch, batch.batch_id, batch.digest) in wanted
+    }
+    found: dict[str, PlannedBatch] = {}
+    position = closed.position
+    for batch in landed:
+        planned = known.get((batch.epoch, batch.batch_id))
+        if planned is None or planned.digest != batch.digest or planned.start != position:
+            break
+        found[batch.digest] = planned
+        position = planned.end
+    return found
 
 
 def fence_job(connected: ConnectedStream, state: StreamState, sink: Sink, try_id: str) -> JobSpec:
@@ -195,6 +281,9 @@ def fence_job(connected: ConnectedStream, state: StreamState, sink: Sink, try_id
         state: Its state: an epoch is requested, and needs a fence.
         sink: The sink of the run; its settings hold for the fence, its place need not be the same.
         try_id: Name of the try.
+
+    Raises:
+        LedgerError: Rows are to be removed by their version, and the source is another table now.
     """
     assert state.closed is not None  # noqa: S101  # epoch 1 needs no fence
     return JobSpec(
@@ -204,7 +293,31 @@ def fence_job(connected: ConnectedStream, state: StreamState, sink: Sink, try_id
         sink_version=state.closed.sink_version,
         reports=connected.staging_location(connected.folder.tries),
         try_id=try_id,
-        fence=FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch),
+        fence=_fence_spec(connected, state),
+    )
+
+
+def _fence_spec(connected: ConnectedStream, state: StreamState) -> FenceSpec:
+    fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch)
+    removal = None if state.request is None else state.request.removal
+    if removal is None:
+        return fence
+    newest = connected.log.latest()
+    metadata = connected.log.state_at(newest).metadata
+    if removal.what == "rows" and state.table_id is not None and metadata.id != state.table_id:
+        raise LedgerError(
+            f"stream {state.name!r}: the rewind removes rows by the version of the source that they came from, and "
+            f"{state.table} is another table now (id {metadata.id}, the stream read {state.table_id}). Nothing was "
+            f"removed: `fds reset {state.name} --replace --sink empty --why …` empties the sink and loads the table of "
+            "now.",
+            table=state.table,
+        )
+    return replace(
+        fence,
+        removes=removal.what,
+        from_version=removal.from_version,
+        is_forced=removal.is_forced,
+        closed_at_ms=commit_time(connected.log, newest) if removal.what == "all" else None,
     )
 
 
@@ -228,7 +341,10 @@ def fence_report(connected: ConnectedStream, epoch: int, try_id: str) -> FenceRe
                 raise refused(connected, name, problem)
         elif report.outcome == "fenced" and sink is not None:
             log = SinkLog(connected, sink.target)
-            log.check_fence(connected.state.uuid, epoch, report.sink_version, report.landed)
+            request = connected.state.request
+            asked = None if request is None or not report.has_removed else request.removal
+            removal = None if asked is None else {"what": asked.what, "from_version": asked.from_version}
+            log.check_fence(connected.state.uuid, epoch, report.sink_version, report.landed, removal)
     except BatchFailedError as error:
         return error
     if report.outcome != "failed":
@@ -258,12 +374,41 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
     if state.fence_sink is not None and state.fence_sink.kind == "foreach_batch":
         app_ids = tuple(txn_app_id(state.uuid, write=name) for name in report.writes)
     fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch)
+    removal = None if state.request is None else state.request.removal
+    if removal is not None and not report.has_removed:
+        raise LedgerError(
+            f"stream {state.name!r}: epoch {state.epoch} asks for rows to be removed from the sink, and another "
+            f"statement has closed it in version {report.sink_version}, under its transaction. What that removed is "
+            "not known, so the epoch is not begun. Look at the sink, then make the request again with --replace.",
+            table=state.table,
+        )
     return Fence(
         status="done",
         versions=dict.fromkeys(app_ids, fence.txn_version),
         sink_version=report.sink_version,
         sink_table_id=report.sink_table_id,
+        removal=removal,
+        removed_rows=None if removal is None else report.removed_rows,
     )
 
 
-__all__ = ["EpochStart", "epoch_start", "fence_job", "fence_of", "fence_report", "refuse_unseen"]
+def commit_time(log: DeltaLog, version: int) -> int | None:
+    """Return the commit time of a version in milliseconds, ``None`` if log cleanup took its commit."""
+    try:
+        return CommitTimestamps(log).of(log.commit(version), log.state_at(version).metadata)
+    except LostPositionError:
+        return None
+
+
+__all__ = [
+    "EpochStart",
+    "LandedBatchError",
+    "as_seen",
+    "commit_time",
+    "epoch_start",
+    "fence_job",
+    "fence_of",
+    "fence_report",
+    "unseen_batches",
+    "unseen_error",
+]

@@ -119,8 +119,23 @@ class SinkLog:
         if commit.table_id is not None and table_id != commit.table_id:
             raise self._refused(what, f"version {version} made the table {commit.table_id}, the report says {table_id}")
 
-    def check_fence(self, uuid: str, epoch: int, version: int | None, landed: tuple[LandedBatch, ...]) -> None:
-        """Compare the report of a fence, and of what landed before it, with the commits it names. Raises as above."""
+    def check_fence(
+        self,
+        uuid: str,
+        epoch: int,
+        version: int | None,
+        landed: tuple[LandedBatch, ...],
+        removal: dict[str, Any] | None = None,
+    ) -> None:
+        """Compare the report of a fence, and of what landed before it, with the commits it names. Raises as above.
+
+        Args:
+            uuid: The stream's.
+            epoch: The epoch that the fence begins.
+            version: Version of the sink that holds it, by the report.
+            landed: What landed before it, by the report.
+            removal: What the fence removed by the report, as its commit says it; ``None`` for nothing.
+        """
         what = f"the fence of epoch {epoch}"
         if version is None:
             raise self._refused(what, "the report names no version of the sink")
@@ -129,6 +144,9 @@ class SinkLog:
             return
         if commit.transactions.get(txn_app_id(uuid)) != fence_version(epoch):
             raise self._refused(what, f"version {version} of the sink is not this fence")
+        told = {key: value for key, value in (commit.told.get("removes") or {}).items() if key != "to"}
+        if removal is not None and told != removal:
+            raise self._refused(what, f"version {version} of the sink did not remove the rows that were asked for")
         for batch in landed:
             wanted = ReportedBatch(uuid, batch.epoch, batch.batch_id, batch.digest)
             found = self._read(batch.sink_version, what)

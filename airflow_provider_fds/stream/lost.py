@@ -85,6 +85,16 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     except LogTruncatedError as error:
         if connected.stream.options.on_lost_position != "earliest":
             raise
+        if state.sink is not None and state.sink.merges:
+            raise LogTruncatedError(
+                f"{error} on_lost_position='earliest' does not apply to a sink that merges: updates and deletes in "
+                f"the versions that are gone would be missing, and the sink {state.sink.target} would not show it. "
+                f"Load the table of now instead: `fds reset {state.name} --sink empty --why …` without a start option "
+                "on the stream.",
+                table=connected.log.table_uri,
+                version=error.version,
+                earliest_version=error.earliest_version,
+            ) from error
         lost = error
     assert state.position is not None  # noqa: S101  # an open epoch has a position
     position = Offset.from_json(state.position)

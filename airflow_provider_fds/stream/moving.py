@@ -6,16 +6,17 @@ one ledger entry; where that requests a new epoch, the next run of the stream cl
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.commands import Accept, Acknowledge, Hold, Request, Resume, Retire
-from airflow_provider_fds.ledger.entries import Planned
+from airflow_provider_fds.ledger.entries import Planned, Removal
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_writes import FunctionWrites
-from airflow_provider_fds.stream.repeated import repeated_notes
+from airflow_provider_fds.stream.repeated import removal_problem, repeated_notes
 from airflow_provider_fds.stream.whole_commits import is_inside_commit
 
 if TYPE_CHECKING:
@@ -28,6 +29,35 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
+
+
+_READ_AGAIN: Final = "Their rows are read again, and are there twice unless they were taken out."
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a person said about the rows in the sink."""
+
+    is_delete: bool
+    sink: str | None
+    is_forced: bool
+
+    @property
+    def what(self) -> Literal["rows", "all"] | None:
+        if self.is_delete:
+            return "rows"
+        return "all" if self.sink == "empty" else None
+
+    def check(self, name: str) -> None:
+        """Refuse what contradicts itself."""
+        if self.sink not in (None, "keep", "empty"):
+            raise ConfigurationError(f"stream {name!r}: what becomes of the sink is keep or empty, got {self.sink!r}.")
+        if self.is_delete and self.sink is not None:
+            raise ConfigurationError(f"stream {name!r}: --delete and --sink {self.sink} contradict each other.")
+        if self.is_forced and self.what is None:
+            raise ConfigurationError(
+                f"stream {name!r}: --force-sink is for --delete and --sink empty, which remove rows."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +93,7 @@ class Mover:
         why: The reason; it stays in the history.
         replaces: Whether a request that waits to be opened is given up for the new one.
         log: The source's log, to check a target against; ``None`` where it cannot be reached from here.
+        sink_log: The sink's log, to check what is to be removed; ``None`` where it cannot be reached from here.
         owner_is_running: Asked, for a user's own job, about the owner of planned batches.
         open_table: Opens the tables of a user's function, ``None`` where they cannot be reached from here.
     """
@@ -71,6 +102,7 @@ class Mover:
     why: str
     replaces: bool = False
     log: DeltaLog | None = None
+    sink_log: DeltaLog | None = None
     owner_is_running: Callable[[Owner], bool] = field(default=lambda _owner: True)
     open_table: Callable[[str], Storage] | None = None
 
@@ -81,6 +113,9 @@ class Mover:
         to_timestamp: str | None = None,
         to_batch: int | None = None,
         landed: bool | Mapping[str, bool] | None = None,
+        delete: bool = False,
+        sink: str | None = None,
+        force_sink: bool = False,
     ) -> Move:
         """Read again from an earlier position on.
 
@@ -90,9 +125,12 @@ class Mover:
             to_batch: Read from the start of this batch of the newest epoch that has one.
             landed: For a job or function of the user's with a batch on its way: whether its rows are in the sink; of a
                 function also by write.
+            delete: Whether the fence deletes the rows that are read again, by their provenance.
+            sink: ``empty``: the fence empties the sink. ``keep``: its rows stay. A sink that merges needs one of them.
+            force_sink: Remove rows although others may have written to the sink.
 
         Raises:
-            ConfigurationError: Not exactly one target, or one that cannot be.
+            ConfigurationError: Not exactly one target, or one that cannot be; rows that cannot be told from others.
             LedgerError: There is no such batch, or its owner still runs.
         """
         given = [value for value in (to_version, to_timestamp, to_batch) if value is not None]
@@ -102,27 +140,39 @@ class Mover:
                 f"{len(given)}"
             )
         self._check_own_job(landed, needs_word=False)
+        asked = _Asked(is_delete=delete, sink=sink, is_forced=force_sink)
         if to_batch is not None:
-            return self._to_batch(to_batch)
+            return self._to_batch(to_batch, asked)
         version = to_version if to_timestamp is None else self._version_at(to_timestamp)
         if version is not None:
             self._check_version(version)
-        to: dict[str, Any] = {"starting_version": to_version}
-        if to_timestamp is not None:
+        removal = self._removal("rewind", asked, self._start_at(version), is_known=version is not None)
+        to: dict[str, Any] = {"starting_version": version}
+        if to_timestamp is not None and removal is None:
             to = {"starting_timestamp": to_timestamp}
         words = (
             "the first commit at or after " + to_timestamp if version is None and to_timestamp else f"version {version}"
         )
-        return self._request("rewind", to, f"reads from {words} on", self._repeated(version))
+        return self._request("rewind", to, f"reads from {words} on", self._repeated(version, removal), removal)
 
-    def reset(self) -> Move:
-        """Begin anew, as the stream's start options say."""
+    def reset(self, *, sink: str | None = None, force_sink: bool = False) -> Move:
+        """Begin anew, as the stream's start options say.
+
+        Args:
+            sink: ``empty``: the fence empties the sink. ``keep``: its rows stay. A sink that merges needs one of them.
+            force_sink: Empty the sink although others may have written to it.
+
+        Raises:
+            ConfigurationError: What the sink is to be is not said, or cannot be done.
+        """
         self._check_own_job(None, needs_word=False)
+        removal = self._removal("reset", _Asked(is_delete=False, sink=sink, is_forced=force_sink), None, is_known=True)
         return self._request(
             "reset",
             {"start": "options"},
             "begins as its start options say, like a new stream",
-            repeated_notes(self.ledger, None, is_reset=True),
+            repeated_notes(self.ledger, None, is_reset=True, removal=removal),
+            removal,
         )
 
     def replan(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
@@ -241,6 +291,7 @@ class Mover:
         to: dict[str, Any] | None,
         after: str,
         notes: tuple[str, ...],
+        removal: Removal | None = None,
     ) -> Move:
         on_their_way = len(self._state.planned if self._state.closed is None else self._state.closed.planned)
         if on_their_way and reason in ("rewind", "reset"):
@@ -252,6 +303,11 @@ class Mover:
             if self._on_their_way and reason in ("replan", "rebind"):
                 notes = (*notes, writes.loaded_note((to or {}).get("offset")))
             notes, versions = (*notes, *writes.notes()), writes.table_versions()
+        # of a replan or a rebind the position says what is read again
+        seen = self._state.shown if reason in ("rewind", "reset") else ()
+        if seen:
+            which = ", ".join(f"batch {b.batch_id} of epoch {b.epoch} (version {b.sink_version})" for b in seen)
+            notes = (*notes, f"Not committed, and shown by an earlier run: the sink has {which}. {_READ_AGAIN}")
         command = Request(
             reason=reason,
             why=self.why,
@@ -259,6 +315,8 @@ class Mover:
             to=to,
             replaces=self.replaces,
             table_versions=versions,
+            seen=seen,
+            removal=removal,
         )
         return Move(self._name, (command,), self._before(), f"epoch {self._state.epoch + 1}, {after}", notes)
 
@@ -298,7 +356,67 @@ class Mover:
                 f"is {earliest}. Rewind to that, or `fds reset {self._name} --why …` to begin with a snapshot"
             )
 
-    def _to_batch(self, batch_id: int) -> Move:
+    def _removal(
+        self, reason: Literal["rewind", "reset"], asked: _Asked, start: Offset | None, *, is_known: bool
+    ) -> Removal | None:
+        """Return what the fence is to remove, ``None`` if nothing.
+
+        Args:
+            reason: Of the request.
+            asked: What the person said.
+            start: Where the stream will read on (exclusive); ``None``: from its very beginning.
+            is_known: Whether that is known here.
+        """
+        asked.check(self._name)
+        sink = self._state.sink
+        if sink is not None and sink.merges and asked.is_delete:
+            raise ConfigurationError(
+                f"stream {self._name!r} merges into {sink.target}, and a merge keeps no row that it replaced, so "
+                "--delete would lose rows. Use --sink empty, where all is read again, or --sink keep."
+            )
+        if sink is not None and sink.merges and asked.sink is None:
+            raise ConfigurationError(
+                f"stream {self._name!r} merges into {sink.target}, where a row whose key the source no longer has "
+                f"stays after a {reason}: its delete is not read. Say what becomes of the sink: --sink empty (its rows "
+                "are removed, or closed with scd=2, before the new epoch begins) or --sink keep."
+            )
+        what = asked.what
+        if what is None:
+            return None
+        option = "--delete" if what == "rows" else "--sink empty"
+        if sink is None or sink.is_users_own:
+            bound = (
+                "is bound to no sink" if sink is None else f"writes by {sink.words()}, whose tables FDS does not know"
+            )
+            raise ConfigurationError(
+                f"stream {self._name!r} {bound}, so {option} cannot be done; remove the rows yourself."
+            )
+        problem = "the version that the time means is not known here" if not is_known else None
+        problem = problem or removal_problem(self.ledger, what, start) or self._sink_problem(what)
+        if problem is not None:
+            raise ConfigurationError(
+                f"stream {self._name!r}: {option} cannot be done, {problem}. Leave it out to see what else takes the "
+                "rows out."
+            )
+        from_version = start.version if what == "rows" and start is not None else None
+        return Removal(what=what, from_version=from_version, is_forced=asked.is_forced)
+
+    def _sink_problem(self, what: str) -> str | None:
+        """Say why no row, or not exactly those of some versions, can be removed from the sink; the fence looks too."""
+        if self.sink_log is None:
+            return None
+        metadata = self.sink_log.state_at(self.sink_log.latest()).metadata
+        if (metadata.property("delta.appendOnly") or "").lower() == "true":
+            return f"the sink {self.sink_log.table_uri} has delta.appendOnly=true"
+        names = {field["name"].lower() for field in json.loads(metadata.schemaString)["fields"]}
+        if what == "rows" and "_source_version" not in names:
+            return f"the sink {self.sink_log.table_uri} has no column _source_version (provenance=True writes it)"
+        return None
+
+    def _start_at(self, version: int | None) -> Offset | None:
+        return None if version is None else Offset(self._state.table_id or "", version)
+
+    def _to_batch(self, batch_id: int, asked: _Asked) -> Move:
         found: tuple[Planned, PlannedBatch] | None = None
         for entry in self.ledger.entries():
             if isinstance(entry.action, Planned):
@@ -316,8 +434,9 @@ class Mover:
             )
         to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
         after = f"reads from {position_words(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
-        notes = (*repeated_notes(self.ledger, start), *self._inside_notes(start))
-        return self._request("rewind", to, after, notes)
+        removal = self._removal("rewind", asked, start, is_known=True)
+        notes = (*repeated_notes(self.ledger, start, removal=removal), *self._inside_notes(start))
+        return self._request("rewind", to, after, notes, removal)
 
     def _inside_notes(self, start: Offset | None) -> tuple[str, ...]:
         """Say that a sink which decides per key may refuse to begin at a place, ``None``: the position."""
@@ -327,14 +446,14 @@ class Mover:
         note = (
             f"That is inside version {place.version}. With read_change_feed, a sink that decides per key (a merge) "
             "needs all of a version that adds and removes rows: then use "
-            f"`fds rewind {self._name} --to-version {place.version} --why …`."
+            f"`fds rewind {self._name} --to-version {place.version} --sink keep --why …`."
         )
         return (note,)
 
-    def _repeated(self, version: int | None) -> tuple[str, ...]:
+    def _repeated(self, version: int | None, removal: Removal | None) -> tuple[str, ...]:
         if version is None:
             return ("Rows of commits at or after that time that the sink has already are there twice then.",)
-        return repeated_notes(self.ledger, Offset(self._state.table_id or "", version))
+        return repeated_notes(self.ledger, self._start_at(version), removal=removal)
 
     def _behind_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
         """Return where an epoch goes on if a person knows that the batch on its way is in the sink."""
@@ -424,6 +543,18 @@ def readable(log: DeltaLog) -> DeltaLog | None:
     return log
 
 
+def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> DeltaLog | None:
+    """Return the log of the sink that FDS writes to if it can be read from here, else ``None``."""
+    from airflow_provider_fds.delta.log import DeltaLog
+
+    if state.sink is None or state.sink.is_users_own:
+        return None
+    try:
+        return readable(DeltaLog(open_table(state.sink.target)))
+    except FdsError:
+        return None
+
+
 def position_words(position: str | None) -> str:
     """Return a position as people read it."""
     if position is None:
@@ -436,4 +567,4 @@ def position_words(position: str | None) -> str:
     return f"the beginning of version {offset.version}"
 
 
-__all__ = ["Move", "Mover", "is_answered", "perform", "position_words", "readable"]
+__all__ = ["Move", "Mover", "is_answered", "perform", "position_words", "readable", "readable_sink"]

@@ -9,7 +9,6 @@ import msgspec
 
 from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
     EXIT_OK,
     ConfigurationError,
@@ -20,7 +19,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.commands import Bind, Create, Open
+from airflow_provider_fds.ledger.commands import Bind, Create, Open, Show
 from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.source.change_recording import check_start
@@ -28,7 +27,15 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.ending import end_of, reason_to_end
-from airflow_provider_fds.stream.epoch import EpochStart, epoch_start, refuse_unseen
+from airflow_provider_fds.stream.epoch import (
+    EpochStart,
+    LandedBatchError,
+    as_seen,
+    commit_time,
+    epoch_start,
+    unseen_batches,
+    unseen_error,
+)
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
 from airflow_provider_fds.stream.sink_traces import refuse_lost_ledger
@@ -104,6 +111,18 @@ def ensure_bound(
         return state
     table_id = _table_id(connected, binding)
     return connected.execute(Bind(epoch=state.epoch, sink=binding, table_id=table_id, by_interval=by_interval))
+
+
+def check_binding(connected: ConnectedStream, sink: Sink) -> None:
+    """Refuse a run whose sink is not the one that the stream is bound to.
+
+    Raises:
+        SinkError: It is another one, in kind or in place.
+    """
+    state = connected.state
+    wanted = _binding(connected, sink, state.uuid)
+    if state.sink is not None and state.sink != wanted:
+        raise refusals.other_sink(state, state.sink, wanted)
 
 
 def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
@@ -270,11 +289,17 @@ def open_epoch(
     """
     log = connected.log
     fence = fence or Fence()
-    asked = epoch_start(connected, state, landed, fence) if given is None else EpochStart(given)
+    try:
+        asked = epoch_start(connected, state, landed, fence) if given is None else EpochStart(given)
+    except LandedBatchError as error:
+        _record_shown(connected, state, (error.batch,))
+        raise
     if asked.start is None:
         return state
     offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
-    refuse_unseen(state, landed, asked.start)
+    if unseen := unseen_batches(state, landed, asked.start):
+        _record_shown(connected, state, unseen)
+        raise unseen_error(state, unseen)
     if given is not None or asked.is_kept:
         offset.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
     if connected.stream.options.read_change_feed:
@@ -299,6 +324,12 @@ def open_epoch(
     )
 
 
+def _record_shown(connected: ConnectedStream, state: StreamState, batches: Sequence[LandedBatch]) -> None:
+    """Record which batches an error is about to name, so that a later request can refer to them."""
+    if batches:
+        connected.execute(Show(epoch=state.epoch, batches=tuple(map(as_seen, batches))))
+
+
 def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
     from airflow_provider_fds.delta.snapshot import freeze_snapshot
 
@@ -311,7 +342,7 @@ def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
         key=frozen.key.removeprefix(f"{connected.stream.name}/"),
         num_files=frozen.num_files,
         num_bytes=frozen.num_bytes,
-        timestamp_ms=_time_of(connected.log, version),
+        timestamp_ms=commit_time(connected.log, version),
     )
 
 
@@ -329,14 +360,6 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
         "given to a new stream. Leave it out, or choose another name",
         table=connected.table.uri,
     )
-
-
-def _time_of(log: DeltaLog, version: int) -> int | None:
-    """Return the commit time of a version, ``None`` if log cleanup took its commit."""
-    try:
-        return CommitTimestamps(log).of(log.commit(version), log.state_at(version).metadata)
-    except LostPositionError:
-        return None
 
 
 def _digest_before(log: DeltaLog, start: Offset) -> str | None:

@@ -1,13 +1,16 @@
-"""The rows that a move of a stream loads again, and the statements that take them out of the sink first.
+"""The rows that a move of a stream loads again, and what takes them out of the sink first.
 
-A statement is offered only where it takes out exactly what is read again: one that takes out more would lose rows.
+Rows are removed, by the fence or by a statement that is offered, only where that takes out exactly what is read again:
+more would lose rows. A statement that is typed carries the transaction of the fence: Delta skips it once the epoch has
+begun.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.ledger.entries import Committed, Created, Planned, Requested
 from airflow_provider_fds.source.offset import Offset
 
@@ -17,12 +20,17 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch
+    from airflow_provider_fds.ledger.values import PlannedBatch, Removal
 
-_PAUSE: Final = (
-    "Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done: what comes after the next "
-    "run takes out what that has read again, too."
+_PAUSE: Final = "Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done."
+_LATE_DELETE: Final = (
+    " A DELETE under the transaction above prints no count, and changes nothing, once the epoch has begun."
 )
+_LATE_RESTORE: Final = (
+    " A RESTORE that comes later takes out what was read again, too; the next run stops and names it."
+)
+_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +67,45 @@ class Load:
         return _place(self.start) >= _place(start)
 
 
-def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = False) -> tuple[str, ...]:
-    """Say which rows in the sink would be there twice, and the statements that take them out first.
+def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset | None) -> str | None:
+    """Say why the fence cannot remove exactly the rows that are read again, ``None`` if it can.
+
+    Args:
+        ledger: The stream's ledger.
+        what: As in ``ledger.values.Removal``.
+        start: Where the stream will read on (exclusive); ``None``: from its very beginning.
+    """
+    entries = tuple(ledger.entries())
+    state = ledger.state
+    loads = _loads(entries, _sink_table_id(state))
+    if what == "all":
+        is_whole = start is None or (
+            _forgotten(entries, state) is None and all(load.lies_behind(start) for load in loads)
+        )
+        return None if is_whole else "the sink has rows that are not read again"
+    if _forgotten(entries, state) is not None:
+        return "the history lacks batches of before the ledger was lost, whose rows may be among them"
+    again = [load for load in loads if load.reaches(start)]
+    if not _is_told_by_version(again, start):
+        return (
+            "the rows that are read again cannot be told by their _source_version: they begin within a version, or "
+            "were loaded with an initial snapshot"
+        )
+    if len({load.end.table_id for load in loads}) > 1:
+        return "the sink has rows of more than one source table, whose versions are not the same"
+    return None
+
+
+def repeated_notes(
+    ledger: Ledger, start: Offset | None, *, is_reset: bool = False, removal: Removal | None = None
+) -> tuple[str, ...]:
+    """Say which rows in the sink would be there twice, and what takes them out first.
 
     Args:
         ledger: The stream's ledger.
         start: Where the stream will read on (exclusive); ``None``: from its very beginning.
         is_reset: Whether the stream's start options, which nobody here knows, say where it begins.
+        removal: What the fence removes.
     """
     state = ledger.state
     # a request for each entry: they are read once
@@ -75,7 +115,8 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
     forgotten = _forgotten(entries, state)
     is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
     if not again and not is_forgotten:
-        return ("No committed batch is read again.",)
+        none = "No committed batch is read again."
+        return (none,) if removal is None else (none, *_removal_notes(state, removal))
     in_part = [load for load in again if not load.lies_behind(start)]
     lead = _lead(again, in_part)
     if is_forgotten:
@@ -84,26 +125,73 @@ def repeated_notes(ledger: Ledger, start: Offset | None, *, is_reset: bool = Fal
         )
     if is_reset:
         lead += ", if it begins where it began before"
+    if removal is not None:
+        return (f"{lead}.", *_removal_notes(state, removal))
     sink = state.sink
     if sink is None or sink.is_users_own:
         return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
     if sink.merges:
-        words = (
-            f"{lead}, and merged again by their keys: with scd=1 the sink is as now once the stream has caught up; "
-            "with scd=2 take the history since then out first (RESTORE TABLE …), or it is there twice."
+        stays = (
+            "Nothing is removed from the sink: a row whose key the source no longer has stays there, and with scd=2 "
+            "the history that is read again is there twice."
         )
-        return (words,)
+        return (f"{lead}, and merged again by their keys.", stays)
     table = f"delta.`{sink.target}`"
     statements = _forgotten_statements(table, start) if is_forgotten else _statements(table, loads, again, start)
+    statements = [line for statement in statements for line in _closing(state, statement)]
     if statements:
         return (
             f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:",
             *statements,
-            _PAUSE,
+            _PAUSE + _late(statements),
         )
     if is_forgotten:
         return (f"{lead}. Before the next run take its rows out by a statement of your own, or they are there twice.",)
     return (f"{lead}, and no one statement takes exactly their rows out of the sink.", _way_out(state, again, in_part))
+
+
+def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
+    target = "" if state.sink is None else f" {state.sink.target}"
+    if removal.what == "rows":
+        what = f"deletes the rows with _source_version >= {removal.from_version} from the sink{target}"
+    else:
+        what = f"empties the sink{target}"
+        if state.sink is not None and state.sink.merges:
+            what += " (with scd=2 it closes the rows that are current, and the history stays)"
+    others = (
+        "Rows of other writers go, too."
+        if removal.is_forced
+        else "It refuses to where the sink's log shows rows of other writers, or does not reach back to its beginning "
+        "(--force-sink removes them, too)."
+    )
+    return (f"The next run {what}, in the transaction that closes the old epoch. {others}",)
+
+
+def _late(statements: Sequence[str]) -> str:
+    """Say what becomes of statements that are run after the epoch has begun."""
+    is_restored = any(statement.startswith("RESTORE") for statement in statements)
+    is_deleted = any(statement.startswith("DELETE") for statement in statements)
+    return (_LATE_DELETE if is_deleted else "") + (_LATE_RESTORE if is_restored else "")
+
+
+def _closing(state: StreamState, statement: str) -> list[str]:
+    """Return the statements by which a DELETE closes the old epoch itself, so that it cannot come too late."""
+    if not statement.startswith("DELETE") or state.sink is None or not state.sink.app_ids:
+        return [statement]
+    return [
+        f"SET {_APP_ID}={state.sink.app_ids[0]};",
+        f"SET {_VERSION}={fence_version(state.epoch + 1)};",
+        statement,
+        f"RESET {_APP_ID};",
+        f"RESET {_VERSION};",
+    ]
+
+
+def _is_told_by_version(again: Sequence[Load], start: Offset | None) -> bool:
+    # rows of a snapshot carry its version, whenever they were committed; a version that is cut in two cannot be told
+    if start is None or start.is_initial_snapshot or start.next_index:
+        return False
+    return all(load.lies_behind(start) for load in again if load.start.is_initial_snapshot)
 
 
 def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
@@ -121,11 +209,11 @@ def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
 
 def _forgotten_statements(table: str, start: Offset | None) -> list[str]:
     if start is None:
-        return [f"DELETE FROM {table}  -- if nothing else writes to it"]
+        return [f"DELETE FROM {table};  -- if nothing else writes to it"]
     if start.is_initial_snapshot or start.next_index:
         return []
     condition = f"no other stream writes to it, and no initial snapshot of version {start.version} or later was loaded"
-    return [f"DELETE FROM {table} WHERE _source_version >= {start.version}  -- if it has provenance, {condition}"]
+    return [f"DELETE FROM {table} WHERE _source_version >= {start.version};  -- if it has provenance, {condition}"]
 
 
 def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start: Offset | None) -> list[str]:
@@ -135,16 +223,13 @@ def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start:
     if first is not None and all(load.lies_behind(start) for load in loads if load.is_in_sink_since(first)):
         # the sink as it was before the first of them: nothing that stays out was written since
         found.append(
-            f"RESTORE TABLE {table} TO VERSION AS OF {first - 1}  -- {alone}"
+            f"RESTORE TABLE {table} TO VERSION AS OF {first - 1};  -- {alone}"
             if first
-            else f"DELETE FROM {table}  -- {alone}"
+            else f"DELETE FROM {table};  -- {alone}"
         )
-    # rows of a snapshot carry its version, whenever they were committed; a version that is cut in two cannot be told
-    is_told_by_version = start is not None and not start.is_initial_snapshot and not start.next_index
-    if is_told_by_version and all(load.lies_behind(start) for load in again if load.start.is_initial_snapshot):
-        assert start is not None  # noqa: S101  # said in the line before
+    if start is not None and _is_told_by_version(again, start):
         found.append(
-            f"DELETE FROM {table} WHERE _source_version >= {start.version}  -- if it has provenance, and no other "
+            f"DELETE FROM {table} WHERE _source_version >= {start.version};  -- if it has provenance, and no other "
             "stream writes to it"
         )
     return found
@@ -202,4 +287,4 @@ def _place(offset: Offset) -> tuple[int, bool, int]:
     return (offset.version, offset.is_initial_snapshot, offset.next_index)
 
 
-__all__ = ["Load", "repeated_notes"]
+__all__ = ["Load", "removal_problem", "repeated_notes"]

@@ -18,7 +18,7 @@ from airflow_provider_fds.errors import (
     StreamBusyError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan
+from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan, Request
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
+
+#: Error class of a try report: the sink was missing when the epoch began, and a batch of a closed epoch has made it.
+_SINK_APPEARED = "SinkAppeared"
 
 
 class StreamSession:
@@ -177,6 +180,9 @@ class StreamSession:
         state = self.connected.state
         if work.status == "fence":
             assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
+            if state.request is not None and state.request.removal is not None:
+                # how rows are removed depends on the sink as the run declares it
+                opening.check_binding(self.connected, sink)
             spec = fence_job(self.connected, state, self._fenced(sink, state.fence_sink), work.try_id)
             return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
         if isinstance(sink, ForeachBatchSink):
@@ -290,11 +296,7 @@ class StreamSession:
             if is_running and (report is None or not report.is_done):
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
-                failure = batch_failure(self.stream.name, self.stream.table, batch, report)
-                if isinstance(failure, SourceFilesGoneError):
-                    # with its table, or from a table that is still there
-                    check_planned(self.connected.log, (batch,))
-                return so_far.result(report, failure)
+                return so_far.result(report, self._failure(work, batch, report))
             differs = rows_differ(report, self._sink, batch.num_rows)
             changed = check_range_unchanged(self.connected.log, batch)
             if is_running and changed is not None:
@@ -318,6 +320,39 @@ class StreamSession:
             )
             so_far.add((batch,), report)
         return so_far.result()
+
+    def _failure(self, work: RunWork, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
+        """Return what became of a batch that is not done, as an error."""
+        if report is not None and report.error_class == _SINK_APPEARED:
+            return self._request_fence(work, report)
+        failure = batch_failure(self.stream.name, self.stream.table, batch, report)
+        if isinstance(failure, SourceFilesGoneError):
+            # with its table, or from a table that is still there
+            check_planned(self.connected.log, (batch,))
+        return failure
+
+    def _request_fence(self, work: RunWork, report: TryReport) -> BatchFailedError:
+        """Request the next epoch, because a batch of a closed one made the sink that was missing at the fence.
+
+        It goes on where this epoch is: at its position, for nothing of it is in the sink.
+        """
+        state = self.connected.load()
+        if state.phase == "open" and state.epoch == work.epoch:
+            self.connected.execute(
+                Request(
+                    reason="sink_appeared",
+                    why="a batch of a closed epoch made the sink, which was missing when that epoch was closed",
+                    epoch=state.epoch,
+                    to={"offset": _position(state), "meaning_digest": state.meaning_digest},
+                    is_automatic=True,
+                )
+            )
+        return BatchFailedError(
+            f"{report.error_message}. Epoch {self.connected.state.epoch} is requested; the next run closes the epochs "
+            "before it in the sink, and goes on or says what a person has to decide.",
+            error_class=report.error_class,
+            table=self.stream.table,
+        )
 
     def commit_own(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
         """Commit a batch that a user's own job has loaded; see :func:`~.own_job.commit_own_job`."""

@@ -80,13 +80,15 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
         if state.sink is not None and not state.sink.is_users_own
         else " If what writes the rows does not decide per key, say whole_commits=False on the stream."
     )
+    # a rewind of such a sink asks what becomes of its rows
+    keep = " --sink keep" if state.sink is not None and state.sink.merges else ""
     position = None if state.position is None else Offset.from_json(state.position)
     if position is not None and commits.are_divided_at(position):
         version = position.version
         raise ConfigurationError(
             f"stream {state.name!r} is at {state.position}, inside version {version} of {log.table_uri}, which {why}: "
             f"the rest of the version alone can delete keys that are still there. Read the version again from its "
-            f"beginning with `fds rewind {state.name} --to-version {version} --why …`.{unless}",
+            f"beginning with `fds rewind {state.name} --to-version {version}{keep} --why …`.{unless}",
             table=log.table_uri,
             version=version,
         )

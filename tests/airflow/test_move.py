@@ -68,6 +68,25 @@ def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installatio
     assert (again.xcom("ingest")["epoch"], again.xcom("ingest")["rows"]) == (2, 2)
 
 
+def test_a_stream_is_rewound_from_the_ui_and_its_next_run_removes_the_rows(installation, lake, moved, ledger):
+    lake.append("orders", 1)
+    lake.append("orders", 2)
+    ingest = INGEST.replace('bronze/orders")', 'bronze/orders", provenance=True)')
+    loads = installation.add(ingest.format(lake=lake.uri))
+    assert installation.run(loads).state("ingest") == "success"
+    assert moved(move="reset", delete=True).state("move") == "failed"
+
+    run = moved(move="rewind", to_version=1, delete=True)
+    lake.append("orders", 3)
+    assert installation.run(loads).state("ingest") == "success"
+
+    assert any("deletes the rows with _source_version >= 1" in note for note in run.xcom("move")["notes"])
+    assert lake.ids("bronze/orders") == [1, 2, 3]
+    assert moved(move="reset", sink="empty").state("move") == "success"
+    assert installation.run(loads).state("ingest") == "success"
+    assert lake.ids("bronze/orders") == [1, 2, 3]
+
+
 def test_a_stream_is_held_and_resumed(installation, lake, moved, ledger):
     lake.append("orders", 1)
     loads = installation.add(INGEST.format(lake=lake.uri))

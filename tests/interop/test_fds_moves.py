@@ -74,6 +74,17 @@ def test_a_rewound_stream_whose_advice_is_followed_has_every_row_once(lake):
     assert "epoch            2" in lake.fds("status", "orders")
 
 
+def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(lake):
+    lake.run()
+    said = lake.move("rewind", "--to-version", "1", "--delete")
+    assert "The next run deletes the rows with _source_version >= 1" in said
+    lake.append(40)
+    lake.run()
+
+    assert lake.read("bronze") == list(range(40))
+    assert "removes=_source_version>=1 removed_rows=20" in lake.fds("history", "orders")
+
+
 def test_a_rewound_stream_without_it_has_the_rows_twice_as_was_said(lake):
     lake.run()
     said = lake.move("rewind", "--to-batch", "2")

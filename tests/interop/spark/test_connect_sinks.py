@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.interop.spark import test_epochs as epochs
 from tests.interop.spark import test_fence as fences
 from tests.interop.spark import test_history as history
 from tests.interop.spark import test_sink_delta as append
@@ -21,6 +22,7 @@ def spark(connect_session):
 by_provenance = replacing.by_provenance
 jobs = options.jobs
 sink = history.sink
+desk = epochs.desk
 
 # one of each kind: the rest is the same code, asked through the same API
 test_written = append.test_a_batch_is_written_with_its_transaction_and_its_metadata
@@ -35,3 +37,5 @@ test_misspelt = options.test_a_column_that_a_function_takes_for_there_is_told_as
 test_zombie = fences.test_a_zombie_that_had_looked_before_the_fence_is_skipped_by_delta_and_says_so
 test_fenced = fences.test_a_fence_that_is_there_is_found_and_not_written_again
 test_replaced = replacing.test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else
+test_removed = epochs.test_a_rewind_with_delete_has_each_row_once_and_no_statement_to_be_run
+test_typed_too_late = epochs.test_the_statement_that_is_printed_changes_nothing_once_the_run_has_begun

@@ -99,6 +99,6 @@ def test_a_stream_that_comes_to_a_merge_inside_a_commit_reads_it_again_from_its_
     with pytest.raises(ConfigurationError, match=r"inside version 2 .* `fds rewind merged --to-version 2"):
         merge.load(**limits)
     connected.load()
-    perform(connected.ledger, Mover(connected.ledger, "from its beginning").rewind(to_version=2), ACTOR)
+    perform(connected.ledger, Mover(connected.ledger, "from its beginning").rewind(to_version=2, sink="keep"), ACTOR)
     merge.load(**limits)
     assert merge.rows() == rows_of(spark, overwritten)

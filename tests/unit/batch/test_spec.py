@@ -66,6 +66,7 @@ FENCE_REPORT = FenceReport(
     sink_version=43,
     sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
     landed=(LandedBatch(2, 3, BATCH.end, BATCH.manifest_digest, 42),),
+    removed_rows=17,
 )
 REPORT = TryReport(
     uuid=BATCH.uuid,
@@ -94,6 +95,24 @@ def test_a_fence_job_comes_back_as_it_went():
     job = replace(JOB, batches=(), fence=FENCE)
 
     assert JobSpec.from_json(job.to_json()) == job
+
+
+def test_a_fence_says_what_it_removes_and_up_to_where_it_looked():
+    plain, removing = fence_metadata(FENCE, "t2"), replace(FENCE, removes="rows", from_version=4)
+
+    assert "removes" not in read_commit_metadata(plain)
+    wanted = {"what": "rows", "from_version": 4}
+    assert read_commit_metadata(fence_metadata(removing, "t2"))["removes"] == wanted
+    assert read_commit_metadata(fence_metadata(removing, "t2", 9))["removes"] == {**wanted, "to": 9}
+    job = replace(JOB, batches=(), fence=removing)
+    assert JobSpec.from_json(job.to_json()) == job
+
+
+def test_a_fence_report_from_before_fences_removed_rows_is_read():
+    old = json.loads(FENCE_REPORT.to_json())
+    del old["has_removed"], old["removed_rows"]
+
+    assert FenceReport.from_json(json.dumps(old)) == replace(FENCE_REPORT, removed_rows=None)
 
 
 def test_a_job_spec_from_before_there_were_fences_is_read():

@@ -93,6 +93,26 @@ def test_a_request_with_a_name_is_made_once(fds, ledger):
     assert ledger().state.epoch == 2
 
 
+def test_a_request_with_a_name_is_not_worked_out_again(fds, ledger):
+    asked = ("rewind", "--to-version", "0", *WHY, "--yes", "--request-id", "ticket 8")
+    assert fds(*asked)[0] == 0
+    code, text = fds(*asked)
+
+    assert code == 0
+    assert "request 'ticket 8' was made before; nothing is done again" in text
+    assert ledger().state.epoch == 2
+
+
+@pytest.mark.parametrize("option", [("--delete",), ("--sink", "empty")])
+def test_rows_of_a_stream_without_a_sink_cannot_be_removed(fds, ledger, option):
+    before = ledger().n
+    code, text = fds("rewind", "--to-version", "0", *WHY, "--yes", *option)
+
+    assert code == 2
+    assert f"is bound to no sink, so {' '.join(option)} cannot be done" in text
+    assert ledger().n == before
+
+
 def test_a_second_request_while_one_waits_is_refused_and_shows_it(fds):
     fds("reset", *WHY, "--yes")
     code, text = fds("rewind", "--to-version", "0", *WHY, "--yes")

@@ -34,9 +34,12 @@ from airflow_provider_fds.ledger.entries import (
     Planned,
     Quarantined,
     Recovered,
+    Removal,
     Requested,
     Resumed,
     Retired,
+    SeenBatch,
+    Shown,
     Skipped,
     SnapshotRef,
     Transferred,
@@ -67,7 +70,10 @@ def every_action(make):
         versions={"fds:u1": 8589934592, "fds:u1#dim": 8589934592},
         sink_version=17,
         sink_table_id=make.sink_id,
+        removal=Removal(what="rows", from_version=1),
+        removed_rows=20,
     )
+    seen = (SeenBatch(epoch=1, batch_id=4, digest="d4", sink_version=16),)
     measures = Measures(
         rows_read=25, files_written=2, bytes_written=4096, seconds={"look": 0.25, "load": 0.5, "write": 1.5}
     )
@@ -130,7 +136,16 @@ def every_action(make):
             sink_table_id=make.sink_id,
         ),
         Accepted(epoch=1, batch_id=0, why="counted by hand"),
-        Requested(epoch=2, reason="rewind", why="wrong rows", position=end, to={"starting_version": 1}),
+        Requested(
+            epoch=2,
+            reason="rewind",
+            why="wrong rows",
+            position=end,
+            to={"starting_version": 1},
+            seen=seen,
+            removal=Removal(what="all", is_forced=True),
+        ),
+        Shown(epoch=2, batches=seen),
         Quarantined(why="column dropped", version=7, schema_version=7),
         Held(why="maintenance"),
         Resumed(why="done"),
@@ -178,6 +193,7 @@ def test_entries_from_before_some_of_their_fields_existed_are_read(make):
         "opened": ("meaning_digest", "continues"),
         "acknowledged": ("skip",),
         "committed": ("measures",),
+        "requested": ("seen", "removal"),
         "interval_committed": ("measures",),
     }
     for kind, names in later.items():

@@ -19,8 +19,8 @@ from airflow_provider_fds.errors import (
     LogTruncatedError,
     SchemaChangedError,
 )
-from airflow_provider_fds.ledger.commands import Commit, Request
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.commands import Commit, Open, Request
+from airflow_provider_fds.ledger.entries import Actor, Fence, SeenBatch
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.refusals import EpochClosedError
 from airflow_provider_fds.sinks import DeltaTableSink
@@ -52,6 +52,25 @@ def move(bench: Bench, name: str, *, replaces: bool = False, **arguments: Any) -
     ledger = ledger_of(bench)
     mover = Mover(ledger, "a test", replaces=replaces, owner_is_running=lambda owner: owner.run_id in bench.running)
     return perform(ledger, getattr(mover, name)(**arguments), PERSON)
+
+
+def ask(bench: Bench, *names: str, is_held: bool = False) -> None:
+    """Ask for one epoch after the other; none of them begins."""
+    for number, name in enumerate(names):
+        move(bench, name, replaces=number > 0, **({"to_version": 0} if name == "rewind" else {}))
+        if is_held:
+            move(bench, "hold")
+    if is_held:
+        move(bench, "resume")
+
+
+def fence_with(bench: Bench, sink: DeltaTableSink, run: str, *landed: LandedBatch) -> None:
+    """A run that fences the requested epoch, and finds batches in the sink."""
+    session = bench.session(run)
+    work = session.begin(sink)
+    assert work.status == "fence"
+    leave_fence(bench, session, session.job(work, sink), landed=landed)
+    assert session.collect(work).failure is None
 
 
 def load_all(bench: Bench, sink: DeltaTableSink, run: str, **kw: Any) -> StreamSession:
@@ -199,20 +218,160 @@ def test_what_lands_while_a_rewind_is_asked_for_is_not_read_again_unseen(bench, 
     assert ledger_of(bench).state.phase == "open"
 
 
-def test_a_second_request_is_made_by_somebody_who_knows_what_landed(bench, log_builder, sink):
+@pytest.mark.parametrize(
+    "requests", [("rewind",), ("rewind", "rewind"), ("reset", "rewind", "rewind"), ("rebind", "rewind")]
+)
+@pytest.mark.parametrize("is_held", [False, True])
+def test_no_number_of_requests_lets_a_batch_be_read_again_that_nobody_was_shown(
+    bench, log_builder, sink, requests, is_held
+):
     log_builder.create()
     log_builder.append(1)
     planned = bench.session("run-1").begin(sink).batches[0]
-    move(bench, "rewind", to_version=0)
-    move(bench, "rewind", to_version=0, replaces=True)
-    session = bench.session("run-2")
+    ask(bench, *requests, is_held=is_held)
     landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
-    work = session.begin(sink)
-    leave_fence(bench, session, session.job(work, sink), landed=(landed,))
 
+    with pytest.raises(LedgerError, match=r"batch 0 of epoch 1 \(version 0\).*would be there twice"):
+        fence_with(bench, sink, "run-2", landed)
+    assert ledger_of(bench).state.phase == "requested"
+
+
+def test_a_request_after_the_batch_was_shown_lets_exactly_that_one_be_read_again(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    log_builder.append(1)
+    one, two = bench.session("run-1", stream=bench.stream(max_versions_per_batch=1)).begin(sink).batches[:2]
+    move(bench, "rewind", to_version=0)
+    shown = LandedBatch(epoch=1, batch_id=0, end=one.end, digest=one.digest, sink_version=0)
+    later = LandedBatch(epoch=1, batch_id=1, end=two.end, digest=two.digest, sink_version=5)
+    with pytest.raises(LedgerError, match="batch 0 of epoch 1"):
+        fence_with(bench, sink, "run-2", shown)
+
+    move(bench, "rewind", to_version=0, replaces=True)
+    request = ledger_of(bench).state.request
+    assert [(b.epoch, b.batch_id, b.digest, b.sink_version) for b in request.seen] == [(1, 0, one.digest, 0)]
+    with pytest.raises(LedgerError, match="batch 1 of epoch 1") as refused:
+        fence_with(bench, sink, "run-3", shown, later)
+    assert "batch 0" not in str(refused.value)
+
+    move(bench, "rewind", to_version=0, replaces=True)
+    fence_with(bench, sink, "run-4", shown, later)
+    assert ledger_of(bench).state.phase == "open"
+    assert ledger_of(bench).state.shown == ()
+
+
+def test_the_same_batch_in_another_version_of_the_sink_is_another_one(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    planned = bench.session("run-1").begin(sink).batches[0]
+    landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
+    move(bench, "rewind", to_version=0)
+    with pytest.raises(LedgerError, match="version 0"):
+        fence_with(bench, sink, "run-2", landed)
+    move(bench, "rewind", to_version=0, replaces=True)
+
+    with pytest.raises(LedgerError, match="version 5"):
+        fence_with(bench, sink, "run-3", replace(landed, sink_version=5))
+
+
+def test_what_is_shown_again_is_recorded_once(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    planned = bench.session("run-1").begin(sink).batches[0]
+    landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
+    move(bench, "rewind", to_version=0)
+    for run in ("run-2", "run-3"):
+        with pytest.raises(LedgerError, match="would be there twice"):
+            fence_with(bench, sink, run, landed)
+
+    assert [e.action.kind for e in ledger_of(bench).entries()].count("shown") == 1
+
+
+def test_a_request_that_refers_to_what_was_never_shown_is_refused(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    bench.session("run-1").begin(sink)
+    seen = (SeenBatch(epoch=1, batch_id=0, digest="d", sink_version=0),)
+
+    with pytest.raises(LedgerError, match="refers to batches in the sink that no run has shown"):
+        ledger_of(bench).execute(Request(reason="rewind", why="test", seen=seen), PERSON)
+
+
+def test_a_blocked_batch_that_was_shown_by_a_replan_may_be_read_again_by_a_rewind(bench, two_appends, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink), rows_written=49, outcome="mismatch")
+    with pytest.raises(Exception, match="rows"):
+        session.collect(work)
+    batch = work.batches[0]
+    landed = LandedBatch(epoch=1, batch_id=0, end=batch.end, digest=batch.digest, sink_version=1)
+    move(bench, "replan")
+    with pytest.raises(LedgerError, match="its verification failed"):
+        fence_with(bench, sink, "run-2", landed)
+
+    move(bench, "rewind", to_version=0, replaces=True)
+    fence_with(bench, sink, "run-3", landed)
+    assert ledger_of(bench).state.phase == "open"
+
+
+# -- rows that the fence removes
+
+
+def test_the_fence_is_told_what_to_remove_and_the_ledger_says_what_it_removed(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "rewind", to_version=2, delete=True, force_sink=True)
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    job = leave_fence(bench, session, session.job(work, sink), removed_rows=30)
     session.collect(work)
 
-    assert ledger_of(bench).state.phase == "open"
+    fence = job.fence
+    assert (fence.removes, fence.from_version, fence.is_forced, fence.closed_at_ms) == ("rows", 2, True, None)
+    opened = [e.action for e in ledger_of(bench).entries() if e.action.kind == "opened"][-1]
+    assert (opened.fence.removal.from_version, opened.fence.removed_rows) == (2, 30)
+
+
+def test_an_epoch_does_not_begin_where_its_rows_were_not_removed(bench, two_appends, sink):
+    load_all(bench, sink, "run-1")
+    move(bench, "reset", sink="empty")
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    job = leave_fence(bench, session, session.job(work, sink), has_removed=False)
+
+    assert job.fence.removes == "all"
+    with pytest.raises(LedgerError, match="another statement has closed it in version 2"):
+        session.collect(work)
+    assert ledger_of(bench).state.phase == "requested"
+
+
+def test_a_run_of_before_that_knows_no_removal_cannot_open_the_epoch(bench, two_appends, sink):
+    session = load_all(bench, sink, "run-1")
+    move(bench, "reset", sink="empty")
+    state = session.connected.load()
+    fence = Fence(status="done", versions={state.fence_sink.app_ids[0]: 2 << 32}, sink_version=9)
+    table_id = Offset.from_json(state.closed.position).table_id
+
+    with pytest.raises(LedgerError, match="and the fence removed None"):
+        session.connected.execute(Open(epoch=2, start=Offset(table_id, 0).to_json(), table_id=table_id, fence=fence))
+
+
+def test_a_batch_that_made_the_missing_sink_requests_an_epoch_by_itself_once(bench, two_appends, sink):
+    session = bench.session()
+    works = [(each, each.begin(sink)) for each in (session, bench.session())]
+    for each, work in works:
+        bench.report(
+            each, work, each.job(work, sink), outcome="failed", error_class="SinkAppeared", error_message="it appeared"
+        )
+        failure = each.collect(work).failure
+        assert (failure.retryable, "Epoch 2 is requested" in str(failure)) == (True, True)
+
+    entries = list(ledger_of(bench).entries())
+    (request,) = [entry.action for entry in entries if entry.action.kind == "requested"]
+    assert (request.reason, request.is_automatic) == ("sink_appeared", True)
+    with pytest.raises(LedgerError, match=r"another reset is not possible.*sink_appeared"):
+        move(bench, "reset")
+    fence_with(bench, sink, "run-3")
+    assert ledger_of(bench).state.position == request.to["offset"]
 
 
 def test_a_landed_batch_that_the_ledger_does_not_know_opens_nothing(bench, two_appends, sink):

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError, TableReplacedError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.poll import TableWatch, position_of
 
@@ -188,3 +188,19 @@ def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, si
     assert problem is not None
     assert "version 2 of" in problem
     assert "go on at version 4 without them (on_lost_position='earliest')" in problem
+
+
+def test_a_sink_that_merges_does_not_go_on_without_the_changes_that_are_gone(bench, log_builder, tmp_path):
+    merging = DeltaMergeSink(str(tmp_path / "merged"), keys=["id"])
+    log_builder.create()
+    log_builder.append()
+    run(bench, merging, "run-1")
+    for _ in range(5):
+        log_builder.append()
+    clean_up(log_builder)
+
+    with pytest.raises(
+        LogTruncatedError, match=r"updates and deletes .* would be missing.*`fds reset orders --sink empty"
+    ):
+        run(bench, merging, "run-2", **EARLIEST)
+    assert bench.session("looker").connected.load().planned == ()

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.entries import Actor, Removal
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover, perform, readable
@@ -66,17 +66,18 @@ def test_a_rewind_says_where_the_stream_stands_and_what_would_be_in_the_sink_twi
     assert "after:  epoch 2, reads from version 2 on" in said
     assert "2 committed batches (50 rows) are read again" in said
     target = f"delta.`{sink.uri}`".replace("delta.`/", "delta.`file:///")
-    assert f"RESTORE TABLE {target} TO VERSION AS OF 1  -- if nothing else writes to it" in said
-    assert f"DELETE FROM {target} WHERE _source_version >= 2  -- if it has provenance" in said
+    assert f"RESTORE TABLE {target} TO VERSION AS OF 1;  -- if nothing else writes to it" in said
+    assert f"DELETE FROM {target} WHERE _source_version >= 2;  -- if it has provenance" in said
 
 
 def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench, log_builder, tmp_path):
     log_builder.create()
     log_builder.append(1)
     load(bench, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]), "run-1")
-    said = mover(bench).rewind(to_version=1).words()
+    said = mover(bench).rewind(to_version=1, sink="keep").words()
 
-    assert "merged again by their keys: with scd=1 the sink is as now once" in said
+    assert "merged again by their keys" in said
+    assert "a row whose key the source no longer has stays there" in said
     assert "DELETE FROM" not in said
 
 
@@ -198,3 +199,95 @@ def test_a_retired_stream_does_nothing_any_more(loaded, sink):
 
 def test_a_table_that_cannot_be_read_checks_nothing(tmp_path):
     assert readable(DeltaLog(open_storage(str(tmp_path / "nothing")))) is None
+
+
+# -- rows that are removed from the sink
+
+
+def committed(bench: Bench, log_builder: Any, sink: Any) -> None:
+    log_builder.create()
+    log_builder.append(1)
+    log_builder.append(1)
+    load(bench, sink, "run-1")
+
+
+@pytest.mark.parametrize("name", ["rewind", "reset"])
+def test_a_sink_that_merges_is_emptied_or_kept_by_word(bench, log_builder, tmp_path, name):
+    committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
+    target = {"to_version": 0} if name == "rewind" else {}
+
+    with pytest.raises(ConfigurationError, match=rf"a {name}: its delete is not read.*--sink empty.*or --sink keep"):
+        getattr(mover(bench), name)(**target)
+    kept = getattr(mover(bench), name)(**target, sink="keep")
+    emptied = getattr(mover(bench), name)(**target, sink="empty", force_sink=True)
+
+    assert kept.commands[0].removal is None
+    assert emptied.commands[0].removal == Removal(what="all", is_forced=True)
+    assert "with scd=2 it closes the rows that are current" in emptied.words()
+    assert "Rows of other writers go, too" in emptied.words()
+
+
+def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
+    with pytest.raises(ConfigurationError, match=r"--sink empty cannot be done, the sink has rows that are not read"):
+        mover(loaded).rewind(to_version=2, sink="empty")
+    said = mover(loaded).rewind(to_version=0, sink="empty")
+
+    assert said.commands[0].removal == Removal(what="all")
+    assert "The next run empties the sink" in said.words()
+    assert "DELETE FROM" not in said.words()
+
+
+def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_builder):
+    asked = mover(loaded).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True).commands[0]
+
+    assert asked.to == {"starting_version": asked.removal.from_version}
+    with pytest.raises(ConfigurationError, match="the version that the time means is not known here"):
+        mover(loaded, log=False).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"delete": True, "sink": "empty"}, "--delete and --sink empty contradict each other"),
+        ({"force_sink": True}, "--force-sink is for --delete and --sink empty"),
+        ({"sink": "keep", "force_sink": True}, "--force-sink is for"),
+        ({"sink": "burn"}, "is keep or empty, got 'burn'"),
+    ],
+)
+def test_words_on_the_sink_that_contradict_each_other_are_refused(loaded, asked, says):
+    with pytest.raises(ConfigurationError, match=says):
+        mover(loaded).rewind(to_version=2, **asked)
+
+
+def test_rows_that_came_with_a_snapshot_are_not_deleted_by_their_version(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(2)
+    session = bench.session("run-1", stream=bench.stream(starting_version=None))
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+
+    with pytest.raises(ConfigurationError, match=r"--delete cannot be done, the rows .* were loaded with an initial"):
+        mover(bench).rewind(to_version=1, delete=True)
+
+
+def test_a_merge_does_not_know_the_rows_of_before(bench, log_builder, tmp_path):
+    committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
+
+    with pytest.raises(ConfigurationError, match="a merge keeps no row that it replaced"):
+        mover(bench).rewind(to_version=1, delete=True)
+
+
+def test_nothing_is_removed_where_fds_does_not_know_the_table(bench, log_builder):
+    own_job_planned(bench, log_builder)
+
+    with pytest.raises(ConfigurationError, match="whose tables FDS does not know, so --sink empty cannot be done"):
+        mover(bench).reset(sink="empty")
+
+
+def test_rows_are_not_removed_while_a_rebind_waits(loaded):
+    asked = mover(loaded)
+    perform(asked.ledger, asked.rebind(), PERSON)
+
+    with pytest.raises(ConfigurationError, match="is bound to no sink, so --delete cannot be done"):
+        mover(loaded, replaces=True).rewind(to_version=2, delete=True)

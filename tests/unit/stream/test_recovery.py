@@ -143,7 +143,7 @@ def test_a_rewind_behind_a_lost_history_does_not_say_that_nothing_is_read_again(
 
     said = rewind_to(bench, 1, capsys)
     assert "The history lacks batches of before the ledger was lost" in said
-    assert "WHERE _source_version >= 1  -- if it has provenance" in said
+    assert "WHERE _source_version >= 1;  -- if it has provenance" in said
     assert "RESTORE" not in said
 
 

@@ -55,15 +55,26 @@ def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
     for said in (mover(two_batches).rewind(to_version=3).words(), mover(two_batches).rewind(to_batch=1).words()):
         assert "1 committed batches (20 rows) are read again. Before" in said
         assert "RESTORE TABLE" in said
-        assert "TO VERSION AS OF 1 " in said
-        assert "WHERE _source_version >= 3" in said
+        assert "TO VERSION AS OF 1;" in said
+        assert "WHERE _source_version >= 3;" in said
+
+
+def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches):
+    lines = [line.strip() for line in mover(two_batches).rewind(to_version=3).words().splitlines()]
+    (where,) = [number for number, line in enumerate(lines) if line.startswith("DELETE")]
+    uuid = mover(two_batches).ledger.state.uuid
+
+    app_id, version = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+    assert lines[where - 2 : where] == [f"SET {app_id}=fds:{uuid};", f"SET {version}={2 << 32};"]
+    assert lines[where + 1 : where + 3] == [f"RESET {app_id};", f"RESET {version};"]
 
 
 def test_statements_come_with_the_word_that_no_run_may_come_before_them(two_batches):
     said = mover(two_batches).rewind(to_version=3).words()
-    assert said.splitlines()[-1].startswith(
-        "  Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done"
-    )
+    last = said.splitlines()[-1]
+    assert last.startswith("  Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done")
+    assert "A DELETE under the transaction above prints no count, and changes nothing, once the epoch has begun" in last
+    assert "A RESTORE that comes later takes out what was read again" in last
 
 
 def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_builder, sink):
@@ -74,7 +85,7 @@ def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_
 
     said = mover(bench).rewind(to_batch=0).words()
 
-    assert f"DELETE FROM delta.`{sink.uri}`  -- if nothing else writes to it" in said.replace("file://", "")
+    assert f"DELETE FROM delta.`{sink.uri}`;  -- if nothing else writes to it" in said.replace("file://", "")
     assert "RESTORE" not in said
 
 
@@ -98,7 +109,7 @@ def test_rows_of_a_snapshot_are_not_told_by_their_version(bench, log_builder, si
     said = mover(bench).rewind(to_version=2).words()
 
     assert "RESTORE" not in said
-    assert "DELETE" not in said
+    assert "DELETE FROM" not in said
     assert "`fds reset orders --why …` loads it anew" in said
 
 
@@ -109,5 +120,5 @@ def test_a_batch_that_began_within_a_version_is_not_told_by_its_version(bench, l
 
     said = mover(bench).rewind(to_batch=1).words()
 
-    assert "TO VERSION AS OF 1 " in said
-    assert "DELETE" not in said
+    assert "TO VERSION AS OF 1;" in said
+    assert "DELETE FROM" not in said

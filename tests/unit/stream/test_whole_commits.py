@@ -101,12 +101,14 @@ def test_batches_that_an_earlier_plan_has_cut_are_not_handed_to_the_users_own_co
 def test_a_merge_does_not_begin_inside_a_commit(bench, merge, log_builder):
     inside = Offset(log_builder.table_id, 2, 1)
     session = bench.session(stream=bench.stream(**LIMITS))
-    with pytest.raises(ConfigurationError, match=r"inside version 2 .* `fds rewind orders --to-version 2 --why …`\.$"):
+    with pytest.raises(
+        ConfigurationError, match=r"inside version 2 .* `fds rewind orders --to-version 2 --sink keep --why …`\.$"
+    ):
         session.begin(merge, start=inside)
 
     mover = Mover(session.connected.ledger, "cut")
     assert "That is inside version 2." in mover.rebind().words()
-    move = mover.rewind(to_version=2)
+    move = mover.rewind(to_version=2, sink="keep")
     assert "That is inside" not in move.words()
     perform(session.connected.ledger, move, Actor(deployment="test", user="me", host="here"))
     fence = bench.session("run-2", stream=bench.stream(**LIMITS))

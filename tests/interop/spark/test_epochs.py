@@ -1,0 +1,649 @@
+"""Epochs on real Spark and Delta: whatever is asked for, in whatever order, each row of the source is in the sink once.
+
+Each test plays a person's requests, runs, and zombies: drivers that were started and write later than they should.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from airflow_provider_fds.batch.spec import JobSpec, fence_version
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.spark.history import parse_commit
+from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.recovery import ask_sink, recovery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.spark.history import SinkCommit
+    from airflow_provider_fds.stream import RunWork
+
+PERSON = Actor(deployment="test", user="ann", host="desk")
+
+
+class Desk:
+    """A source, a sink, and a person who moves the stream between them. Every commit of the source has ten rows."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.source = str(folder / "orders")
+        self.staging = str(folder / "staging")
+        self.path = str(folder / "sink é")
+        self.sink: DeltaSink = DeltaTableSink(self.path, provenance=True)
+        self.options: dict[str, Any] = {"starting_version": 0, "max_versions_per_batch": 1}
+        self._runs = 0
+
+    @property
+    def table(self) -> str:
+        return f"delta.`{self.path}`"
+
+    def append(self, first: int, count: int = 10) -> None:
+        ids = range(first, first + count)
+        table = pa.table({"id": list(ids), "name": [f"name {number}" for number in ids]})
+        deltalake.write_deltalake(self.source, table, mode="append")
+
+    def recreate(self, first: int, count: int) -> None:
+        """Make another table in the place of the source."""
+        shutil.rmtree(self.source)
+        self.append(first, count)
+
+    def session(self) -> StreamSession:
+        """The next run; the ones before it are taken for dead."""
+        self._runs += 1
+        owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
+        actor = Actor(deployment="test", dag_id="d", run_id=owner.run_id, task_id="t", try_number=1)
+        around = Surroundings(staging_uri=self.staging, deployment="test", actor=actor, owner=owner)
+        return StreamSession(DeltaStream("orders", table=self.source, **self.options), around)
+
+    def submit(self, session: StreamSession, work: RunWork) -> JobSpec:
+        uri = session.job(work, self.sink)
+        return JobSpec.from_json(Path(unquote(urlsplit(uri).path)).read_bytes())
+
+    def load(self, max_batches: int = 200) -> StreamSession:
+        """One run, until it is up to date."""
+        session = self.session()
+        while (work := session.begin(self.sink, max_batches=max_batches)).status in ("fence", "work"):
+            run(self.spark, self.submit(session, work))
+            collected = session.collect(work)
+            if collected.failure is not None:
+                raise collected.failure
+            if work.status == "work" and max_batches < 200:
+                break
+        return session
+
+    def zombie(self) -> JobSpec:
+        """The driver of a run that has planned, and stands still before it looks into the sink."""
+        session = self.session()
+        work = session.begin(self.sink)
+        assert work.status == "work"
+        return self.submit(session, work)
+
+    def mover(self, **kw: Any) -> Mover:
+        sink_log = DeltaLog(open_storage(self.path)) if Path(self.path).exists() else None
+        return Mover(self.ledger(), "a test", log=DeltaLog(open_storage(self.source)), sink_log=sink_log, **kw)
+
+    def move(self, name: str, *, replaces: bool = False, request_id: str | None = None, **arguments: Any) -> str:
+        """Ask for a move as ``fds`` does; return what is shown before it is made."""
+        mover = self.mover(replaces=replaces)
+        asked = getattr(mover, name)(**arguments)
+        perform(mover.ledger, asked, PERSON, request_id)
+        return asked.words()
+
+    def ledger(self) -> Ledger:
+        ledger = Ledger(open_storage(self.staging), "orders")
+        ledger.find()
+        return ledger
+
+    def entries(self, kind: str) -> list[Entry]:
+        return [entry for entry in self.ledger().entries() if entry.action.kind == kind]
+
+    def ids(self) -> list[int]:
+        return sorted(deltalake.DeltaTable(self.path).to_pyarrow_table(columns=["id"]).column("id").to_pylist())
+
+    def typed(self, text: str) -> None:
+        """Run the statements of a preview as a person types them."""
+        lines = [line.strip().partition(";")[0] for line in text.splitlines()]
+        for line in lines:
+            if line.startswith(("SET ", "DELETE ", "RESET ")):
+                self.spark.sql(line).collect()
+
+
+@pytest.fixture
+def desk(spark: SparkSession, tmp_path: Path) -> Desk:
+    """Ten rows are in the sink, and twenty more in the source."""
+    desk = Desk(spark, tmp_path)
+    desk.append(0)
+    desk.load()
+    desk.append(10)
+    desk.append(20)
+    return desk
+
+
+EACH_ONCE = list(range(30))
+
+
+# -- batches that land after the request
+
+
+@pytest.mark.parametrize("requests", [1, 2, 3])
+def test_a_batch_that_lands_after_requests_in_a_row_is_not_read_again_unseen(desk, spark, requests):
+    late = desk.zombie()
+    for number in range(requests):
+        desk.move("rewind", to_version=0, replaces=number > 0)
+    run(spark, late)
+
+    with pytest.raises(LedgerError, match=r"batches 1 to 2 of epoch 1 \(versions 1 to 2\).*would be there twice"):
+        desk.load()
+    assert desk.ids() == EACH_ONCE
+    assert [b.batch_id for b in desk.entries("shown")[0].action.batches] == [1, 2]
+
+    said = desk.move("rewind", to_version=0, replaces=True, delete=True)
+    desk.load()
+    assert "batch 1 of epoch 1 (version 1), batch 2 of epoch 1 (version 2)" in said
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_request_made_before_the_batch_was_shown_does_not_let_it_be_read_again(desk, spark):
+    late = desk.zombie()
+    desk.move("rewind", to_version=0)
+    session = desk.session()
+    work = session.begin(desk.sink)
+    run(spark, late)
+    # the request comes between the fence of the first one and the word of what landed
+    run(spark, desk.submit(session, work))
+    desk.move("rewind", to_version=0, replaces=True)
+    session.collect(work)
+
+    with pytest.raises(LedgerError, match="would be there twice"):
+        desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_batch_that_was_shown_is_kept_by_a_replan(desk, spark):
+    late = desk.zombie()
+    desk.move("rewind", to_version=0)
+    desk.move("rewind", to_version=0, replaces=True)
+    run(spark, late)
+    with pytest.raises(LedgerError, match="`fds replan orders --replace"):
+        desk.load()
+
+    desk.move("replan", replaces=True)
+    desk.append(30)
+    desk.load()
+    assert desk.ids() == list(range(40))
+
+
+def test_a_zombie_behind_a_recovered_ledger_is_not_read_again(desk, spark):
+    entries, copy = Path(desk.staging, "orders", "ledger"), desk.folder / "copy"
+    shutil.copytree(entries, copy)
+    desk.move("rewind", to_version=1)
+    desk.load(max_batches=1)
+    late = desk.zombie()
+    shutil.rmtree(entries)
+    shutil.copytree(copy, entries)
+    # the ledger is in epoch 1, the sink knows epoch 2
+    recover(desk)
+    run(spark, late)
+    assert desk.ids() == EACH_ONCE
+
+    with pytest.raises(LedgerError, match=r"batch 1 of epoch 2 .*`fds recover orders"):
+        desk.load()
+    assert desk.ids() == EACH_ONCE
+    assert desk.ledger().state.epoch == 3
+    recover(desk)
+    desk.append(30)
+    desk.load()
+    assert desk.ids() == list(range(40))
+
+
+# -- a sink that was missing at the fence
+
+
+@pytest.mark.parametrize("way", ["remove", "keep"])
+def test_a_zombie_that_makes_the_missing_sink_is_found_fenced_and_judged(spark, tmp_path, way):
+    desk = Desk(spark, tmp_path)
+    desk.append(0)
+    desk.append(10)
+    late = desk.zombie()
+    desk.move("reset")
+    session = desk.session()
+    work = session.begin(desk.sink)
+    run(spark, desk.submit(session, work))
+    session.collect(work)
+    assert desk.entries("opened")[-1].action.fence.status == "sink_missing"
+    run(spark, late)
+    assert desk.ids() == list(range(20))
+
+    with pytest.raises(BatchFailedError, match=r"was missing when the epoch began.*Epoch 3 is requested") as found:
+        desk.load()
+    assert (found.value.error_class, found.value.retryable) == ("SinkAppeared", True)
+    requested = desk.entries("requested")[-1].action
+    assert (requested.reason, requested.epoch, requested.is_automatic) == ("sink_appeared", 3, True)
+    with pytest.raises(LedgerError, match=r"batches 0 to 1 of epoch 1 \(versions 0 to 1\).*would be there twice"):
+        desk.load()
+
+    if way == "remove":
+        desk.move("reset", replaces=True, sink="empty")
+    else:
+        desk.move("replan", replaces=True)
+    desk.append(20)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+    assert desk.load().begin(desk.sink).status == "up_to_date"
+
+
+def test_a_zombie_that_makes_the_sink_and_nothing_of_it_is_read_again_is_passed_without_a_person(spark, tmp_path):
+    desk = Desk(spark, tmp_path)
+    desk.append(0)
+    late = desk.zombie()
+    desk.append(10)
+    desk.load()
+    desk.move("rewind", to_version=1)
+    shutil.rmtree(desk.path)
+    session = desk.session()
+    work = session.begin(desk.sink)
+    run(spark, desk.submit(session, work))
+    session.collect(work)
+    # it does not know that there was a sink
+    run(spark, late)
+
+    with pytest.raises(BatchFailedError, match="Epoch 3 is requested"):
+        desk.load()
+    desk.load()
+    assert desk.ids() == list(range(20))
+
+
+# -- the fence removes the rows
+
+
+def test_a_rewind_with_delete_has_each_row_once_and_no_statement_to_be_run(desk):
+    desk.load()
+    said = desk.move("rewind", to_version=1, delete=True)
+    desk.load()
+
+    assert desk.ids() == EACH_ONCE
+    assert "The next run deletes the rows with _source_version >= 1" in said
+    assert "DELETE FROM" not in said
+    fence = desk.entries("opened")[-1].action.fence
+    assert (fence.removal.what, fence.removal.from_version, fence.removed_rows) == ("rows", 1, 20)
+    assert "DELETE" in operations(desk)[3]
+    assert transaction(desk, 3) == fence_version(2)
+
+
+def test_a_rewind_with_delete_is_right_although_a_zombie_lands_first(desk, spark):
+    late = desk.zombie()
+    desk.move("rewind", to_version=0, delete=True)
+    run(spark, late)
+    desk.load()
+
+    assert desk.ids() == EACH_ONCE
+
+
+@pytest.mark.parametrize("moment", ["before the statement", "after the statement"])
+def test_a_zombie_that_lands_between_the_look_and_the_write_of_the_fence_is_not_lost_or_doubled(
+    desk, spark, monkeypatch, moment
+):
+    late = desk.zombie()
+    desk.move("rewind", to_version=1, delete=True)
+    point = "fence.commit.before" if moment == "before the statement" else "fence.commit.after"
+    landed = []
+
+    def reach(name, *_):
+        if name == point and not landed:
+            landed.append(run(spark, late))
+
+    monkeypatch.setattr("airflow_provider_fds.spark.fence.reach", reach)
+    # no row of version 1 or later is there: the statement alone makes no commit
+    if moment == "after the statement":
+        with pytest.raises(LedgerError, match="would be there twice"):
+            desk.load()
+        desk.move("rewind", to_version=1, replaces=True, delete=True)
+    desk.load()
+
+    assert landed
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_fence_that_died_after_its_delete_is_found_by_the_next_run(desk, spark):
+    desk.load()
+    desk.move("rewind", to_version=1, delete=True, request_id="ticket 7")
+    session = desk.session()
+    run(spark, desk.submit(session, session.begin(desk.sink)))
+    before = len(operations(desk))
+    desk.move("hold")
+    desk.move("resume")
+    session = desk.session()
+    work = session.begin(desk.sink)
+    run(spark, desk.submit(session, work))
+
+    assert len(operations(desk)) == before
+    session.collect(work)
+    assert desk.ledger().state.phase == "open"
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_second_fence_for_the_same_rows_deletes_nothing_twice_and_is_a_fence(desk):
+    desk.load()
+    desk.move("rewind", to_version=1, delete=True)
+    desk.load(max_batches=1)
+    desk.move("rewind", to_version=1, delete=True)
+    desk.load()
+
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_request_with_delete_that_is_repeated_under_its_name_is_one_request(desk):
+    desk.load()
+    for _ in range(2):
+        mover = desk.mover()
+        perform(mover.ledger, mover.rewind(to_version=1, delete=True), PERSON, "ticket 7")
+    assert desk.ledger().state.epoch == 2
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+@pytest.mark.parametrize("kind", ["partitioned", "with a change data feed", "clustered"])
+def test_rows_are_removed_from_sinks_of_every_layout(spark, tmp_path, kind):
+    desk = Desk(spark, tmp_path)
+    layout = {
+        "partitioned": {"partition_by": ["_source_version"]},
+        "with a change data feed": {"properties": {"delta.enableChangeDataFeed": "true"}},
+        "clustered": {"cluster_by": ["id"]},
+    }[kind]
+    desk.sink = DeltaTableSink(desk.path, provenance=True, **layout)
+    for first in (0, 10, 20):
+        desk.append(first)
+    desk.load()
+    desk.move("rewind", to_version=1, delete=True)
+    desk.load()
+
+    assert desk.ids() == EACH_ONCE
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_rows_of_an_append_only_sink_are_refused_by_name_with_a_way_on(desk, is_reachable):
+    desk.load()
+    desk.spark.sql(f"ALTER TABLE {desk.table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    if is_reachable:
+        with pytest.raises(ConfigurationError, match=r"--delete cannot be done, the sink .* has delta.appendOnly=true"):
+            desk.move("rewind", to_version=1, delete=True)
+        return
+    ask_without_the_sink(desk, to_version=1, delete=True)
+    with pytest.raises(BatchRejectedError, match=r"SinkAppendOnly.*has delta.appendOnly=true.*nothing was removed"):
+        desk.load()
+    assert desk.ids() == EACH_ONCE
+    desk.spark.sql(f"ALTER TABLE {desk.table} UNSET TBLPROPERTIES ('delta.appendOnly')")
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_a_sink_without_provenance_cannot_tell_the_rows(spark, tmp_path, is_reachable):
+    desk = Desk(spark, tmp_path)
+    desk.sink = DeltaTableSink(desk.path)
+    desk.append(0)
+    desk.load()
+    if is_reachable:
+        with pytest.raises(ConfigurationError, match="has no column _source_version"):
+            desk.move("rewind", to_version=0, delete=True)
+        return
+    ask_without_the_sink(desk, to_version=0, delete=True)
+    with pytest.raises(BatchRejectedError, match=r"has no column _source_version.*`fds rewind orders --replace"):
+        desk.load()
+    desk.move("rewind", to_version=0, replaces=True, sink="empty")
+    desk.load()
+    assert desk.ids() == list(range(10))
+
+
+def test_rows_that_were_written_before_provenance_are_not_overlooked(spark, tmp_path):
+    desk = Desk(spark, tmp_path)
+    desk.sink = DeltaTableSink(desk.path)
+    desk.append(0)
+    desk.load()
+    desk.sink = DeltaTableSink(desk.path, provenance=True, merge_schema=True)
+    desk.append(10)
+    desk.load()
+    desk.move("rewind", to_version=0, delete=True)
+
+    with pytest.raises(BatchRejectedError, match="_source_version NULL"):
+        desk.load()
+    assert desk.ids() == list(range(20))
+
+
+def test_rows_of_others_are_not_removed_unless_it_is_forced(desk):
+    desk.load()
+    other = "SELECT id + 100 AS id, 'other' AS name, 7L AS _source_version, current_timestamp() AS _source_timestamp"
+    desk.spark.sql(f"{other} FROM range(3)").write.format("delta").mode("append").save(desk.path)
+    desk.move("rewind", to_version=1, delete=True)
+    with pytest.raises(BatchRejectedError, match=r"SinkShared: version 3 of the sink .* \(WRITE\).*--force-sink"):
+        desk.load()
+    assert desk.ids() == [*EACH_ONCE, 100, 101, 102]
+
+    desk.move("reset", replaces=True, sink="empty", force_sink=True)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+def test_maintenance_of_the_sink_is_no_other_writer(desk):
+    desk.load()
+    for statement in ("OPTIMIZE {}", "ALTER TABLE {} SET TBLPROPERTIES ('a' = 'b')", "DELETE FROM {} WHERE id = 5"):
+        desk.spark.sql(statement.format(desk.table))
+    desk.move("rewind", to_version=0, delete=True)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_recreated_source_has_other_versions_than_the_rows_in_the_sink(desk):
+    desk.load()
+    ask = desk.move("rewind", to_version=1, delete=True)
+    assert "deletes" in ask
+    desk.recreate(100, 5)
+
+    with pytest.raises(LedgerError, match=r"is another table now.*`fds reset orders --replace --sink empty"):
+        desk.load()
+    assert desk.ids() == EACH_ONCE
+    desk.move("reset", replaces=True, sink="empty")
+    desk.load()
+    assert desk.ids() == list(range(100, 105))
+
+
+# -- statements that a person types
+
+
+def test_the_statement_that_is_printed_closes_the_epoch_and_cannot_come_late(desk):
+    desk.load()
+    said = desk.move("rewind", to_version=1)
+    desk.typed(said)
+    before = len(operations(desk))
+    desk.load()
+
+    assert desk.ids() == EACH_ONCE
+    assert "DELETE" in operations(desk)[before - 1]
+    assert transaction(desk, before - 1) == fence_version(2)
+    # it is the fence: no other one was written
+    assert operations(desk)[before:] == ["WRITE", "WRITE"]
+
+
+def test_the_statement_that_is_printed_changes_nothing_once_the_run_has_begun(desk):
+    desk.load()
+    said = desk.move("rewind", to_version=1)
+    desk.load()
+    twice = desk.ids()
+    desk.typed(said)
+
+    assert desk.ids() == twice
+    assert Counter(twice) == {number: 2 if number >= 10 else 1 for number in range(30)}
+
+
+def test_a_typed_statement_in_a_sink_with_many_commits_is_found(desk, monkeypatch):
+    monkeypatch.setattr("airflow_provider_fds.spark.history._MOST_FILES", 0)
+    desk.load()
+    desk.typed(desk.move("rewind", to_version=1))
+    desk.load()
+
+    assert desk.ids() == EACH_ONCE
+    assert operations(desk).count("DELETE") == 1
+
+
+def test_a_typed_statement_is_not_taken_for_a_removal_that_was_asked_for(desk):
+    desk.load()
+    said = desk.mover().rewind(to_version=1).words()
+    desk.move("rewind", to_version=1, delete=True)
+    desk.typed(said.replace("_source_version >= 1", "_source_version >= 2"))
+
+    with pytest.raises(LedgerError, match="another statement has closed it in version 3"):
+        desk.load()
+    desk.move("rewind", to_version=1, delete=True, replaces=True)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_foreign_delete_after_a_fence_is_named_by_the_next_run(desk):
+    desk.load()
+    desk.move("rewind", to_version=1, delete=True)
+    desk.load()
+    desk.spark.sql(f"DELETE FROM {desk.table} WHERE id >= 25")
+    version = len(operations(desk)) - 1
+    desk.append(30)
+    desk.load()
+
+    (warning,) = desk.entries("committed")[-1].action.measures.warnings
+    assert f"version {version} of the sink" in warning
+    assert "(DELETE), by another writer, took out rows" in warning
+
+
+# -- sinks that merge
+
+
+def merging(desk: Desk, **kw: Any) -> None:
+    desk.sink = DeltaMergeSink(desk.path, keys=["id"], **kw)
+    desk.options = {}
+
+
+def test_a_merging_sink_of_a_recreated_source_is_emptied_by_the_fence(spark, tmp_path):
+    desk = Desk(spark, tmp_path)
+    merging(desk)
+    desk.append(0, 50)
+    desk.load()
+    desk.recreate(0, 5)
+    with pytest.raises(ConfigurationError, match=r"Say what becomes of the sink: --sink empty .* or --sink keep"):
+        desk.move("reset")
+
+    said = desk.move("reset", sink="empty")
+    desk.load()
+
+    assert desk.ids() == list(range(5))
+    assert "The next run empties the sink" in said
+
+
+def test_a_merging_sink_that_is_kept_says_that_keys_stay(spark, tmp_path):
+    desk = Desk(spark, tmp_path)
+    merging(desk)
+    desk.append(0, 50)
+    desk.load()
+    desk.recreate(0, 5)
+    said = desk.move("reset", sink="keep")
+    desk.load()
+
+    assert desk.ids() == list(range(50))
+    assert "a row whose key the source no longer has stays there" in said
+
+
+def test_the_current_rows_of_a_history_are_closed_and_the_history_stays(spark, tmp_path):
+    desk = Desk(spark, tmp_path)
+    merging(desk, scd=2)
+    desk.append(0, 10)
+    desk.load()
+    desk.recreate(0, 5)
+    desk.move("reset", sink="empty")
+    desk.load()
+
+    rows = spark.read.format("delta").load(desk.path)
+    assert sorted(row["id"] for row in rows.where("_is_current").collect()) == list(range(5))
+    closed = rows.where("NOT _is_current").collect()
+    assert sorted(row["id"] for row in closed) == list(range(10))
+    assert all(row["_valid_from"] <= row["_valid_to"] for row in closed)
+    # no key holds twice at one time
+    starts = {row["id"]: row["_valid_from"] for row in rows.where("_is_current").collect()}
+    assert all(row["_valid_to"] <= starts[row["id"]] for row in closed if row["id"] in starts)
+    assert desk.entries("opened")[-1].action.fence.removed_rows == 10
+
+
+def test_a_rewind_of_a_merging_sink_empties_it_only_where_all_of_it_is_read_again(spark, tmp_path):
+    desk = Desk(spark, tmp_path)
+    merging(desk)
+    desk.options = {"starting_version": 0}
+    desk.append(0)
+    desk.load()
+    desk.append(10)
+    desk.load()
+    with pytest.raises(ConfigurationError, match="the sink has rows that are not read again"):
+        desk.move("rewind", to_version=1, sink="empty")
+    with pytest.raises(ConfigurationError, match="Say what becomes of the sink"):
+        desk.move("rewind", to_version=1)
+
+    desk.move("rewind", to_version=0, sink="empty")
+    desk.load()
+    assert desk.ids() == list(range(20))
+
+
+def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp_path):
+    desk = Desk(spark, tmp_path)
+    merging(desk, scd=2)
+    desk.append(0)
+    desk.load()
+    desk.move("reset", sink="empty")
+    desk.sink = DeltaTableSink(desk.path)
+
+    with pytest.raises(Exception, match="cannot write to delta_append"):
+        desk.load()
+    assert desk.ids() == list(range(10))
+
+
+# -- helpers
+
+
+def recover(desk: Desk) -> None:
+    ledger = desk.ledger()
+    account = ask_sink(open_storage(desk.path), "orders")
+    move = recovery(ledger, account, table=ledger.state.table, deployment="test", why="a test")
+    perform(ledger, move, PERSON)
+
+
+def ask_without_the_sink(desk: Desk, **arguments: Any) -> None:
+    """Ask where the sink cannot be reached from."""
+    mover = Mover(desk.ledger(), "a test")
+    perform(mover.ledger, mover.rewind(**arguments), PERSON)
+
+
+def commits(desk: Desk) -> list[SinkCommit]:
+    logs = sorted(Path(desk.path, "_delta_log").glob("*.json"))
+    return [parse_commit(version, log.read_bytes()) for version, log in enumerate(logs)]
+
+
+def operations(desk: Desk) -> list[str]:
+    return [commit.operation for commit in commits(desk)]
+
+
+def transaction(desk: Desk, version: int) -> int | None:
+    return next(iter(commits(desk)[version].transactions.values()), None)

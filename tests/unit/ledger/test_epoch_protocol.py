@@ -1,0 +1,362 @@
+"""Epochs as a model: requests in any number and order, fences that remove rows, a sink that is missing, and zombies.
+
+The ledger, its decisions and the judgement of what has landed are the real ones. The sink keeps Delta's promises: a
+transaction that is not above the newest one of its application is skipped, a table is created by one writer. Each
+access to the sink is a step of its own; hypothesis interleaves the steps of runs, of drivers that were left behind, and
+of people. Whatever it does, a row is in the sink twice only if a person who asked for an epoch was shown the batch that
+holds it, and the run that is left in peace ends with all rows, or names what a person has to decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from msgspec.structs import replace
+
+from airflow_provider_fds.batch.spec import LandedBatch, fence_version, txn_version
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.ledger.commands import Request, Show
+from airflow_provider_fds.ledger.entries import Fence, Removal
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.epoch import as_seen, unseen_batches
+
+#: The source has so many versions, one row each.
+LAST_VERSION = 4
+
+REMOVALS = (None, Removal(what="all"), Removal(what="rows", from_version=0))
+
+
+@dataclass
+class Commit:
+    """One commit of the sink.
+
+    Attributes:
+        version: The row it brings, ``None`` for a fence.
+        removes: Whether it removes the rows of all commits before it.
+        removed_to: Newest version whose rows were removed, of a fence that found none.
+    """
+
+    transaction: int
+    key: tuple[int, int] | None = None
+    digest: str = ""
+    version: int | None = None
+    removes: bool = False
+    removed_to: int | None = None
+
+
+@dataclass
+class Process:
+    """A run's driver, or its fence: a generator whose steps are accesses to the sink."""
+
+    steps: object
+    is_done: bool = False
+    found: list = field(default_factory=list)
+
+
+class Epochs(RuleBasedStateMachine):
+    """One stream, its sink, and everybody who touches them."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+        self.storage = make.Storage()
+        self.sink = None
+        self.processes = []
+        self.told = set()
+        self.runs = 0
+        self.shown_to_person = False
+        self.execute(make.create(), make.actor)
+        self.execute(make.open(), make.actor)
+        self.execute(make.bind(), make.actor)
+
+    # -- the ledger
+
+    @property
+    def state(self):
+        return Ledger(self.storage, "orders", clock=lambda: self.make.now).find()
+
+    def execute(self, command, actor):
+        return Ledger(self.storage, "orders", clock=lambda: self.make.now).execute(command, actor)
+
+    # -- the sink
+
+    @property
+    def newest(self):
+        return max((commit.transaction for commit in self.sink or ()), default=None)
+
+    def live(self):
+        """The commits whose rows are there."""
+        rows = []
+        for version, commit in enumerate(self.sink or ()):
+            if commit.removes:
+                rows = []
+            elif commit.version is not None:
+                rows.append((version, commit))
+        return rows
+
+    def commit(self, commit):
+        """Commit, unless Delta skips it."""
+        if self.sink is None:
+            self.sink = []
+        if (self.newest or -1) < commit.transaction:
+            self.sink.append(commit)
+
+    # -- what processes do
+
+    def driver(self, batches, epoch, name):
+        """Work the batches off, as the real one does; each look and each write is a step."""
+        found = []
+        for batch in batches:
+            transaction = txn_version(epoch, batch.batch_id)
+            yield
+            is_missing = self.sink is None
+            if not self.holds(epoch, batch) and self.newest != batch.prev_txn_version:
+                if batch.prev_txn_version is None and (self.newest or 0) < fence_version(epoch):
+                    self.sink_appeared(epoch)
+                return
+            yield
+            first = Offset.from_json(batch.start).version
+            row = Commit(transaction, (epoch, batch.batch_id), batch.digest, first)
+            if not (is_missing and self.sink is not None):
+                # who saw no table creates it, or fails
+                self.commit(row)
+            yield
+            if not self.holds(epoch, batch):
+                return
+            found.append(batch)
+            self.collect(epoch, batch, name)
+
+    def holds(self, epoch, batch):
+        return any((c.key, c.digest) == ((epoch, batch.batch_id), batch.digest) for c in self.sink or ())
+
+    def collect(self, epoch, batch, name):
+        version = next(v for v, c in enumerate(self.sink) if c.key == (epoch, batch.batch_id))
+        command = self.make.commit(batch.batch_id, epoch=epoch, run=name, digest=batch.digest, sink_version=version)
+        self.try_to(command)
+
+    def try_to(self, command):
+        try:
+            return self.execute(command, self.make.actor)
+        except FdsError:
+            return None
+
+    def sink_appeared(self, epoch):
+        state = self.state
+        if state.phase == "open" and state.epoch == epoch:
+            to = {"offset": state.position}
+            self.try_to(Request(reason="sink_appeared", why="test", epoch=epoch, to=to, is_automatic=True))
+
+    def fence(self, state):
+        """Close the epochs in the sink, judge what has landed, and open the epoch or show why not."""
+        epoch, wanted, removal = state.epoch, fence_version(state.epoch), state.request.removal
+        while True:
+            yield
+            if self.sink is None:
+                self.open(state, Fence(status="sink_missing"), ())
+                return
+            if (self.newest or 0) > wanted:
+                return
+            if self.newest == wanted:
+                break
+            removed_to = None
+            if removal is not None:
+                removed_to = len(self.sink) - 1
+                if self.live():
+                    self.commit(Commit(wanted, removes=True))
+                yield
+            # an append without rows; after a removal that found nothing, it says up to where that looked
+            self.commit(Commit(wanted, removed_to=removed_to))
+        at, fence = next((v, c) for v, c in enumerate(self.sink) if c.transaction == wanted)
+        removed_to = at - 1 if fence.removes else fence.removed_to
+        known = max(
+            -1 if state.closed.sink_version is None else state.closed.sink_version,
+            -1 if removed_to is None else removed_to,
+        )
+        landed = [
+            LandedBatch(*c.key, self.make.offset(c.version + 1), c.digest, v)
+            for v, c in enumerate(self.sink[:at])
+            if c.key is not None and v > known
+        ]
+        yield
+        done = Fence(status="done", versions={"fds:u1": wanted}, sink_version=at, removal=removal)
+        assert self.state.epoch >= epoch
+        self.open(state, done, landed)
+
+    def open(self, state, fence, landed):
+        """The run's word; it read the request before it went to the sink."""
+        start = Offset.from_json(state.request.to["offset"])
+        unseen = unseen_batches(state, landed, start)
+        if unseen:
+            self.try_to(Show(epoch=state.epoch, batches=tuple(map(as_seen, unseen))))
+            return
+        command = self.make.open(state.epoch, version=start.version, fence=fence)
+        self.try_to(command)
+
+    # -- rules
+
+    def start(self, steps):
+        process = Process(steps)
+        self.processes.append(process)
+        self.step(process)
+        return process
+
+    def step(self, process):
+        try:
+            next(process.steps)
+        except StopIteration:
+            process.is_done = True
+
+    def advance(self, process, count):
+        for _ in range(count):
+            if process.is_done:
+                return
+            self.step(process)
+
+    def running(self):
+        return [process for process in self.processes if not process.is_done]
+
+    def a_run(self):
+        """Fence or plan what is there to be done, and start Spark for it; ``None`` if there is nothing."""
+        state = self.state
+        self.runs += 1
+        name = f"r{self.runs}"
+        if state.phase == "requested":
+            return self.start(self.fence(state))
+        if state.planned:
+            claim = self.make.claim(name, previous=state.owner.run_id, epoch=state.epoch)
+            self.execute(claim, self.make.actor)
+        else:
+            first = Offset.from_json(state.position).version
+            if first >= LAST_VERSION:
+                return None
+            batches, previous = [], state.next_prev_txn_version
+            for batch_id, version in enumerate(range(first, min(first + 2, LAST_VERSION)), state.next_batch_id):
+                batch = self.make.batch(
+                    batch_id,
+                    state.epoch,
+                    start=self.make.offset(version),
+                    end=self.make.offset(version + 1),
+                    digest=f"{name}-{batch_id}",
+                )
+                batches.append(replace(batch, prev_txn_version=previous))
+                previous = txn_version(state.epoch, batch_id)
+            self.execute(self.make.plan(*batches, run=name, epoch=state.epoch), self.make.actor)
+        state = self.state
+        return self.start(self.driver(state.planned, state.epoch, name))
+
+    @precondition(lambda self: len(self.running()) < 4)
+    @rule()
+    def a_run_starts(self):
+        self.a_run()
+
+    @precondition(lambda self: len(self.running()) < 4)
+    @rule()
+    def a_run_reaches_its_end(self):
+        process = self.a_run()
+        if process is not None:
+            self.advance(process, 1000)
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), count=st.integers(1, 9))
+    def a_process_goes_on(self, data, count):
+        self.advance(data.draw(st.sampled_from(self.running())), count)
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data())
+    def a_process_is_killed(self, data):
+        data.draw(st.sampled_from(self.running())).is_done = True
+
+    @rule(removal=st.sampled_from(REMOVALS))
+    def a_person_rewinds(self, removal):
+        self.ask(removal)
+
+    @precondition(lambda self: len(self.running()) < 4)
+    @rule(
+        looked=st.integers(0, 3),
+        removals=st.lists(st.sampled_from(REMOVALS), min_size=1, max_size=3),
+        fenced=st.integers(0, 3),
+    )
+    def a_driver_is_left_behind_and_goes_on_while_the_epoch_is_closed(self, looked, removals, fenced):
+        zombie = self.a_run()
+        if zombie is None:
+            return
+        self.advance(zombie, looked)
+        for removal in removals:
+            self.ask(removal)
+        fence = self.a_run()
+        self.advance(fence, fenced)
+        self.advance(zombie, 1000)
+        self.advance(fence, 1000)
+
+    def ask(self, removal):
+        state = self.state
+        committed = {
+            (entry.action.epoch, entry.action.batch_id)
+            for entry in Ledger(self.storage, "orders").entries()
+            if entry.action.kind == "committed"
+        }
+        seen = state.shown
+        request = Request(
+            reason="rewind",
+            why="test",
+            epoch=state.epoch,
+            to={"offset": self.make.offset(0)},
+            replaces=True,
+            seen=seen,
+            removal=removal,
+        )
+        self.execute(request, self.make.person)
+        self.told |= committed | {(batch.epoch, batch.batch_id) for batch in seen}
+
+    # -- what must always hold
+
+    @invariant()
+    def a_row_is_there_twice_only_if_a_person_was_shown_its_batch(self):
+        rows = {}
+        for _, commit in self.live():
+            for other in rows.setdefault(commit.version, []):
+                older = min(other.key, commit.key)
+                assert older[0] < max(other.key, commit.key)[0], f"{commit.key} and {other.key} in one epoch"
+                assert older in self.told, f"version {commit.version} is there twice, {older} was never shown"
+            rows[commit.version].append(commit)
+
+    @invariant()
+    def transactions_only_rise(self):
+        seen = [commit.transaction for commit in self.sink or ()]
+        assert seen == sorted(set(seen))
+
+    def teardown(self):
+        for process in self.running():
+            process.is_done = True
+        for _ in range(6 * LAST_VERSION):
+            before = self.state
+            process = self.a_run()
+            if process is not None:
+                self.advance(process, 1000)
+            self.a_row_is_there_twice_only_if_a_person_was_shown_its_batch()
+            state = self.state
+            if process is None:
+                break
+            if state.phase == "requested" and state.shown and state.epoch == before.epoch:
+                # the run has named batches: a person has them removed
+                self.ask(Removal(what="all"))
+        else:
+            raise AssertionError(f"the stream is stuck: {self.state}")
+        assert {commit.version for _, commit in self.live()} == set(range(LAST_VERSION))
+
+
+def test_whatever_is_asked_for_a_row_is_there_twice_only_if_a_person_was_shown_it(make):
+    run_state_machine_as_test(
+        lambda: Epochs(make),
+        settings=settings(
+            max_examples=120,
+            database=None,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )
