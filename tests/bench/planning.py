@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 import time
 from importlib import import_module
@@ -38,8 +39,9 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
     """
     if as_task:
         import_module("airflow_provider_fds.operators.delta_ingest")
-    from airflow_provider_fds.batch.spec import JobSpec, TryReport, report_name
+    from airflow_provider_fds.batch.spec import JobSpec, TryReport, commit_metadata, report_name
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.delta.names import commit_key
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
@@ -80,6 +82,9 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
             sink_table_id="sink",
             rows_written=batch.num_rows,
         )
+        told = {"operation": "WRITE", "userMetadata": commit_metadata(batch, job.try_id, {})}
+        line = json.dumps({"commitInfo": told}, separators=(",", ":"))
+        session.connected.open_sink(sink.uri).put(commit_key(1), line.encode())
         storage.put(f"bench/tries/{report_name(batch.epoch, batch.batch_id, job.try_id)}", report.to_json())
         start = time.perf_counter()
         collected = session.collect(work)
