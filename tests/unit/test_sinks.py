@@ -223,7 +223,7 @@ def test_writes_are_names_or_a_mapping_of_names_to_tables():
     "writes", [{"kept": "sales.kept"}, {"kept": "s3://user:secret@lake/kept"}, {"a b": "s3://lake/kept"}, {"kept": 1}]
 )
 def test_a_table_of_a_write_is_a_place_as_that_of_a_sink_is(writes):
-    with pytest.raises(ValueError, match=r"catalog|password|writes has|uri must be"):
+    with pytest.raises(ValueError, match=r"catalog|user info|writes has|uri must be"):
         ForeachBatchSink("jobs:load", writes=writes)
 
 
