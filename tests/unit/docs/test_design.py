@@ -95,3 +95,17 @@ def test_the_glossary_defines_each_term_once_and_in_order():
     terms = [row[0] for row in table(ARCHITECTURE, "Glossary")]
     assert len(terms) >= 40
     assert terms == sorted(set(terms))
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/decisions").glob("2*.md")), ids=lambda page: page.stem)
+def test_every_decision_says_when_it_was_made_and_whether_it_is_in_force(page):
+    date = page.name[:10]
+    status = re.search(r"\A# .+\n\n(.+)\n\n", page.read_text(encoding="utf-8"))
+
+    assert status is not None
+    made, _, state = status.group(1).partition(" · ")
+    assert made == date
+    if state != "in force":
+        successor = re.fullmatch(r"superseded by \[[^\]]+\]\(([^)]+)\)", state)
+        assert successor is not None, state
+        assert (page.parent / successor.group(1)).is_file()
