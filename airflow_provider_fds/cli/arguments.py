@@ -8,7 +8,6 @@ import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.stream.value import DeltaStream
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.stream.connect import Surroundings
 
-#: Begins the run id of an owner that only planned.
-_PLAN = "plan:"
 
 #: The deployment under which the command line works unless told otherwise.
 CLI_DEPLOYMENT = "cli"
@@ -117,13 +114,6 @@ def _takes_over(owner: Owner) -> bool:
     return owner.kind != "cli"
 
 
-def plan_owner(deployment: str) -> Owner:
-    """Return the owner of what one ``fds plan`` plans: nobody who runs, so that any run may take it over."""
-    from airflow_provider_fds.ledger.entries import Owner
-
-    return Owner(kind="cli", deployment=deployment, run_id=f"{_PLAN}{uuid4().hex[:12]}")
-
-
 def process_owner(deployment: str) -> Owner:
     """Return this process as an owner: ``<host>:<process id>:<start of the process>``."""
     from airflow_provider_fds.ledger.entries import Owner
@@ -139,7 +129,7 @@ def owner_is_running(owner: Owner) -> bool:
     A process of this machine is looked up. What cannot be looked up from here, an Airflow task or a process of
     another machine, counts as running.
     """
-    if owner.kind == "cli" and (owner.run_id or "").startswith(_PLAN):
+    if owner.only_plans:
         return False
     host, _, rest = (owner.run_id or "").partition(":")
     process_id, _, started = rest.partition(":")

@@ -30,6 +30,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     """Perform ``fds import-checkpoint``."""
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint
     from airflow_provider_fds.stream.session import StreamSession
 
@@ -38,7 +39,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     log = DeltaLog(open_storage(stream.table, options))
     table_id = log.state_at(log.latest()).metadata.id
     found = read_streaming_checkpoint(open_storage(arguments.checkpoint_folder, options), table_id)
-    around = common.surroundings_of(arguments, owner=common.plan_owner(arguments.deployment))
+    around = common.surroundings_of(arguments, owner=Owner.of_plan(arguments.deployment))
     session = StreamSession(stream, around)
     session.ensure_open(start=found.offset)
     print(f"stream {stream.name!r} starts at {found.offset.to_json()}, the end of batch {found.batch_id} of the query")

@@ -38,13 +38,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def status(arguments: argparse.Namespace) -> int:
     """Perform ``fds status``."""
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.session import StreamSession
     from airflow_provider_fds.stream.value import DeltaStream
 
     ledger, _ = common.ledger_of(arguments)
     arguments.deployment = ledger.state.deployment  # whoever owns it may be looked at
     stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
-    around = common.surroundings_of(arguments, owner=common.plan_owner(ledger.state.deployment))
+    around = common.surroundings_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
     found = StreamSession(stream, around).status().to_dict()
     code = int(found["exit_code"])
     if arguments.output == "json":

@@ -168,6 +168,7 @@ def hold(arguments: argparse.Namespace) -> int:
 def adopt(arguments: argparse.Namespace) -> int:
     """Perform ``fds adopt``."""
     from airflow_provider_fds.ledger.commands import Claim
+    from airflow_provider_fds.ledger.owner import Owner
 
     ledger, actor = common.ledger_of(arguments)
     state = ledger.state
@@ -180,7 +181,7 @@ def adopt(arguments: argparse.Namespace) -> int:
             f"the planned batches of stream {arguments.stream!r} belong to {owner.words()}, which counts as "
             "running here. If it is gone for sure: --force"
         )
-    new = common.plan_owner(state.deployment)
+    new = Owner.of_plan(state.deployment)
     ledger.execute(Claim(epoch=state.epoch, owner=new, previous=owner, why=arguments.why), actor, arguments.request_id)
     print(f"the next run of stream {arguments.stream!r} takes over {len(state.planned)} planned batches")
     return EXIT_OK

@@ -92,9 +92,10 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.session import StreamSession
 
-    around = common.surroundings_of(arguments, owner=common.plan_owner(arguments.deployment))
+    around = common.surroundings_of(arguments, owner=Owner.of_plan(arguments.deployment))
     start = Offset.from_json(arguments.offset) if arguments.offset else None
     session = StreamSession(stream, around)
     work = session.begin(None, max_batches=arguments.max_batches or _NO_LIMIT, take_over=False, start=start)

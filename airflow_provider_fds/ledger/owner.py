@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
+from uuid import uuid4
 
 import msgspec
+
+_PLAN: Final = "plan:"
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +56,16 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None = None
     map_index: int = -1
     is_three_task: bool = False
+
+    @classmethod
+    def of_plan(cls, deployment: str) -> Owner:
+        """Return the owner of batches that a command plans or frees and does not load; see :attr:`only_plans`."""
+        return cls(kind="cli", deployment=deployment, run_id=f"{_PLAN}{uuid4().hex[:12]}")
+
+    @property
+    def only_plans(self) -> bool:
+        """Whether no process works on the batches, so that any run may claim them."""
+        return self.kind == "cli" and (self.run_id or "").startswith(_PLAN)
 
     def words(self) -> str:
         """Return the owner as people read it."""

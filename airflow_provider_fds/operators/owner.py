@@ -56,10 +56,12 @@ def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
     """Return a function that asks Airflow, through the running task instance, whether an owner still works.
 
     It answers ``True`` wherever Airflow cannot be asked: for owners of another installation or of the command line,
-    and when the request fails. A batch of such an owner is only taken over by ``fds adopt --force``.
+    and when the request fails. A person frees the batches of such an owner with ``fds adopt --force``.
     """
 
     def is_running(owner: Owner) -> bool:
+        if owner.only_plans:
+            return False
         if owner.kind != "airflow" or owner.deployment != deployment:
             return True
         try:

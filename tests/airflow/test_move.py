@@ -8,6 +8,8 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.commands import Claim
+from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.ledger.log import Ledger
 
 INGEST = """
@@ -98,6 +100,31 @@ def test_a_stream_is_held_and_resumed(installation, lake, moved, ledger):
     moved(move="resume")
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2]
+
+
+def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(installation, lake, ledger, tmp_path, capsys):
+    lake.append("orders", 1)
+    loads = installation.add(INGEST.format(lake=lake.uri))
+    installation.run(loads)
+    where = ["--stream", "orders", "--staging", (tmp_path / "staging").as_uri(), "--option", "starting_version=0"]
+    deployment = ledger().state.deployment
+
+    lake.append("orders", 2)
+    assert main(["plan", f"{lake.uri}/orders", *where, "--deployment", deployment]) == 0
+    assert installation.run(loads).state("ingest") == "success"
+
+    lake.append("orders", 3)
+    assert main(["plan", f"{lake.uri}/orders", *where, "--deployment", deployment]) == 0
+    gone = Owner(kind="cli", deployment=deployment, run_id="elsewhere:1:1")
+    found = ledger()
+    claim = Claim(epoch=1, owner=gone, previous=found.state.owner, why="test")
+    found.execute(claim, Actor(deployment=deployment))
+    assert installation.run(loads).state("ingest") == "skipped"
+    adopt = ["adopt", "orders", *where[2:4], "--deployment", deployment, "--why", "that machine is gone", "--force"]
+    assert main(adopt) == 0, capsys.readouterr()
+    assert installation.run(loads).state("ingest") == "success"
+
+    assert lake.ids("bronze/orders") == [1, 2, 3]
 
 
 def test_a_repeated_task_moves_once(installation, lake, ledger, monkeypatch):

@@ -33,7 +33,7 @@ def test_what_cannot_be_looked_up_from_here_counts_as_running():
 
 
 def test_what_was_only_planned_belongs_to_whoever_runs_it():
-    assert not arguments.owner_is_running(arguments.plan_owner("cli"))
+    assert not arguments.owner_is_running(Owner.of_plan("cli"))
 
 
 def test_a_person_can_say_that_a_process_of_another_machine_is_gone(tmp_path):
