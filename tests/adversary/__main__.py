@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -43,6 +44,8 @@ def main() -> int:
         print(*(names or KINDS), sep="\n")
         return int(not names)
     install_faketime()
+    # servers and hosts end with this process however it is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     master = arguments.seed if arguments.seed is not None else int(time.time())
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fds-adversary-"))
     print(f"seed {master}, {len(names)} kinds, folder {folder}", flush=True)

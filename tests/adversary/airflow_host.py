@@ -156,6 +156,18 @@ class AirflowHost:
         scene.cleanups += [lambda: _kill(pid), lambda: file.unlink(missing_ok=True)]
         return found
 
+    def mark_failed(self, scene: Scene, dag_id: str) -> None:
+        """Mark the tasks of a DAG that are running failed, as a person does, or the scheduler without a heartbeat."""
+        with self._lock:
+            self._count += 1
+            folder = scene.root / f"marked-{self._count:03}"
+            folder.mkdir()
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps({"folder": str(folder), "mark_failed": dag_id}) + "\n")
+            self._process.stdin.flush()
+            pid = int(self._answer())
+        DagRun(scene, pid, folder).wait()
+
     def stop(self) -> None:
         """End it."""
         with suppress(ProcessLookupError):
@@ -217,6 +229,10 @@ def _play(request: dict[str, Any]) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(folder)
+        if "mark_failed" in request:
+            _mark_failed(request["mark_failed"])
+            (folder / "result.json").write_text(json.dumps({"states": {"marked": "as failed"}, "xcom": None}))
+            return
         sys.path.insert(0, request["path"])
         os.environ["PYTHONPATH"] = f"{request['path']}:{os.environ.get('PYTHONPATH', '')}"
         os.environ["AIRFLOW_CONN_WARM"] = json.dumps(request["conn"])
@@ -231,6 +247,18 @@ def _play(request: dict[str, Any]) -> None:
         sys.stdout.flush()
         (folder / "done").touch()
         os._exit(code)
+
+
+def _mark_failed(dag_id: str) -> None:
+    from airflow.models.dagrun import DagRun as RunModel
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        for model in (TaskInstance, RunModel):
+            unfinished = model.state.not_in(("success", "failed", "skipped"))
+            session.execute(update(model).where(model.dag_id == dag_id, unfinished).values(state="failed"))
 
 
 def _run(path: Path, logical_date: str | None) -> dict[str, Any]:

@@ -57,6 +57,14 @@ class DagStream:
     def run(self, logical_date: str | None = None) -> dict[str, Any]:
         return self.start(logical_date).wait()
 
+    def give_up(self, *, by_force: bool = False) -> None:
+        """Let the next run take over what a run that is gone has planned: marked failed in Airflow, or adopted."""
+        if by_force:
+            self.move("adopt", "--force")
+        else:
+            self.scene.note("the run is marked failed")
+            self.scene.host().mark_failed(self.scene, f"{self.name}_dag")
+
     def move(self, name: str, *more: str) -> Outcome:
         words = [name, self.name, "--staging", str(self.staging), "--why", f"a careless {name}", *more]
         if name in ("rewind", "reset", "replan", "rebind", "skip"):
@@ -66,14 +74,12 @@ class DagStream:
     def settle(self, *, allowed: tuple[str, ...] = ("adopt",), tries: int = 6) -> dict[str, Any]:
         """Run until nothing is new; a batch whose owner is gone is freed as the message says."""
         found: dict[str, Any] = {}
-        quiet = 0
         for _ in range(tries):
             found = self.run()
             state = found["states"].get("ingest")
             if state == "skipped" and "belong" not in found["said"]:
                 return found
             if state == "success":
-                quiet += 1
                 continue
             said = Outcome("", 1, "", found["said"])
             for name, *_rest in named(said):
@@ -82,7 +88,7 @@ class DagStream:
                     break
             else:
                 if state == "skipped" and "adopt" in allowed:
-                    self.move("adopt", "--force")
+                    self.give_up()
                 elif state != "failed":
                     break
         raise VerdictError("stuck", f"the DAG does not come to an end: {found['states']} {found['said'][-1200:]}")
@@ -210,10 +216,31 @@ def merge_killed_and_taken_up(scene: Scene) -> None:
         time.sleep(scene.rng.choice((0, 0, 0.2, 1)))
         running.signal(signal.SIGKILL)
         running.wait()
-        stream.move("adopt", "--force")
+        stream.give_up()
         change(scene, source)
     stream.settle()
     judge_merged(scene, source, sink)
+
+
+@kind
+def adopted_by_force_in_airflow(scene: Scene) -> None:
+    """A task dies and Airflow does not know it; `adopt --force` lets the next run of the DAG take its batches over."""
+    source = Source(scene, scene.root / "orders")
+    source.create()
+    source.append()
+    sink = scene.root / "bronze"
+    stream = DagStream(scene, source, f"DeltaTableSink({str(sink)!r})", name_of(scene), option_of(scene))
+    running = stream.start()
+    watch = grown(stream.staging, "*/tries/*/*/*")
+    deadline = time.monotonic() + 60
+    while running.is_running and not watch() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    running.signal(signal.SIGKILL)
+    running.wait()
+    stream.give_up(by_force=True)
+    source.append()
+    stream.settle(allowed=(), tries=3)
+    judge_keys(scene, Bounds(source.emitted()), sink)
 
 
 @kind
@@ -281,7 +308,7 @@ def history_of_rows(scene: Scene) -> None:
         time.sleep(scene.rng.uniform(0.5, 4))
         running.signal(signal.SIGKILL)
         running.wait()
-        stream.move("adopt", "--force")
+        stream.give_up()
     stream.settle()
     rows = read(scene, sink, ("id", "k", "v", "p", "_is_current", "_valid_from", "_valid_to"))
     current = Counter(row[:4] for row in rows if row[4])
@@ -327,7 +354,7 @@ def function_with_transactions(scene: Scene) -> None:
         time.sleep(scene.rng.choice((0, 0, 0.2, 1)))
         running.signal(signal.SIGKILL)
         running.wait()
-        stream.move("adopt", "--force")
+        stream.give_up()
         source.append()
     stream.settle()
     judge_keys(scene, Bounds(source.emitted()), target / "small", target / "large")
