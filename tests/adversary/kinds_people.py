@@ -12,7 +12,7 @@ import deltalake
 from tests.adversary.checker import Bounds, count, judge_keys
 from tests.adversary.kinds_runs import moment, source_of, stream_of, verdict
 from tests.adversary.play import kind
-from tests.adversary.scene import Outcome, Scene, Stream, VerdictError, statements
+from tests.adversary.scene import NotRunError, Outcome, Scene, Stream, VerdictError, statements
 from tests.adversary.warm import sql
 from tests.adversary.ways import settle
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 EPOCHS = ("replan", "recover", "resume", "adopt", "rebind", "rewind", "reset")
 
 
-def run_statement(scene: Scene, stream: Stream, outcome: Outcome, *, prefer: str = "") -> str | None:
-    """Run a statement that a command printed on the sink, word for word."""
-    found = [one for one in statements(outcome) if not prefer or one.startswith(prefer)]
+def run_statement(scene: Scene, outcome: Outcome, *, prefer: str = "", bare: bool = False) -> bool:
+    """Run a statement that a command printed on the sink, word for word; ``bare``: without the settings around it."""
+    found = [one for one in statements(outcome) if any(words.startswith(prefer or words) for words in one)]
     if not found:
         scene.note("no statement was printed")
-        return None
+        return False
     chosen = scene.rng.choice(found)
-    sql(scene, chosen)
-    return chosen
+    sql(scene, *(words for words in chosen if not bare or not words.startswith(("SET ", "RESET "))))
+    return True
 
 
 def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
@@ -49,7 +49,7 @@ def rewind_with_its_statement_in_time(scene: Scene) -> None:
     for _ in range(scene.rng.randint(1, 2)):
         to = scene.rng.randint(0, source.version)
         asked = stream.move("rewind", "--to-version", str(to))
-        run_statement(scene, stream, asked)
+        run_statement(scene, asked)
         source.append()
         settle(stream)
     verdict(scene, source, stream)
@@ -69,7 +69,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
     again = versions_again(source, stream, to)
     first = settle(stream)
     before = scene.refusals
-    done = run_statement(scene, stream, asked, prefer=scene.rng.choice(("DELETE", "")))
+    done = run_statement(scene, asked, prefer=scene.rng.choice(("DELETE", "")), bare=scene.rng.random() < 0.4)
     source.append()
     later = stream.run()
     said = (later.said + stream.status().said + first.said) if done else ""
@@ -82,6 +82,39 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
     if later.is_refused:
         settle(stream, allowed=EPOCHS)
         judge_keys(scene, bounds, stream.sink)
+
+
+@kind
+def rewind_that_deletes_by_itself(scene: Scene) -> None:
+    """`rewind --delete` and `reset --sink empty` beside runs that die and zombies: every row once."""
+    source = source_of(scene)
+    stream = stream_of(scene, source, arguments=("--provenance",))
+    stream.run()
+    for _ in range(2):
+        source.append()
+        zombie = stream.start("--take-over") if scene.rng.random() < 0.6 else None
+        if zombie is not None:
+            moment(scene, zombie, stream)
+            zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+        to = str(scene.rng.randint(0, source.version))
+        words = scene.rng.choice((["rewind", "--to-version", to, "--delete"], ["reset", "--sink", "empty"]))
+        asked = stream.move(*words)
+        if "unrecognized arguments" in asked.err:
+            raise NotRunError("this version has no --delete")
+        if scene.rng.random() < 0.5:
+            killed = stream.start("--take-over")
+            moment(scene, killed, stream)
+            killed.signal(signal.SIGKILL)
+            killed.wait()
+        if zombie is not None and scene.rng.random() < 0.5:
+            zombie.signal(signal.SIGCONT)
+        settle(stream, allowed=(*EPOCHS, "take-over"))
+        if zombie is not None:
+            zombie.signal(signal.SIGCONT)
+            zombie.wait()
+    source.append()
+    settle(stream, allowed=(*EPOCHS, "take-over"))
+    verdict(scene, source, stream)
 
 
 @kind
@@ -244,7 +277,7 @@ def reset_after_the_sink_was_emptied(scene: Scene) -> None:
     stream = stream_of(scene, source)
     stream.run()
     asked = stream.move("reset")
-    if run_statement(scene, stream, asked) is None:
+    if not run_statement(scene, asked):
         raise VerdictError("stuck", f"reset shows no statement for a sink with rows: {asked}")
     source.append()
     settle(stream)
@@ -353,7 +386,7 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
             if not asked.is_refused:
                 reread.update(dict.fromkeys(source.emitted(to), 1))
                 if step == "rewind in time" and not zombies:
-                    run_statement(scene, stream, asked)
+                    run_statement(scene, asked)
         elif step == "skip":
             version = source.version + scene.rng.randint(-1, 1)
             if version >= 0 and not stream.move("skip", "--version", str(version)).is_refused:

@@ -425,7 +425,7 @@ def table_recreated_at_rest(scene: Scene) -> None:
     asked = stream.move("reset")
     if asked.is_refused:
         raise VerdictError("stuck", f"reset is refused: {asked}")
-    run_statement(scene, stream, asked)
+    run_statement(scene, asked)
     settle(stream)
     judge_keys(scene, Bounds(source.emitted()), stream.sink)
 

@@ -431,7 +431,7 @@ def finished_stream_rewound(scene: Scene) -> None:
     source.append()
     asked = stream.move("rewind", "--to-version", str(scene.rng.randint(0, end)))
     if not asked.is_refused:
-        run_statement(scene, stream, asked)
+        run_statement(scene, asked)
     killed(scene, stream)
     settle(stream, allowed=EPOCHS)
     judge_keys(scene, Bounds(source.emitted(0, end)), stream.sink)

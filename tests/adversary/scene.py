@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -282,10 +281,20 @@ class Stream:
         return [json.loads(line) for line in said.out.splitlines() if line.startswith("{")]
 
 
-def statements(outcome: Outcome) -> list[str]:
-    """Return the statements on the sink that a command printed."""
-    found = re.findall(r"^\s*((?:RESTORE TABLE|DELETE FROM|MERGE INTO|UPDATE) .*)$", outcome.out, re.MULTILINE)
-    return [statement.split("  -- ")[0].strip() for statement in found]
+def statements(outcome: Outcome) -> list[list[str]]:
+    """Return the statements on the sink that a command printed, each with the settings around it."""
+    found: list[list[str]] = []
+    before: list[str] = []
+    for line in outcome.out.splitlines():
+        text = line.split("  -- ")[0].strip().rstrip(";")
+        if text.startswith("SET "):
+            before.append(text)
+        elif text.startswith(("RESTORE TABLE", "DELETE FROM")):
+            found.append([*before, text])
+            before = []
+        elif text.startswith("RESET ") and found:
+            found[-1].append(text)
+    return found
 
 
 def files(folder: Path, pattern: str) -> set[str]:

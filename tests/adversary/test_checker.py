@@ -101,11 +101,15 @@ def test_commands_and_statements_are_read_from_messages():
     said = Outcome(
         "run",
         2,
-        "  DELETE FROM delta.`/sink` WHERE x >= 1  -- if it has provenance\n",
+        "  RESTORE TABLE delta.`/sink` TO VERSION AS OF 0  -- if nothing else writes to it\n"
+        "  SET a=1;\n  SET b=2;\n  DELETE FROM delta.`/sink` WHERE x >= 1;  -- if it has provenance\n  RESET a;\n",
         "fds: stopped. Or `fds rewind orders --to-version 3 --why …` first, else `fds status orders`.",
     )
     assert named(said) == [["rewind", "orders", "--to-version", "3", "--why"]]
-    assert statements(said) == ["DELETE FROM delta.`/sink` WHERE x >= 1"]
+    assert statements(said) == [
+        ["RESTORE TABLE delta.`/sink` TO VERSION AS OF 0"],
+        ["SET a=1", "SET b=2", "DELETE FROM delta.`/sink` WHERE x >= 1", "RESET a"],
+    ]
 
 
 def test_the_table_counts_each_verdict_and_does_not_count_what_was_not_run():

@@ -13,8 +13,8 @@ _LOCK = threading.Lock()
 _SESSIONS: dict[str, Any] = {}
 
 
-def sql(scene: Scene, statement: str, shift: str = "") -> list[Any]:
-    """Run a statement and return its rows."""
+def sql(scene: Scene, *statements: str, shift: str = "") -> list[Any]:
+    """Run statements one after the other in one session, and return the rows of the last."""
     url = scene.servers.get(shift).url
     with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -24,5 +24,8 @@ def sql(scene: Scene, statement: str, shift: str = "") -> list[Any]:
             session = SparkSession.builder.remote(url).create()
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
             _SESSIONS[url] = session
-        scene.note(f"sql: {statement[:160]}")
-        return list(_SESSIONS[url].sql(statement).collect())
+        rows: list[Any] = []
+        for statement in statements:
+            scene.note(f"sql: {statement[:160]}")
+            rows = list(_SESSIONS[url].sql(statement).collect())
+        return rows

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from tests.adversary.scene import VerdictError, statements
+from tests.adversary.scene import VerdictError
 
 if TYPE_CHECKING:
     from tests.adversary.scene import Outcome, Stream
@@ -97,8 +97,3 @@ def _options(stream: Stream, name: str, rest: str) -> list[str]:
     if name == "adopt" and "--force" not in options:
         options.append("--force")
     return options
-
-
-def landed_of(outcome: Outcome) -> list[str]:
-    """Return the statements that a message shows."""
-    return statements(outcome)
