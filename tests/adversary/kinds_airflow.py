@@ -184,10 +184,10 @@ def overwrites_cut_by_limits_before_a_merge(scene: Scene) -> None:
         f"read_change_feed=True, {limit}, ",
     )  # fmt: skip
     stream.run()
-    source.overwrite_same()
+    source.overwrite_same(by_spark=scene.rng.random() < 0.7)
     if scene.rng.random() < 0.5:
         source.update()
-        source.overwrite_same()
+        source.overwrite_same(by_spark=True)
     stream.settle()
     judge_merged(scene, source, sink)
 

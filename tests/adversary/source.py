@@ -124,8 +124,14 @@ class Source:
         deltalake.write_deltalake(self.path, self.rows(count), mode="overwrite")
         self.record(f"overwrite with {count}")
 
-    def overwrite_same(self) -> None:
-        """Write the rows that are there anew, as a job that always overwrites does, in several files if partitioned."""
+    def overwrite_same(self, *, by_spark: bool = False) -> None:
+        """Write the rows that are there anew, as a job that always overwrites does, in several files if partitioned.
+
+        Spark lists the files that are added before those that are removed, delta-rs after them.
+        """
+        if by_spark:
+            self.sql("INSERT OVERWRITE {t} SELECT * FROM {t}")
+            return
         deltalake.write_deltalake(self.path, self.table.to_pyarrow_table(), mode="overwrite")
         self.record("overwrite with the same rows")
 
