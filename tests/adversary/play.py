@@ -81,7 +81,7 @@ class Stage:
             KINDS[name](scene)
         except VerdictError as failure:
             verdict, text = failure.verdict, str(failure)
-            silent = scene.refusals == 0 and verdict in ("lost", "doubled", "silent")
+            silent = verdict == "silent" or (scene.refusals == 0 and verdict in ("lost", "doubled"))
         except NotRunError as reason:
             verdict, text = "not run", str(reason)
         except Exception:  # noqa: BLE001 - a fault of the scenario, not of the package
