@@ -67,7 +67,8 @@ def _play_all(stage: Stage, names: list[str], master: int, arguments: argparse.N
     is_one = arguments.minutes is None and arguments.rounds is None
     deadline = time.monotonic() + 60 * (arguments.minutes or 10_000)
     rounds = 1 if is_one else (arguments.rounds or 10_000)
-    todo = ((name, master if is_one else draw.randrange(10**6)) for _ in range(rounds) for name in names)
+    order = (draw.sample(names, len(names)) if not is_one else names for _ in range(rounds))
+    todo = ((name, master if is_one else draw.randrange(10**6)) for kinds in order for name in kinds)
     played: list[Played] = []
     lock = threading.Lock()
 
