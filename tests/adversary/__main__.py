@@ -8,6 +8,7 @@ python -m tests.adversary --list
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import sys
@@ -44,12 +45,17 @@ def main() -> int:
         print(*(names or KINDS), sep="\n")
         return int(not names)
     install_faketime()
-    # servers and hosts end with this process however it is ended
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     master = arguments.seed if arguments.seed is not None else int(time.time())
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fds-adversary-"))
     print(f"seed {master}, {len(names)} kinds, folder {folder}", flush=True)
     stage = Stage(folder.resolve())
+
+    def leave(*_: object) -> None:
+        # servers and hosts end with this process; what a scenario has started ends without them
+        stage.stop()
+        os._exit(143)
+
+    signal.signal(signal.SIGTERM, leave)
     try:
         played = _play_all(stage, names, master, arguments)
     finally:
