@@ -354,8 +354,11 @@ def test_manifests_of_intervals_go_when_they_are_old(bench, six_commits, append,
     open_one.begin(append)
     manifests = bench.staging / "days" / "manifests"
     assert len(list(manifests.rglob("*.json"))) == 2
+    left = [bench.staging / "days" / kind for kind in ("jobs", "tries")]
+    assert [len(list(folder.rglob("*.json"))) for folder in left] == [1, 1]
     open_one.keep_house(Retention(batches=0, age=timedelta(0)))
     assert len(list(manifests.rglob("*.json"))) == 1
+    assert [len(list(folder.rglob("*.json"))) for folder in left] == [0, 0]
     assert open_one.begin(append).status == "work"
 
 
