@@ -17,14 +17,9 @@ _PART = (
 _WORD = r"pwd|pass|pat|sas|sig|auth"
 _NAME = re.compile(rf"(?i)(?:{_PART})|(?<![A-Za-z])(?:{_WORD})(?![A-Za-z])")
 
-#: ``name=value``, ``name: value``, also within JSON, and within JSON that is a text of JSON.
-_PAIR = re.compile(
-    rf"""(?ix)
-    ( (?: [\w.-]*(?:{_PART})[\w.-]* | (?<![A-Za-z])(?:{_WORD}) ) \\*["']? \s* [=:] \s* )
-    (?: (\\*["']) (?:(?!\2).)+ \2 | (?!\*\*\*) [^\s,;&"')}}\\]+ )
-    """,
-    re.DOTALL,
-)
+#: ``name=``, ``name: ``, also within JSON, and within JSON that is a text of JSON; and what follows it.
+_NAME_AND_SIGN = re.compile(r"""(?<![\w.-])([\w.-]+)\\*["']?\s*[=:]\s*""")
+_VALUE = re.compile(r"""(\\*["'])(?:(?!\1).){1,20000}\1|(?!\*\*\*)[^\s,;&"')}\\]+""", re.DOTALL)
 #: Of these the part before ``@`` is a container, not a user.
 _CONTAINERS = tuple(name for name in of_kind("azure") if name != "az")
 _USER_INFO = re.compile(
@@ -37,7 +32,6 @@ _TEXTS = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "***"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), "***"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "***"),
-    (_PAIR, r"\1***"),
 )
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
@@ -53,7 +47,19 @@ def redacted(text: str) -> str:
     """Return the text without anything that looks like a credential."""
     for pattern, replacement in _TEXTS:
         text = pattern.sub(replacement, text)
-    return text
+    return _without_secret_pairs(text)
+
+
+def _without_secret_pairs(text: str) -> str:
+    shown, position = [], 0
+    for found in _NAME_AND_SIGN.finditer(text):
+        if found.start() < position or _NAME.search(found[1]) is None:
+            continue
+        value = _VALUE.match(text, found.end())
+        if value is not None:
+            shown += [text[position : found.end()], "***"]
+            position = value.end()
+    return "".join([*shown, text[position:]])
 
 
 def redacted_uri(uri: str) -> str:

@@ -85,3 +85,12 @@ def test_a_uri_is_shown_without_user_query_and_fragment():
         assert part in (secret_part(uri) or "")
         assert "HUSH" not in redacted_uri(uri)
     assert secret_part("abfss://box@account/t") is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "part",
+    ["a", "token", "token.", "://", "password: ", '"', "a.b-", "bearer ", "eyJ", "secret='", "x=", "-----BEGIN KEY"],
+)
+def test_a_long_text_is_redacted_in_a_time_that_grows_with_it(part):
+    assert redacted(part * 30_000) is not None
