@@ -389,7 +389,8 @@ def test_a_lost_ledger_of_intervals_is_not_recovered_as_an_offset(bench, log_bui
     from tests.conftest import LogBuilder
 
     sink = LogBuilder(tmp_path / "sink")
-    told = {"fds": SPEC_FORMAT, "stream": "days", "uuid": "u", "interval": "a/b", "epoch": 1, "batch_id": 0}
+    written = {"epoch": 1, "batch_id": 0, "start": "s", "end": "e", "after": "a", "digest": "d", "try": "t"}
+    told = {"fds": SPEC_FORMAT, "stream": "days", "uuid": "u", "interval": "a/b", "settings": {}, **written}
     sink.create()
     sink.commit(userMetadata=json.dumps(told))
     with pytest.raises(ConfigurationError, match="reads data intervals"):
