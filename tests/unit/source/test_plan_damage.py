@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -189,4 +190,43 @@ def test_a_feed_of_a_file_that_is_named_twice_is_stopped_at(plan: Any, log_build
 
     assert found.paths == ["part-00001-00000.parquet"]
     assert f"two {kind} actions" in str(found.outcome.error)
+    assert found.outcome.error.version == 2
+
+
+@pytest.fixture
+def with_a_vector_file(log_builder: Any) -> Any:
+    """A table whose version 2 gives a file a vector that lies in ``vectors.bin``."""
+    log_builder.create(configuration={"delta.enableChangeDataFeed": "true"})
+    log_builder.append()
+    vector = {
+        "storageType": "p",
+        "pathOrInlineDv": f"{log_builder.uri}/vectors.bin",
+        "offset": 1,
+        "sizeInBytes": 34,
+        "cardinality": 1,
+    }
+    path = "part-00001-00000.parquet"
+    log_builder.commit(log_builder.remove(path), log_builder.add(path, deletionVector=vector))
+    return log_builder
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_vector_is_stopped_at(plan: Any, with_a_vector_file: Any) -> None:
+    os.mkfifo(with_a_vector_file.root / "vectors.bin")
+
+    found = plan(0, read_change_feed=True)
+
+    assert found.paths == ["part-00001-00000.parquet"]
+    assert "is a pipe" in str(found.outcome.error)
+    assert found.outcome.error.version == 2
+
+
+def test_a_vector_in_a_file_of_gigabytes_is_stopped_at(plan: Any, with_a_vector_file: Any) -> None:
+    with (with_a_vector_file.root / "vectors.bin").open("wb") as file:
+        file.truncate(3 << 30)
+
+    found = plan(0, read_change_feed=True)
+
+    assert found.paths == ["part-00001-00000.parquet"]
+    assert f"has {3 << 30} bytes" in str(found.outcome.error)
     assert found.outcome.error.version == 2
