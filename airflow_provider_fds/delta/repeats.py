@@ -7,6 +7,8 @@ their names, so each leaves a number of eight bytes, made of its path; only rows
 
 from __future__ import annotations
 
+from array import array
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,44 +28,56 @@ class Repeats:
 
     def __init__(self) -> None:
         self._numbers: list[Any] = []
-        self._met: Any = None
+        self._met: Any = ()
         self._seen: set[tuple[str, str]] = set()
 
     def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield all rows as they are."""
-        import numpy as np
-
         for batch in batches:
             self._numbers.append(_numbers(batch.column("path")))
             yield batch
-        if not self._numbers:
-            return
-        numbers = np.concatenate(self._numbers)
-        self._numbers.clear()
-        numbers.sort()
-        met = numbers[1:][numbers[1:] == numbers[:-1]]
-        self._met = met if len(met) else None
+        if self._numbers:
+            self._met = _met(self._numbers)
+            self._numbers.clear()
 
     def once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows without those that came before."""
-        import numpy as np
         import pyarrow as pa
 
-        if self._met is None:
+        if not len(self._met):
             return batch
-        keep = np.ones(batch.num_rows, dtype=bool)
-        for row in np.flatnonzero(np.isin(_numbers(batch.column("path")), self._met)):
-            key = (batch.column("path")[int(row)].as_py(), batch.column("vectorId")[int(row)].as_py())
-            keep[row] = key not in self._seen
-            self._seen.add(key)
-        return batch if keep.all() else batch.filter(pa.array(keep))
+        keep = [True] * batch.num_rows
+        for row, number in enumerate(_numbers(batch.column("path"))):
+            if number in self._met:
+                key = (batch.column("path")[row].as_py(), batch.column("vectorId")[row].as_py())
+                keep[row] = key not in self._seen
+                self._seen.add(key)
+        return batch if all(keep) else batch.filter(pa.array(keep))
+
+
+def _met(parts: list[Any]) -> frozenset[int]:
+    """Return the numbers that come more than once."""
+    if (np := _numpy()) is None:
+        ordered = sorted(number for part in parts for number in part)
+        return frozenset(one for one, other in pairwise(ordered) if one == other)
+    numbers = np.concatenate(parts)
+    numbers.sort()
+    return frozenset(numbers[1:][numbers[1:] == numbers[:-1]].tolist())
+
+
+def _numpy() -> Any:
+    """Return numpy, which comes with pyspark-client; ``None`` in an environment without."""
+    try:
+        import numpy as np
+    except ImportError:
+        return None
+    return np
 
 
 def _numbers(paths: pa.StringArray) -> Any:
     """Return a number for each path, the same for the same path."""
-    # comes with pyarrow and pyspark-client
-    import numpy as np
-
+    if (np := _numpy()) is None:
+        return array("q", map(hash, paths.to_pylist()))
     count = len(paths)
     _, offsets, data = paths.buffers()
     bounds = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + count + 1]

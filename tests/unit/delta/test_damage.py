@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_fds.delta import commits, parquet_file
+from airflow_provider_fds.delta import commits, parquet_file, repeats
 from airflow_provider_fds.delta.checkpoints import find_checkpoint
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
@@ -193,7 +193,12 @@ VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeI
 @pytest.mark.parametrize("later", [{}, {"modificationTime": 99}, {"size": 5}], ids=["same", "later", "other size"])
 @pytest.mark.parametrize("vector", [None, VECTOR], ids=["whole", "vector"])
 @pytest.mark.parametrize("form", ["classic", "parts", "sidecars"])
-def test_a_file_that_a_checkpoint_lists_twice_is_read_once(log_builder, checkpoint_writer, log, form, vector, later):
+@pytest.mark.parametrize("has_numpy", [True, False], ids=["numpy", "no numpy"])
+def test_a_file_that_a_checkpoint_lists_twice_is_read_once(
+    log_builder, checkpoint_writer, log, form, vector, later, has_numpy, monkeypatch
+):
+    if not has_numpy:
+        monkeypatch.setattr(repeats, "_numpy", lambda: None)
     log_builder.create()
     log_builder.append(3, deletionVector=vector)
     twice = "part-00001-00001.parquet"
