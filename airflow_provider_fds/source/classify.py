@@ -71,21 +71,22 @@ class CommitContent:
         """
         adds = removes = added_bytes = change_files = 0
         rest: list[Action] = []
-        # the hash of a path tells whether a second look at the files is needed; names of huge commits are not kept
-        added, removed, changed = array("q"), array("q"), array("q")
+        # whether a second look at the files is needed; names of a commit that is streamed are not kept
+        seen: list[list[str] | _Hashes] = [[] if isinstance(actions, list) else _Hashes() for _ in range(3)]
+        added, removed, changed = seen
         for action in actions:
             if (add := action.add) is not None:
                 if add.dataChange is not False:
                     adds += 1
                     added_bytes += add.size
-                    added.append(hash(add.path))
+                    added.append(add.path)
             elif (remove := action.remove) is not None:
                 if remove.dataChange is not False:
                     removes += 1
-                    removed.append(hash(remove.path))
+                    removed.append(remove.path)
             elif action.cdc is not None:
                 change_files += 1
-                changed.append(hash(action.cdc.path))
+                changed.append(action.cdc.path)
             elif action.metaData is not None or action.protocol is not None or action.commitInfo is not None:
                 rest.append(action)
         infos = [action.commitInfo for action in rest if action.commitInfo is not None]
@@ -102,7 +103,7 @@ class CommitContent:
             _only([action.protocol for action in rest], "protocol", version, table),
             change_files,
             bool(infos) and _is_merge_without_effect(infos[-1]),
-            _repeated(actions) if any(map(_has_repeats, (added, removed, changed))) else (),
+            _repeated(actions) if any(map(_has_repeats, seen)) else (),
         )
 
     @property
@@ -259,15 +260,28 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
     )
 
 
-def _has_repeats(hashes: array[int]) -> bool:
-    if len(hashes) <= _HASHES_PER_SET:
-        return len(hashes) > 1 and len(set(hashes)) < len(hashes)
-    # a set takes many times the memory of what is in it
-    count = len(hashes) // _HASHES_PER_SET + 1
-    parts = [array("q") for _ in range(count)]
-    for value in hashes:
-        parts[value % count].append(value)
-    return any(len(set(part)) < len(part) for part in parts)
+class _Hashes:
+    """The paths of a huge commit, of which only the hashes are kept."""
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+
+    def append(self, path: str) -> None:
+        self._hashes.append(hash(path))
+
+    def has_repeats(self) -> bool:
+        # a set takes many times the memory of what is in it
+        count = len(self._hashes) // _HASHES_PER_SET + 1
+        parts = [array("q") for _ in range(count)]
+        for value in self._hashes:
+            parts[value % count].append(value)
+        return any(len(set(part)) < len(part) for part in parts)
+
+
+def _has_repeats(paths: list[str] | _Hashes) -> bool:
+    if isinstance(paths, _Hashes):
+        return paths.has_repeats()
+    return len(paths) > 1 and len(set(paths)) < len(paths)
 
 
 def _repeated(actions: Iterable[Action]) -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_fds.delta import log as log_module
 from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.errors import ConfigurationError, StoppedError
@@ -395,6 +396,7 @@ def test_a_huge_commit_that_lists_a_file_twice_is_stopped_at(
     plan: Any, log_builder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(classify_module, "_HASHES_PER_SET", 8)
+    monkeypatch.setattr(log_module, "STREAMED_ABOVE_BYTES", 1000)
     log_builder.create()
     log_builder.append(100)
     log_builder.commit(*(log_builder.add(f"x{i % 99}") for i in range(100)))
