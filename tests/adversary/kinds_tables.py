@@ -19,7 +19,7 @@ from tests.adversary.play import kind
 from tests.adversary.scene import Scene, Stream, VerdictError
 from tests.adversary.servers import Server
 from tests.adversary.source import Source
-from tests.adversary.ways import settle
+from tests.adversary.ways import follow, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,8 +121,9 @@ def _barrier(scene: Scene, change: str, columns: str | None = None, **properties
         scene.note("the change passed without a stop")
         return
     for _ in range(3):
-        stream.move("acknowledge", "--version", str(source.version))
-        if stream.run().code == 0:
+        follow(stream, stopped, ("acknowledge",), [])
+        stopped = stream.run()
+        if stopped.code == 0:
             break
     if "sink" in scene.commands[-1].said and scene.commands[-1].code:
         # the sink has to be brought to the new schema by its owner; that it says so is what is asked
@@ -162,10 +163,6 @@ def other_partitioning(scene: Scene) -> None:
     deltalake.write_deltalake(source.path, source.rows(2), mode="append")
     source.record("append 2")
     killed(scene, stream)
-    for _ in range(3):
-        if stream.run().code == 0:
-            break
-        stream.move("acknowledge", "--version", str(source.version))
     settle(stream, allowed=("acknowledge",))
     verdict(scene, source, stream)
 

@@ -47,14 +47,15 @@ def settle(
         outcome = stream.run(*more, via=via, shift=shift)
         if outcome.code == 0:
             return outcome
-        step = _step(stream, outcome, allowed, done)
+        step = follow(stream, outcome, allowed, done)
         if step is None and outcome.code not in (5, 6):
             break
     assert outcome is not None
     raise VerdictError("stuck", f"no way on after {done}: {outcome}")
 
 
-def _step(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: list[str]) -> str | None:
+def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: list[str]) -> str | None:
+    """Do what a message names, the first of what is allowed; ``None`` if it names nothing of it."""
     if "--take-over" in outcome.said and "take-over" in allowed:
         done.append("run --take-over")
         stream.run("--take-over")
