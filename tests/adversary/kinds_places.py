@@ -162,6 +162,9 @@ def two_stagings_with_one_stream_name(scene: Scene) -> None:
     )  # fmt: skip
     if scene.rng.random() < 0.5:
         second.checkpoint = first.checkpoint
+    if scene.rng.random() < 0.6:
+        deltalake.DeltaTable.create(first.sink, schema=source.table.schema())
+        scene.note("the sink was there before, empty")
     order = scene.rng.choice(("together", "together", "one after the other", "first has begun", "planned both"))
     scene.note(f"order: {order}")
     if order == "together":
