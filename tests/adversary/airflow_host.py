@@ -78,7 +78,7 @@ class DagRun:
             (self._folder / "done").touch()
         self.scene.note(f"{signal.Signals(number).name} to the DAG's run")
 
-    def wait(self, timeout: float = 240) -> dict[str, Any]:
+    def wait(self, timeout: float = 600) -> dict[str, Any]:
         """Return ``states`` by task, ``xcom`` of the ingest task, and what was ``said``."""
         deadline = time.monotonic() + timeout
         pause = threading.Event()

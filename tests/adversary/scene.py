@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.adversary.servers import Servers
 
 #: The longest that a command may take; a machine with other work is slow.
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 400
 
 FDS = [sys.executable, "-m", "airflow_provider_fds.cli.main"]
 
