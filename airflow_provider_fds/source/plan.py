@@ -177,6 +177,7 @@ class BatchPlanner:
             snapshot_timestamp_ms=self._snapshot_timestamp_ms,
             acknowledged=self._acknowledged,
             left_out=self._left_out,
+            keeps_replaced_rows=self._keeps_replaced_rows,
         )
 
     def _damaged(self, error: Exception) -> StoppedError:

@@ -38,6 +38,19 @@ def test_a_commit_that_replaces_rows_is_one_batch_whatever_the_limits_are(plan, 
     assert [len(paths) for paths in files] == [2, 1, 6, 2, 1]
 
 
+def test_what_comes_before_a_version_that_cannot_be_read_is_planned_by_the_same_rule(plan, log_builder):
+    log_builder.create(configuration=ON)
+    log_builder.append(3)
+    replaced = overwrite(log_builder, 3, 3)
+    log_builder.append(1)
+    batches = list(plan.planner(1, read_change_feed=True, keeps_replaced_rows=True, max_files_per_batch=2))
+    planner = plan.planner(1, read_change_feed=True, keeps_replaced_rows=True, max_files_per_batch=2)
+
+    again = planner.before(replaced + 1, batches[0].start)
+
+    assert [len(batch.files) for batch in again] == [2, 1, 6]
+
+
 @pytest.mark.parametrize("limit", [{"max_files_per_batch": 4}, {"max_bytes_per_batch": 4000}])
 def test_it_goes_into_a_batch_that_has_room_for_all_of_it_and_else_begins_one(plan, log_builder, limit):
     log_builder.create(configuration=ON)
