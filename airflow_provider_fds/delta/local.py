@@ -46,6 +46,8 @@ class LocalStorage:
         # abspath, not resolve(): a symbolic link stays what the user called the table
         self.root = Path(os.path.abspath(path))  # noqa: PTH100
         self._path = str(self.root)
+        # folders that were seen to be inside; what writes or removes looks anew
+        self._folders_inside: set[str] = {""}
         # a name that is not UTF-8 is encoded by its bytes; Path keeps them as surrogates
         self.uri = "file://" + quote(os.fsencode(self.root), safe=PATH_SAFE).rstrip("/")
 
@@ -55,7 +57,10 @@ class LocalStorage:
     def head(self, key: str) -> ObjectMeta | None:
         """Return the file's metadata, ``None`` if there is no file of that name."""
         try:
-            found = os.stat(self._inside(key))  # noqa: PTH116 - the hot path of a poll
+            path = self._to_read(key)
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                found = os.stat(self._inside(key))  # noqa: PTH116 - as the other one, which is the hot path of a poll
         except _ABSENT:
             return None
         except OSError as error:
@@ -81,7 +86,7 @@ class LocalStorage:
         """Return the file's content. Raises ``TornFileError`` if it was being written meanwhile."""
         try:
             # a fraction of what a file object costs, and planning reads ten thousand small files
-            descriptor = os.open(self._inside(key), _READ)
+            descriptor = self._open(key)
             try:
                 before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode) and not stat.S_ISDIR(before.st_mode):
@@ -122,11 +127,20 @@ class LocalStorage:
             return io.BufferedReader(self._opened(key))
 
     def _opened(self, key: str) -> io.FileIO:
-        file = io.FileIO(self._inside(key), "rb", opener=lambda path, _: os.open(path, _READ))
+        file = io.FileIO(key, "rb", opener=lambda name, _: self._open(name))
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
             raise self._not_regular(key)
         return file
+
+    def _open(self, key: str) -> int:
+        """Open the file and return its descriptor."""
+        try:
+            return os.open(self._to_read(key), _READ | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return os.open(self._inside(key), _READ)
 
     def _not_regular(self, key: str) -> RequestRefusedError:
         return RequestRefusedError(
@@ -219,6 +233,16 @@ class LocalStorage:
         for found in await asyncio.to_thread(lambda: list(self.list_after(folder, after))):
             yield found
 
+    def _to_read(self, key: str) -> str:
+        """Return the path of ``key``, whose folder is inside; the file itself may be a link, which must be looked at.
+
+        Planning reads ten thousand files of one folder: it is looked at once.
+        """
+        folder, _, name = key.rpartition("/")
+        if name == ".." or folder not in self._folders_inside:
+            return self._inside(key)
+        return f"{self._path}/{key}"
+
     def _inside(self, key: str, *, follows: bool = True) -> str:
         """Return the path of ``key``.
 
@@ -240,8 +264,10 @@ class LocalStorage:
         last = len(segments) - 1
         for number, segment in enumerate(segments):
             path = f"{path}/{segment}"
-            if number == last and not follows:
-                break
+            if number == last:
+                self._folders_inside.add(key.rpartition("/")[0])
+                if not follows:
+                    break
             try:
                 mode = os.lstat(path).st_mode
             except OSError:

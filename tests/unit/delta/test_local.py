@@ -130,7 +130,7 @@ def test_a_refusal_by_the_file_system_is_access_denied_and_not_absence(storage, 
     def refuse(path, *_):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    monkeypatch.setattr(os, {"get": "open", "head": "stat"}[call], refuse)
+    monkeypatch.setattr(os, {"get": "open", "head": "lstat"}[call], refuse)
     with pytest.raises(AccessDeniedError, match=rf"{verb} file:///.*/f/x: Permission denied; give the user"):
         getattr(storage, call)("f/x")
 
