@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import (
     FENCE_OUTCOMES,
     FenceReport,
@@ -126,7 +127,7 @@ def as_seen(batch: LandedBatch) -> SeenBatch:
 def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerError:
     """Return the error that names the batches of :func:`unseen_batches`, and the ways on."""
     shown = ", ".join(_describe(run) for run in _runs(again))
-    table = "…" if state.fence_sink is None else f"delta.`{state.fence_sink.target}`"
+    table = "…" if state.fence_sink is None else sql_name(state.fence_sink.target)
     version = again[0].sink_version
     remove = f"RESTORE TABLE {table} TO VERSION AS OF {version - 1}" if version else f"DELETE FROM {table}"
     reason = "rewind" if state.request is None else state.request.reason

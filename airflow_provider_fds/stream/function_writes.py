@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import TryReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions
@@ -326,8 +327,8 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
             raise LedgerError(
                 f"stream {state.name!r}: after epoch {state.epoch} was asked for, a driver of the epoch before wrote "
                 f"{name!r} of batch {(transaction & 0xFFFFFFFF) - 1} (version {version} of {uri}). Take these rows out "
-                f"(RESTORE TABLE delta.`{uri}` TO VERSION AS OF {version - 1}, if nothing else was written since, or a "
-                f"DELETE), then ask again: `fds {request.reason} {state.name} --replace --why …`, with --landed for "
+                f"(RESTORE TABLE {sql_name(uri)} TO VERSION AS OF {version - 1}, if nothing else was written since, or "
+                f"a DELETE), then ask again: `fds {request.reason} {state.name} --replace --why …`, with --landed for "
                 "what your tables have then",
                 table=state.table,
             )

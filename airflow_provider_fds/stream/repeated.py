@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.ledger.entries import Committed, Created, Planned, Requested
 from airflow_provider_fds.source.offset import Offset
@@ -136,7 +137,7 @@ def repeated_notes(
             "the history that is read again is there twice."
         )
         return (f"{lead}, and merged again by their keys.", stays)
-    table = f"delta.`{sink.target}`"
+    table = sql_name(sink.target)
     statements = _forgotten_statements(table, start) if is_forgotten else _statements(table, loads, again, start)
     statements = [line for statement in statements for line in _closing(state, statement)]
     if statements:
