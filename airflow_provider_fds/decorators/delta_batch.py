@@ -57,6 +57,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         python_callable: The function.
         stream: The stream, or a dict of its arguments.
         writes: The writes that the function makes to Delta tables, see :class:`ForeachBatchSink`.
+        other_streams: Uuids of streams that also write to a named table, see :class:`ForeachBatchSink`.
         op_args: Not available: arguments are given by name.
         op_kwargs: Further arguments of the function.
         kwargs: Those of :class:`DeltaIngestOperator` but ``sink``: ``conn_id``, ``conf``, ``on_no_data``, ``on_busy``,
@@ -73,6 +74,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         python_callable: Callable[..., Any],
         stream: DeltaStream | Mapping[str, Any],
         writes: Sequence[str] | Mapping[str, str | None] = (),
+        other_streams: Sequence[str] = (),
         op_args: Sequence[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
@@ -86,7 +88,9 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
             op_kwargs=op_kwargs,
             stream=stream,
             sink=ForeachBatchSink(
-                f"task:{python_callable.__name__}", writes if isinstance(writes, Mapping) else tuple(writes)
+                f"task:{python_callable.__name__}",
+                writes if isinstance(writes, Mapping) else tuple(writes),
+                tuple(other_streams),
             ),
             **kwargs,
         )

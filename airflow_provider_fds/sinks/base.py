@@ -28,6 +28,11 @@ class Sink:
         return None
 
     @property
+    def known_tables(self) -> tuple[str, ...]:
+        """URIs or paths of all Delta tables that a batch is known to be written to."""
+        return () if self.table_uri is None else (self.table_uri,)
+
+    @property
     def connection_id(self) -> str | None:
         """Airflow connection for the sink's storage, ``None``: the stream's."""
         return None

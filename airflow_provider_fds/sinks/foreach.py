@@ -51,6 +51,7 @@ class ForeachBatchSink(Sink):
             driver. Returns nothing, or the number of rows it wrote, for the run's result.
         writes: The writes that the function makes to Delta tables: names, or a mapping of each name to the URI or path
             of its table (``None`` where that is not known).
+        other_streams: Uuids of streams whose ledgers are in other staging folders and that also write to a named table.
     """
 
     kind: ClassVar[str] = "foreach_batch"
@@ -59,12 +60,15 @@ class ForeachBatchSink(Sink):
 
     function: str
     writes: tuple[str, ...] | Mapping[str, str | None] = ()
+    other_streams: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         options.function(self.function, "ForeachBatchSink: function")
         given = self.writes
         writes = options.names(tuple(given) if isinstance(given, Mapping) else given, "ForeachBatchSink: writes")
         object.__setattr__(self, "writes", dict(given) if isinstance(given, Mapping) else writes)
+        uuids = options.uuids(self.other_streams, "ForeachBatchSink: other_streams")
+        object.__setattr__(self, "other_streams", uuids)
         for table in self.tables.values():
             # what a sink of FDS refuses as its place is refused here
             DeltaTableSink(table)
@@ -84,6 +88,16 @@ class ForeachBatchSink(Sink):
         """URI or path of the table of each write that has one."""
         writes = self.writes if isinstance(self.writes, Mapping) else {}
         return {name: table for name, table in writes.items() if table is not None}
+
+    @property
+    def known_tables(self) -> tuple[str, ...]:
+        """URI or path of each named table."""
+        return tuple(self.tables.values())
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Uuids of streams of other staging folders that are known to write to a named table."""
+        return self.other_streams
 
     def located(self, place: Callable[[str], str]) -> ForeachBatchSink:
         """Return a copy whose tables went through ``place``."""

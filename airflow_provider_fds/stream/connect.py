@@ -89,6 +89,8 @@ class ConnectedStream:
         self.log = DeltaLog(self.table)
         self.ledger = Ledger(self.staging, stream.name, deployment=around.deployment)
         self.folder = StreamFolder(stream.name)
+        #: Tables that were searched for traces of an earlier self of the stream.
+        self.searched: set[str] = set()
         self._shown: Checkpoint | None = None
 
     @property

@@ -80,8 +80,8 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState
     if state.phase != "empty":
         return state
     connected.log.latest()  # no stream for a table that is not there
-    if sink is not None and sink.table_uri is not None:
-        refuse_lost_ledger(connected, sink.table_uri, sink.others)
+    if sink is not None:
+        refuse_lost_ledger(connected, sink)
     return connected.execute(
         Create(
             uuid=str(uuid4()),
@@ -99,6 +99,7 @@ def ensure_bound(
 
     Raises:
         SinkError: The stream is bound to another sink, or the sink is the source or lies in staging.
+        LedgerError: The sink has traces of the stream from before its ledger: that was lost.
     """
     state = connected.state
     if own_job:
@@ -109,6 +110,9 @@ def ensure_bound(
         binding = _binding(connected, sink, state.uuid)
     if state.sink == binding:
         return state
+    if state.sink is None and sink is not None:
+        # a stream may be created without its sink, by `fds plan` for example
+        refuse_lost_ledger(connected, sink)
     table_id = _table_id(connected, binding)
     return connected.execute(Bind(epoch=state.epoch, sink=binding, table_id=table_id, by_interval=by_interval))
 

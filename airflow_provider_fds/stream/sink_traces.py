@@ -23,24 +23,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_provider_fds.delta.log import Commit
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 #: Of a transaction of FDS: ``fds:<uuid>``, then an interval or the name of a write.
 _APP_ID = re.compile(r"fds:([^:#]+)")
 
 
-def refuse_lost_ledger(connected: ConnectedStream, uri: str, others: Sequence[str]) -> None:
-    """Refuse to create a stream whose earlier self has written to the sink: the ledger was lost, not never there.
+def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
+    """Refuse to create or bind a stream whose earlier self has written to the sink: its ledger was lost.
+
+    Searches each table once in a session.
 
     Args:
-        connected: The stream; it has no ledger.
-        uri: The sink.
-        others: Uuids that a person knows to be of other streams.
+        connected: The stream; it has no ledger, or is not bound to the sink.
+        sink: The sink, with the uuids that a person knows to be of other streams.
 
     Raises:
         LedgerError: A commit names a stream of this name; or the sink has a transaction whose commit is gone, of a
             stream that nobody knows.
     """
+    for uri in sink.known_tables:
+        if uri not in connected.searched:
+            _search(connected, uri, {*sink.others, connected.state.uuid})
+            connected.searched.add(uri)
+
+
+def _search(connected: ConnectedStream, uri: str, others: set[str]) -> None:
     log = DeltaLog(connected.open_sink(uri))
     try:
         newest = log.latest()
@@ -90,28 +99,32 @@ def _uuids_in_staging(connected: ConnectedStream) -> Iterator[str]:
             yield entry.action.uuid
 
 
+def _subject(connected: ConnectedStream) -> str:
+    state, staging = connected.state, connected.staging.uri
+    if state.phase == "empty":
+        return f"stream {connected.stream.name!r} has no ledger in {staging}"
+    return f"stream {connected.stream.name!r} has a ledger in {staging} that knows no batch in its sink"
+
+
 def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, object]) -> LedgerError:
     name = connected.stream.name
     return LedgerError(
-        f"stream {name!r} has no ledger in {connected.staging.uri}, but version {version} of the sink {sink} was "
-        f"written by a stream of this name (uuid {found.get('uuid')}, end {found.get('end')}). The ledger was lost, or "
-        "staging points elsewhere: started anew, the stream would load the same rows again. Point [fds] staging to the "
-        "folder with the ledger, or restore it; for a new beginning, give the stream another name and, where it starts "
-        "with rows that the sink has, another sink",
+        f"{_subject(connected)}, but version {version} of the sink {sink} was written by a stream of this name (uuid "
+        f"{found.get('uuid')}, end {found.get('end')}). The ledger was lost, or staging points elsewhere: started "
+        "anew, the stream would load the same rows again. Point [fds] staging to the folder with the ledger, or "
+        f"restore it; where it is gone, `fds recover {name} --sink URI --table URI` makes it again from the sink. For "
+        "a new beginning, give the stream another name and, where it starts with rows that the sink has, another sink",
         table=sink,
         version=version,
     )
 
 
 def _maybe_lost(connected: ConnectedStream, sink: str, newest: int, unknown: Sequence[str]) -> LedgerError:
-    name = connected.stream.name
-    which = ", ".join(unknown)
     return LedgerError(
-        f"stream {name!r} has no ledger in {connected.staging.uri}, but the sink {sink} (version {newest}) has "
-        f"transactions of streams that nobody here knows (uuid {which}); log cleanup has removed their commits. If one "
-        "of them was this stream, its ledger was lost: point [fds] staging to the folder with it, or restore it. If "
-        "they are other streams, with ledgers in other staging folders, say so on the sink: "
-        f"other_streams={list(unknown)!r}",
+        f"{_subject(connected)}, but the table {sink} (version {newest}) has transactions of streams that nobody here "
+        f"knows (uuid {', '.join(unknown)}), without a commit that names their stream. If one of them was this stream, "
+        "its ledger was lost: point [fds] staging to the folder with it, or restore it. If they are other streams, "
+        f"with ledgers in other staging folders, say so on the sink: other_streams={list(unknown)!r}",
         table=sink,
         version=newest,
     )

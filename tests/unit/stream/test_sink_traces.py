@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds.batch.spec import BatchSpec, commit_metadata, txn_version
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
 from tests.conftest import LogBuilder
 
 OLD, OTHER = "0b6c3a6e-7c6d-4c8e-9a51-0e3c1f6f2a11", "5f0b7a52-8f0c-4b0e-8f56-6d7f0a1c2b33"
@@ -107,3 +107,23 @@ def test_commits_that_an_unfinished_cleanup_left_before_a_gap_count_too(bench, t
     (traced.builder.log / f"{1:020}.json").write_bytes(kept)
     with pytest.raises(LedgerError, match="version 1 of the sink"):
         bench.session().begin(traced.sink)
+
+
+def test_a_stream_that_was_created_without_its_sink_is_searched_for_when_it_is_bound(bench, two_appends, traced):
+    traced.load("orders", OLD)
+    traced.pass_by(3)
+    traced.clean_up(before=3)
+    bench.session("plan").begin(None)
+    with pytest.raises(LedgerError, match=rf"(?s)knows no batch in its sink.*{OLD}"):
+        bench.session("run").begin(traced.sink)
+
+
+def test_the_named_tables_of_a_function_are_searched_too(bench, two_appends, traced):
+    txn = {"appId": f"fds:{OLD}#kept", "version": txn_version(1, 0)}
+    traced.builder.commit({"txn": txn}, operation="WRITE")
+    sink = ForeachBatchSink("jobs:split", writes={"kept": traced.sink.uri, "gone": None})
+    with pytest.raises(LedgerError, match=rf"(?s){OLD}.*other_streams=\['{OLD}'\]"):
+        bench.session().begin(sink)
+
+    known = ForeachBatchSink("jobs:split", writes=sink.writes, other_streams=[OLD])
+    assert bench.session().begin(known).status == "work"
