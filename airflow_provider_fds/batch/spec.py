@@ -344,6 +344,42 @@ class LandedBatch:
 
 
 @dataclass(frozen=True)
+class RemovedRows:
+    """The removal of rows by the fence of an earlier epoch, which may never have begun.
+
+    Attributes:
+        epoch: The epoch of the fence.
+        sink_version: The commit that removed rows.
+        what: As in :class:`FenceSpec`; ``None`` for a statement that a person typed, which does not say it.
+        from_version: As in :class:`FenceSpec`.
+    """
+
+    epoch: int
+    sink_version: int
+    what: Optional[str] = None
+    from_version: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class FenceEvidence:
+    """What the sink's log says of the stream before a fence.
+
+    Attributes:
+        newest: Newest transaction of the stream, ``None`` if there is none. It outlives its commit.
+        is_cut: Whether log cleanup took commits since the stream's last known one, so that batches may be missing
+            among those that landed.
+        broken_at: The RESTORE, REPLACE or CLONE that took out what the stream had committed, or may have;
+            ``None`` if there was none.
+        removed: What fences of earlier epochs removed since the stream's last known commit, oldest first.
+    """
+
+    newest: Optional[int] = None
+    is_cut: bool = False
+    broken_at: Optional[int] = None
+    removed: Tuple[RemovedRows, ...] = ()
+
+
+@dataclass(frozen=True)
 class FenceReport:
     """What one try says of a fence.
 
@@ -357,6 +393,7 @@ class FenceReport:
         writes: Of a function: names of the writes whose tables hold the fence; the tables of the others are missing.
         has_removed: Whether the fence removed what it was to remove; true if that was nothing.
         removed_rows: Rows that it removed or closed, ``None`` if the commit does not say.
+        evidence: What the sink's log says of what was there before; ``None`` of the tables of a function.
     """
 
     uuid: str
@@ -372,6 +409,7 @@ class FenceReport:
     writes: Tuple[str, ...] = ()
     has_removed: bool = True
     removed_rows: Optional[int] = None
+    evidence: Optional[FenceEvidence] = None
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
@@ -382,7 +420,13 @@ class FenceReport:
         """Read a report. Raises ``ValueError`` on another format."""
         report = _from_json(cls, text, "the fence report")
         landed = tuple(_checked(LandedBatch, b, "a batch of the fence report") for b in report.landed)
-        return cls(**{**report.__dict__, "landed": landed, "writes": tuple(report.writes)})
+        evidence = report.evidence
+        if evidence is not None:
+            evidence = _checked(FenceEvidence, evidence, "the evidence of the fence report")
+            removed = tuple(_checked(RemovedRows, one, "a removal of the fence report") for one in evidence.removed)
+            evidence = replace(evidence, removed=removed)
+        changes = {"landed": landed, "writes": tuple(report.writes), "evidence": evidence}
+        return cls(**{**report.__dict__, **changes})
 
 
 def job_name(try_id: str, data: bytes) -> str:
@@ -435,7 +479,9 @@ def removal_metadata(fence: FenceSpec) -> Optional[Dict[str, Any]]:
     return {"what": fence.removes, "from_version": fence.from_version}
 
 
-def fence_metadata(fence: FenceSpec, try_id: str, removed_to: Optional[int] = None) -> str:
+def fence_metadata(
+    fence: FenceSpec, try_id: str, removed_to: Optional[int] = None, newest: Optional[int] = None
+) -> str:
     """Return the ``userMetadata`` of a fence's commit in the sink, JSON on one line.
 
     Args:
@@ -443,6 +489,7 @@ def fence_metadata(fence: FenceSpec, try_id: str, removed_to: Optional[int] = No
         try_id: The try that writes it.
         removed_to: Where there was nothing to be removed: newest version of the sink (inclusive) that was looked at.
             ``None``: the commit itself removes rows, or it is not asked to.
+        newest: Newest transaction of the stream before it, where only a log checkpoint says it.
     """
     removal = removal_metadata(fence)
     if removal is not None and removed_to is not None:
@@ -456,6 +503,7 @@ def fence_metadata(fence: FenceSpec, try_id: str, removed_to: Optional[int] = No
             "fence": fence.txn_version,
             "try": try_id,
             **({} if removal is None else {"removes": removal}),
+            **({} if newest is None else {"newest": newest}),
         },
         sort_keys=True,
         separators=(",", ":"),
@@ -481,6 +529,9 @@ def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
         found = value.get(name)
         if type(found) is not kind or (isinstance(found, int) and not 0 <= found < 1 << 63):
             return None
+    newest = value.get("newest", 0)
+    if type(newest) is not int or not 0 <= newest < 1 << 63:
+        return None
     if not isinstance(value.get("interval", ""), str) or not isinstance(value.get("sink", ""), str):
         return None
     return value
@@ -491,10 +542,12 @@ __all__: List[str] = [
     "OUTCOMES",
     "SPEC_FORMAT",
     "BatchSpec",
+    "FenceEvidence",
     "FenceReport",
     "FenceSpec",
     "JobSpec",
     "LandedBatch",
+    "RemovedRows",
     "SpecChangedError",
     "TryReport",
     "commit_metadata",

@@ -42,6 +42,7 @@ from airflow_provider_fds.ledger.state import (
     RunRecord,
     StreamState,
 )
+from airflow_provider_fds.ledger.values import LeftSink
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
@@ -66,7 +67,7 @@ def _after(state: StreamState, entry: Entry) -> StreamState:  # noqa: C901, PLR0
         case Opened() as opened:
             return _opened(state, opened)
         case Bound() as bound:
-            return replace(state, sink=bound.sink, sink_table_id=bound.table_id)
+            return _bound(state, bound)
         case Planned() as planned:
             return _planned(state, planned)
         case Claimed() as claimed:
@@ -130,9 +131,34 @@ def _created(created: Created) -> StreamState:
     return _requested(replace(state, epoch=found.epoch, position=found.position, sink=found.sink), request)
 
 
+def _bound(state: StreamState, bound: Bound) -> StreamState:
+    left = state.left
+    state = replace(state, sink=bound.sink, sink_table_id=bound.table_id, left=None)
+    if left is None or (left.sink.target, left.sink.app_ids) != (bound.sink.target, bound.sink.app_ids):
+        return state
+    # the sink of before: the fence of this epoch is in it
+    return replace(
+        state,
+        prev_txn_version=left.txn_version,
+        sink_version=left.version,
+        sink_table_id=bound.table_id or left.table_id,
+    )
+
+
+def _left(state: StreamState, opened: Opened) -> LeftSink | None:
+    """Return the sink that the epoch was fenced in, if it is bound to none and that sink has all that it should."""
+    fence, sink = opened.fence, state.fence_sink
+    if state.sink is not None or sink is None or fence.status != "done" or fence.lacks_committed:
+        return None
+    return LeftSink(
+        sink=sink, version=fence.sink_version, table_id=fence.sink_table_id, txn_version=fence_version(opened.epoch)
+    )
+
+
 def _opened(state: StreamState, opened: Opened) -> StreamState:
     state = replace(
         state,
+        left=_left(state, opened),
         phase="open",
         request=None,
         fence_sink=None,
@@ -206,9 +232,10 @@ def _requested(state: StreamState, requested: Requested) -> StreamState:
         epoch=requested.epoch,
         request=requested,
         # an epoch that was requested and never opened leaves the sink of the one before it to be fenced
-        fence_sink=state.sink or state.fence_sink,
+        fence_sink=state.sink or state.fence_sink or (None if state.left is None else state.left.sink),
         # one that was requested and never opened leaves what it was to follow
         closed=state.closed or _closed(state),
+        left=None,
         sink=None if is_rebind else state.sink,
         sink_table_id=None if is_rebind else state.sink_table_id,
         sink_version=None if is_rebind else state.sink_version,
@@ -228,6 +255,13 @@ def _requested(state: StreamState, requested: Requested) -> StreamState:
 
 
 def _closed(state: StreamState) -> ClosedEpoch:
+    if state.left is not None:
+        state = replace(
+            state,
+            sink_version=state.left.version,
+            sink_table_id=state.left.table_id,
+            prev_txn_version=state.left.txn_version,
+        )
     return ClosedEpoch(
         epoch=state.epoch,
         epoch_start=state.epoch_start,
@@ -240,6 +274,7 @@ def _closed(state: StreamState) -> ClosedEpoch:
         meaning_digest=state.meaning_digest,
         sink_table_id=state.sink_table_id,
         sink_version=state.sink_version,
+        prev_txn_version=state.prev_txn_version,
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
 
 #: Raised when the same entries come to another state than before: folds written before are then not read.
-FOLD_FORMAT: Final = 5
+FOLD_FORMAT: Final = 6
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True):

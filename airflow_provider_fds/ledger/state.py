@@ -21,7 +21,7 @@ from airflow_provider_fds.ledger.actions import (
 from airflow_provider_fds.ledger.intervals import IntervalRecord, KnownBoundary  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
-from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding, SnapshotRef  # noqa: TC001
+from airflow_provider_fds.ledger.values import LeftSink, PlannedBatch, SeenBatch, SinkBinding, SnapshotRef  # noqa: TC001
 
 #: So many runs, the newest, are in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
@@ -99,6 +99,7 @@ class ClosedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     meaning_digest: str | None
     sink_table_id: str | None
     sink_version: int | None
+    prev_txn_version: int | None = None
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +120,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         position: Everything up to and including it is committed, ``None`` unless open.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
+        left: The sink of before a ``rebind``, until the open epoch is bound to one.
         sink_table_id: ``metaData.id`` the sink must have, ``None`` while it is not known to be there.
         sink_version: Version of the sink that holds the last commit or fence of this stream.
         next_batch_id: Id of the next batch to be planned.
@@ -154,6 +156,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     table_id: str | None = None
     snapshot: SnapshotRef | None = None
     sink: SinkBinding | None = None
+    left: LeftSink | None = None
     sink_table_id: str | None = None
     sink_version: int | None = None
     next_batch_id: int = 0

@@ -71,6 +71,7 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
         sink_table_id: ``metaData.id`` of that sink: from here on it is the stream's.
         removal: What the fence removed from the sink, ``None`` if nothing was asked for.
         removed_rows: Rows that it removed or closed, ``None`` if the sink does not say.
+        lacks_committed: Whether the sink lacked batches before the fence that were committed, or may have.
     """
 
     status: Literal["not_needed", "done", "sink_missing"] = "not_needed"
@@ -79,6 +80,7 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
     sink_table_id: str | None = None
     removal: Removal | None = None
     removed_rows: int | None = None
+    lacks_committed: bool = False
 
 
 class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +137,21 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.kind} {self.target}"
         writes = ", ".join(app_id.partition("#")[2] for app_id in self.app_ids)
         return f"{self.kind} {self.target} (writes: {writes or 'none'})"
+
+
+class LeftSink(msgspec.Struct, frozen=True, kw_only=True):
+    """The sink that a ``rebind`` has left, closed by the fence of the open epoch, until the stream is bound again.
+
+    Attributes:
+        version: Version of the sink that holds the fence.
+        table_id: ``metaData.id`` of that sink.
+        txn_version: Transaction of the fence.
+    """
+
+    sink: SinkBinding
+    version: int | None
+    table_id: str | None
+    txn_version: int
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,20 +9,23 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Tuple
 
 from airflow_provider_fds.batch.spec import (
+    FenceEvidence,
     FenceReport,
     FenceSpec,
     JobSpec,
     LandedBatch,
+    RemovedRows,
     fence_metadata,
+    fence_version,
     removal_metadata,
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
 from airflow_provider_fds.spark.files import hadoop_path
-from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, read_table_id
+from airflow_provider_fds.spark.history import History, Kept, SinkCommit, SinkLog, read_table_id
 from airflow_provider_fds.spark.removal import Removal
 from airflow_provider_fds.spark.session_conf import session_conf, transaction_conf
 from airflow_provider_fds.spark.settings import force
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
 #: A zombie may commit between a look and a write, once per batch it still has; more than this is something else.
 _MOST_TRIES = 5
+
+#: The lower half of a transaction version counts within an epoch.
+_EPOCH_BITS = 32
 
 
 def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -> FenceReport:
@@ -66,6 +72,8 @@ class _Fence:
         self._log = SinkLog(spark, self._path)
         self._known = spec.sink_version
         self._is_older = False
+        # what only a log checkpoint says; once the fence is written, it says the fence
+        self._checkpointed: Optional[int] = None
 
     def close(self) -> FenceReport:
         check_log_store(self._spark, self._sink, self._path)
@@ -81,6 +89,8 @@ class _Fence:
             found = self._find(history)
             if found is not None:
                 return self._report(history, found)
+            if self._is_cut(history):
+                self._checkpointed = self._log.transaction(self._fence.txn_app_id)
             if self._fence.removes is None:
                 self._write(None)
             else:
@@ -120,7 +130,7 @@ class _Fence:
         history = self._log.history(None)
         assert history is not None  # noqa: S101  # the caller has looked
         removal.check(history)
-        metadata = fence_metadata(self._fence, self._spec.try_id)
+        metadata = fence_metadata(self._fence, self._spec.try_id, newest=self._checkpointed)
         reach("fence.commit.before")
         conf = transaction_conf(self._fence.txn_app_id, self._fence.txn_version, metadata)
         try:
@@ -138,6 +148,7 @@ class _Fence:
 
     def _write(self, removed_to: Optional[int]) -> None:
         table = self._spark.read.format("delta").load(self._path).where("false")
+        metadata = fence_metadata(self._fence, self._spec.try_id, removed_to, self._checkpointed)
         # identity columns cannot be given, and columns do not say that they are such; one column is enough
         reach("fence.commit.before")
         for columns in self._columns(table.columns):
@@ -148,7 +159,7 @@ class _Fence:
                     .mode("append")
                     .option("txnAppId", self._fence.txn_app_id)
                     .option("txnVersion", str(self._fence.txn_version))
-                    .option("userMetadata", fence_metadata(self._fence, self._spec.try_id, removed_to))
+                    .option("userMetadata", metadata)
                     .save(self._path)
                 )
             except Exception as e:
@@ -171,6 +182,8 @@ class _Fence:
         # the newest metaData is the table's, if one is in sight
         seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
         removed_to = self._removed_to(fence)
+        kept = history.kept(self._fence.txn_app_id, fence.version)
+        removed = self._removed(history, kept)
         return FenceReport(
             uuid=self._fence.uuid,
             epoch=self._fence.epoch,
@@ -178,10 +191,41 @@ class _Fence:
             outcome="fenced",
             sink_version=fence.version,
             sink_table_id=seen or read_table_id(self._spark, self._path),
-            landed=self._landed(history, fence, -1 if removed_to is None else removed_to),
+            landed=self._landed(
+                history, fence, kept, max([-1 if removed_to is None else removed_to, *_gone_before(removed)])
+            ),
             has_removed=self._fence.removes is None or removed_to is not None,
             removed_rows=None if removed_to is None else _removed_rows(fence),
+            evidence=FenceEvidence(
+                newest=self._newest_before(history, fence),
+                is_cut=self._is_cut(history),
+                broken_at=kept.broken_at,
+                removed=removed,
+            ),
         )
+
+    def _is_cut(self, history: History) -> bool:
+        """Whether log cleanup took commits since the stream's last known one."""
+        return history.oldest_version > (0 if self._known is None else self._known)
+
+    def _newest_before(self, history: History, fence: SinkCommit) -> Optional[int]:
+        """Return the stream's newest transaction before the fence."""
+        app_id = self._fence.txn_app_id
+        seen = [commit.transaction_of(app_id) for commit in history.commits if commit.version < fence.version]
+        # the fence has what the checkpoint said before it was written
+        seen.append((fence.metadata or {}).get("newest", self._checkpointed))
+        return max((transaction for transaction in seen if transaction is not None), default=None)
+
+    def _removed(self, history: History, kept: Kept) -> Tuple[RemovedRows, ...]:
+        """Return the removals by fences of earlier epochs, of which those count that no RESTORE took back."""
+        found: List[RemovedRows] = []
+        for commit in reversed(history.commits):
+            epoch = (commit.transaction_of(self._fence.txn_app_id) or 0) >> _EPOCH_BITS
+            is_fence = commit.transaction_of(self._fence.txn_app_id) == fence_version(epoch)
+            if is_fence and commit.removes_rows and commit.version in kept.versions:
+                asked = dict((commit.metadata or {}).get("removes") or {})
+                found.append(RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version")))
+        return tuple(found)
 
     def _removed_to(self, fence: SinkCommit) -> Optional[int]:
         """Return the newest version whose rows the fence removed, ``None`` if it removed none that it was to."""
@@ -191,9 +235,8 @@ class _Fence:
         is_wanted = self._fence.removes is not None and removal == removal_metadata(self._fence)
         return int(removed_to) if is_wanted else None
 
-    def _landed(self, history: History, fence: SinkCommit, removed_to: int) -> Tuple[LandedBatch, ...]:
-        before = [c for c in history.commits if c.version < fence.version]
-        broke = max((c.version for c in before if c.is_breaking and not self._is_own_creation(c)), default=-1)
+    def _landed(self, history: History, fence: SinkCommit, kept: Kept, removed_to: int) -> Tuple[LandedBatch, ...]:
+        before = [c for c in history.commits if c.version < fence.version and c.version in kept.versions]
         known = -1 if self._known is None else self._known
         found: List[LandedBatch] = []
         if self._is_older:
@@ -201,7 +244,7 @@ class _Fence:
         for commit in reversed(before):
             metadata = commit.metadata
             is_ours = metadata is not None and metadata.get("uuid") == self._fence.uuid and "batch_id" in metadata
-            if metadata is not None and is_ours and commit.version > max(known, broke, removed_to):
+            if metadata is not None and is_ours and commit.version > max(known, removed_to):
                 found.append(
                     LandedBatch(
                         epoch=int(metadata["epoch"]),
@@ -213,8 +256,13 @@ class _Fence:
                 )
         return tuple(found)
 
-    def _is_own_creation(self, commit: SinkCommit) -> bool:
-        return commit.transaction_of(self._fence.txn_app_id) is not None
+
+def _gone_before(removed: Iterable[RemovedRows]) -> List[int]:
+    """Return up to where every batch that was not committed is gone; a statement that was typed does not say it.
+
+    A rewind goes back, so that such a batch begins after the rows from which a fence removes.
+    """
+    return [one.sink_version for one in removed if one.what is not None]
 
 
 def _removed_rows(fence: SinkCommit) -> Optional[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from airflow_provider_fds.batch.spec import BatchSpec, read_commit_metadata, txn_app_id, txn_version
 from airflow_provider_fds.spark.failures import RefusalError, has_condition
@@ -28,6 +28,9 @@ _MOST_FILES = 50
 #: Operations after which the rows or the transactions of the table are not what they were: RESTORE and REPLACE keep
 #: old transactions (a batch would be skipped), a clone drops them (a batch would land again).
 _BREAKING = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
+
+#: Newest version that a table can have.
+_NEWEST = (1 << 63) - 1
 
 _WANTED = re.compile(rb'\s*\{\s*"(commitInfo|txn|metaData|protocol|remove)"')
 _TAKES_ROWS = re.compile(rb'"dataChange"\s*:\s*true')
@@ -82,6 +85,12 @@ class SinkCommit:
         return self.operation.upper().startswith(_BREAKING)
 
     @property
+    def restored_to(self) -> Optional[int]:
+        """The version to which a RESTORE put the table back, ``None`` if it does not say: it was given a time."""
+        version = self.parameters.get("version", "")
+        return int(version) if self.operation.upper() == "RESTORE" and version.isdigit() else None
+
+    @property
     def rows_written(self) -> Optional[int]:
         """Rows that the operation brought, ``None`` if it does not say; of a MERGE those that it changed.
 
@@ -110,6 +119,20 @@ class SinkCommit:
         """Return one of the operation's metrics (``numOutputRows``, ``numFiles``, ``numOutputBytes``) as a number."""
         value = self.metrics.get(name)
         return int(value) if value is not None and value.isdigit() else None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The commits of which a table consists, after those that a RESTORE, REPLACE or CLONE took out.
+
+    Attributes:
+        versions: The commits in sight whose changes are in the table, or may be.
+        broken_at: The commit that took out the oldest one in sight, or what was before it, or may have; ``None`` if
+            they are there.
+    """
+
+    versions: FrozenSet[int]
+    broken_at: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -144,6 +167,31 @@ class History:
     def oldest_of(self, app_id: str) -> Optional[int]:
         """Return the oldest version with a commit under the application id."""
         return min((c.version for c in self.commits if c.transaction_of(app_id) is not None), default=None)
+
+    def kept(self, app_id: str, before: int = _NEWEST) -> Kept:
+        """Return which of the commits the table still consists of.
+
+        Args:
+            app_id: Of the stream: a table that its transaction created was not there before.
+            before: Only commits before this version count (exclusive).
+        """
+        state = Kept(frozenset(), None)
+        states: Dict[int, Kept] = {}
+        for commit in reversed(self.commits):
+            if commit.version >= before:
+                break
+            if not commit.is_breaking or commit.transaction_of(app_id) is not None:
+                state = Kept(state.versions | {commit.version}, state.broken_at)
+            elif commit.restored_to in states:
+                state = states[commit.restored_to]
+            elif commit.operation.upper() != "RESTORE" or (commit.restored_to or 0) < self.oldest_version:
+                unknown = commit.operation.upper() == "RESTORE" and commit.restored_to is None
+                # what a RESTORE to a time took out is not known
+                state = Kept(state.versions if unknown else frozenset(), commit.version)
+            else:
+                state = Kept(state.versions, commit.version)
+            states[commit.version] = state
+        return state
 
     def breaking_after(self, version: int) -> Optional[SinkCommit]:
         """Return the first commit after ``version`` (exclusive) that broke the chain of transactions."""

@@ -23,13 +23,14 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.evidence import SinkLog
 from airflow_provider_fds.stream.function_writes import fence_problem
+from airflow_provider_fds.stream.sink_before import lacks_committed, refuse_older_sink
 from airflow_provider_fds.stream.tries import refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from airflow_provider_fds.batch.spec import LandedBatch
+    from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.ledger.entries import PlannedBatch, SnapshotRef
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
@@ -73,7 +74,11 @@ class EpochStart:
 
 
 def epoch_start(
-    connected: ConnectedStream, state: StreamState, landed: Sequence[LandedBatch], fence: Fence
+    connected: ConnectedStream,
+    state: StreamState,
+    landed: Sequence[LandedBatch],
+    fence: Fence,
+    evidence: FenceEvidence | None = None,
 ) -> EpochStart:
     """Resolve where the requested epoch starts.
 
@@ -82,6 +87,7 @@ def epoch_start(
         state: Its state: an epoch is requested.
         landed: What the sink has of the epoch before, though it was never committed.
         fence: How the epochs before were closed.
+        evidence: What the sink's log says of what was there before.
 
     Raises:
         LedgerError: The sink has a batch that was not planned, or that a failed verification holds back; or it lacks
@@ -91,7 +97,7 @@ def epoch_start(
     to = None if state.request is None else state.request.to
     closed = state.closed
     if closed is not None and to is None and closed.position is not None:
-        _refuse_older_sink(state, closed, fence)
+        refuse_older_sink(state, closed, fence, evidence)
         return _after(state, closed, Offset.from_json(_end_of_landed(connected, closed, landed) or closed.position))
     if to is None or "start" in to:
         return EpochStart(resolve_start(connected.log, options))
@@ -176,19 +182,6 @@ def _describe(run: Sequence[LandedBatch]) -> str:
 def _is_after(batch: LandedBatch, start: Offset) -> bool:
     end = Offset.from_json(batch.end)
     return end.table_id == start.table_id and end > start
-
-
-def _refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence) -> None:
-    is_same_sink = state.sink is not None
-    known, found = closed.sink_version, fence.sink_version
-    if is_same_sink and known is not None and (fence.status == "sink_missing" or (found or 0) <= known):
-        now = "is gone" if fence.status == "sink_missing" else f"was at version {(found or 1) - 1} before the fence"
-        raise LedgerError(
-            f"stream {state.name!r}: its last commit in the sink is version {known}, and the sink {now}: it was "
-            "removed, or put back from a copy, and lacks rows that were committed. Load them again: `fds rewind "
-            f"{state.name} --replace --to-batch N --why …`, or `fds reset {state.name} --replace --why …`",
-            table=state.table,
-        )
 
 
 def _after(state: StreamState, closed: ClosedEpoch, start: Offset) -> EpochStart:
@@ -390,6 +383,7 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
         sink_table_id=report.sink_table_id,
         removal=removal,
         removed_rows=None if removal is None else report.removed_rows,
+        lacks_committed=lacks_committed(state.closed, report.evidence),
     )
 
 

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_writes import FunctionWrites
 from airflow_provider_fds.stream.repeated import removal_problem, repeated_notes
+from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 from airflow_provider_fds.stream.whole_commits import is_inside_commit
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
+    from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
 
 
 _READ_AGAIN: Final = "Their rows are read again, and are there twice unless they were taken out."
@@ -306,7 +307,7 @@ class Mover:
         # of a replan or a rebind the position says what is read again
         seen = self._state.shown if reason in ("rewind", "reset") else ()
         if seen:
-            which = ", ".join(f"batch {b.batch_id} of epoch {b.epoch} (version {b.sink_version})" for b in seen)
+            which = ", ".join(_seen_words(b) for b in seen)
             notes = (*notes, f"Not committed, and shown by an earlier run: the sink has {which}. {_READ_AGAIN}")
         command = Request(
             reason=reason,
@@ -505,6 +506,11 @@ class Mover:
                 f"{batch.last_version}) was handed to {sink.words()}, and only you can know whether its rows "
                 "are in your tables: --landed yes, or --landed no"
             )
+
+
+def _seen_words(batch: SeenBatch) -> str:
+    where = f" (version {batch.sink_version})" if batch.sink_version != UNKNOWN_VERSION else ""
+    return f"batch {batch.batch_id} of epoch {batch.epoch}{where}"
 
 
 def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = None) -> str:

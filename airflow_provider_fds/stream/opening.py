@@ -38,13 +38,21 @@ from airflow_provider_fds.stream.epoch import (
 )
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.result import RunResult, StreamStatus
+from airflow_provider_fds.stream.sink_before import (
+    hidden_batch,
+    hidden_error,
+    left_out,
+    left_out_error,
+    removals_to_repeat,
+    requests_between,
+)
 from airflow_provider_fds.stream.sink_traces import refuse_lost_ledger
 from airflow_provider_fds.stream.verifying import check_planned, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.batch.spec import LandedBatch
+    from airflow_provider_fds.batch.spec import FenceReport, LandedBatch
     from airflow_provider_fds.ledger.entries import Committed, Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
@@ -273,7 +281,7 @@ def open_epoch(
     *,
     given: Offset | None = None,
     fence: Fence | None = None,
-    landed: Sequence[LandedBatch] = (),
+    report: FenceReport | None = None,
 ) -> StreamState:
     """Resolve the start of the requested epoch and open it there.
 
@@ -282,7 +290,7 @@ def open_epoch(
         state: Its state: an epoch is requested.
         given: Where a new stream starts, instead of its start options.
         fence: How the epochs before were closed in the sink, ``None``: that is not needed.
-        landed: What the sink has of the epoch before, though it was never committed here.
+        report: What its try said, with what the sink has of the epochs before.
 
     Returns:
         The state; not opened while the start lies in the future.
@@ -293,14 +301,18 @@ def open_epoch(
     """
     log = connected.log
     fence = fence or Fence()
+    landed = () if report is None else report.landed
+    evidence = None if report is None else report.evidence
     try:
-        asked = epoch_start(connected, state, landed, fence) if given is None else EpochStart(given)
+        asked = epoch_start(connected, state, landed, fence, evidence) if given is None else EpochStart(given)
     except LandedBatchError as error:
         _record_shown(connected, state, (error.batch,))
         raise
     if asked.start is None:
         return state
     offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
+    if report is not None:
+        _check_sink_before(connected, state, report, asked.start)
     if unseen := unseen_batches(state, landed, asked.start):
         _record_shown(connected, state, unseen)
         raise unseen_error(state, unseen)
@@ -326,6 +338,28 @@ def open_epoch(
             continues=asked.continues,
         )
     )
+
+
+def _check_sink_before(
+    connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
+) -> None:
+    """Refuse a start that leaves out rows which an epoch has removed that never began, or that may read some twice.
+
+    Raises:
+        LedgerError: It does.
+    """
+    if removals_to_repeat(state, report.evidence):
+        requests = requests_between(connected.ledger.entries(), state)
+        removed = left_out(state, report.evidence, start, requests)
+        if removed is not None:
+            raise left_out_error(state, removed, requests.get(removed.epoch))
+    request = state.request
+    hidden = hidden_batch(state.closed, report)
+    if hidden is None or request is None or request.removal is not None:
+        return
+    if request.to is None or as_seen(hidden) not in request.seen:
+        _record_shown(connected, state, (hidden,))
+        raise hidden_error(state, hidden)
 
 
 def _record_shown(connected: ConnectedStream, state: StreamState, batches: Sequence[LandedBatch]) -> None:

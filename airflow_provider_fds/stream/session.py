@@ -275,7 +275,7 @@ class StreamSession:
         state = self.connected.load()
         if state.phase == "requested" and state.epoch == work.epoch:
             refuse_late_writes(self.connected, state)
-            opening.open_epoch(self.connected, state, fence=fence_of(report, state), landed=report.landed)
+            opening.open_epoch(self.connected, state, fence=fence_of(report, state), report=report)
         return Collected()
 
     def _collect(self, work: RunWork, *, is_running: bool) -> Collected:

@@ -620,7 +620,153 @@ def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp
     assert desk.ids() == list(range(10))
 
 
+# -- a request in the place of another one, and sinks that others have changed
+
+
+@pytest.mark.parametrize("removed_by", ["the fence", "a typed statement", "a reset"])
+def test_rows_that_an_unopened_epoch_removed_are_not_left_out(desk, removed_by):
+    desk.load()
+    if removed_by == "a reset":
+        desk.move("reset", sink="empty")
+    else:
+        said = desk.move("rewind", to_version=1, delete=removed_by == "the fence")
+    if removed_by == "a typed statement":
+        desk.typed(said.replace(open_storage(desk.path).uri, desk.path))
+    else:
+        # the run dies before it opens the epoch
+        fence_and_die(desk)
+    assert len(desk.ids()) < 30
+    if removed_by == "the fence":
+        desk.move("rewind", to_version=2, delete=True, replaces=True)
+    else:
+        desk.move("replan", replaces=True)
+
+    again = "fds reset" if removed_by == "a reset" else "fds rewind orders --replace --to-version 1 "
+    with pytest.raises(LedgerError, match=rf"epoch 2 removed rows .*{again}"):
+        desk.load()
+    if removed_by == "a reset":
+        desk.move("reset", replaces=True)
+    else:
+        desk.move("rewind", to_version=1, replaces=True)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_removal_that_was_asked_for_and_never_made_does_not_bind_the_next_request(desk):
+    desk.load()
+    desk.move("rewind", to_version=1, delete=True)
+    desk.move("replan", replaces=True)
+    desk.append(30)
+    desk.load()
+
+    assert desk.ids() == list(range(40))
+
+
+@pytest.mark.parametrize("name", ["replan", "rewind"])
+def test_batches_that_a_restore_has_kept_are_still_there(desk, spark, name):
+    run(spark, desk.zombie())
+    write_as_another(desk)
+    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 2")
+    assert desk.ids() == EACH_ONCE
+
+    if name == "replan":
+        desk.move("replan")
+        desk.load()
+    else:
+        desk.move("rewind", to_version=1)
+        with pytest.raises(LedgerError, match=r"batches 1 to 2 of epoch 1 \(versions 1 to 2\).*would be there twice"):
+            desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+@pytest.mark.parametrize("by", ["version", "time", "replacement", "copy"])
+def test_a_replan_does_not_go_on_after_batches_that_the_sink_lacks(desk, spark, by):
+    others = []
+    if by == "copy":
+        shutil.copytree(desk.path, desk.folder / "copy")
+    desk.load()
+    if by == "version":
+        spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+    elif by == "time":
+        at = spark.sql(f"DESCRIBE HISTORY {desk.table}").where("version = 0").collect()[0]["timestamp"]
+        spark.sql(f"RESTORE TABLE {desk.table} TO TIMESTAMP AS OF '{at}'")
+    elif by == "replacement":
+        spark.sql(f"CREATE OR REPLACE TABLE {desk.table} USING delta AS SELECT * FROM {desk.table} WHERE id < 10")
+    else:
+        shutil.rmtree(desk.path)
+        shutil.copytree(desk.folder / "copy", desk.path)
+        for first in (100, 200, 300):
+            others += write_as_another(desk, first)
+    assert desk.ids() == [*range(10), *others]
+
+    desk.move("replan")
+    with pytest.raises(LedgerError, match=r"lacks? .*committed.*`fds rewind orders --replace"):
+        desk.load()
+    desk.move("rewind", to_version=1, replaces=True)
+    desk.load()
+    assert desk.ids() == [*EACH_ONCE, *others]
+
+
+def test_a_restore_to_the_last_committed_batch_and_a_replan_load_the_rest_again(desk, spark):
+    run(spark, desk.zombie())
+    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+    desk.move("replan")
+    desk.load()
+
+    assert desk.ids() == EACH_ONCE
+
+
+@pytest.mark.parametrize("name", ["replan", "rewind"])
+def test_batches_whose_commits_log_cleanup_took_are_not_read_again_unseen(desk, spark, name):
+    run(spark, desk.zombie())
+    others = [number for first in (100, 200, 300) for number in write_as_another(desk, first)]
+    clean_up_log(desk, before=5)
+
+    desk.move(name, **({"to_version": 1} if name == "rewind" else {}))
+    with pytest.raises(LedgerError, match=r"batch 2 of epoch 1 .*cleaned up"):
+        desk.load()
+    assert desk.ids() == [*EACH_ONCE, *others]
+
+    desk.move("rewind", to_version=1, delete=True, force_sink=True, replaces=True)
+    desk.load()
+    assert [number for number in desk.ids() if number < 100] == EACH_ONCE
+
+
+@pytest.mark.parametrize("requests", [("rebind",), ("rebind", "replan")])
+def test_a_stream_that_is_bound_to_the_same_sink_again_goes_on(desk, spark, requests):
+    run(spark, desk.zombie())
+    for number, name in enumerate(requests):
+        desk.move(name, replaces=number > 0)
+    desk.load()
+    desk.append(30)
+    desk.load()
+
+    assert desk.ids() == list(range(40))
+
+
 # -- helpers
+
+
+def fence_and_die(desk: Desk) -> None:
+    """Run the fence of the requested epoch, and leave its report unread."""
+    session = desk.session()
+    run(desk.spark, desk.submit(session, session.begin(desk.sink)))
+
+
+def write_as_another(desk: Desk, first: int = 100) -> list[int]:
+    """Append three rows as another job does; return their ids."""
+    row = f"SELECT id + {first} AS id, 'other' AS name, 0L AS _source_version, now() AS _source_timestamp"
+    desk.spark.sql(f"{row} FROM range(3)").write.format("delta").mode("append").save(desk.path)
+    return [first, first + 1, first + 2]
+
+
+def clean_up_log(desk: Desk, *, before: int) -> None:
+    """Write a log checkpoint, and remove the commits before a version as log cleanup does."""
+    deltalake.DeltaTable(desk.path).create_checkpoint()
+    for log in Path(desk.path, "_delta_log").glob("*"):
+        number = log.name.lstrip(".").partition(".")[0]
+        if number.isdigit() and int(number) < before and "checkpoint" not in log.name:
+            log.unlink()
 
 
 def recover(desk: Desk) -> None:

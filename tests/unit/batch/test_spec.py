@@ -13,10 +13,12 @@ import pytest
 import airflow_provider_fds.batch.spec as spec_module
 from airflow_provider_fds.batch.spec import (
     BatchSpec,
+    FenceEvidence,
     FenceReport,
     FenceSpec,
     JobSpec,
     LandedBatch,
+    RemovedRows,
     SpecChangedError,
     TryReport,
     commit_metadata,
@@ -67,6 +69,9 @@ FENCE_REPORT = FenceReport(
     sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
     landed=(LandedBatch(2, 3, BATCH.end, BATCH.manifest_digest, 42),),
     removed_rows=17,
+    evidence=FenceEvidence(
+        newest=(2 << 32) + 4, is_cut=True, broken_at=41, removed=(RemovedRows(2, 40, "rows", 9), RemovedRows(2, 41))
+    ),
 )
 REPORT = TryReport(
     uuid=BATCH.uuid,
@@ -110,9 +115,16 @@ def test_a_fence_says_what_it_removes_and_up_to_where_it_looked():
 
 def test_a_fence_report_from_before_fences_removed_rows_is_read():
     old = json.loads(FENCE_REPORT.to_json())
-    del old["has_removed"], old["removed_rows"]
+    del old["has_removed"], old["removed_rows"], old["evidence"]
 
-    assert FenceReport.from_json(json.dumps(old)) == replace(FENCE_REPORT, removed_rows=None)
+    assert FenceReport.from_json(json.dumps(old)) == replace(FENCE_REPORT, removed_rows=None, evidence=None)
+
+
+@pytest.mark.parametrize("evidence", [{"removed": [{}]}, {"newest": "7"}, {"more": 1}, 5], ids=str)
+def test_a_fence_report_with_evidence_that_is_none_is_refused(evidence):
+    raw = json.loads(FENCE_REPORT.to_json()) | {"evidence": evidence}
+    with pytest.raises(ValueError):
+        FenceReport.from_json(json.dumps(raw))
 
 
 def test_a_job_spec_from_before_there_were_fences_is_read():

@@ -72,6 +72,7 @@ def every_action(make):
         sink_table_id=make.sink_id,
         removal=Removal(what="rows", from_version=1),
         removed_rows=20,
+        lacks_committed=True,
     )
     seen = (SeenBatch(epoch=1, batch_id=4, digest="d4", sink_version=16),)
     measures = Measures(

@@ -16,18 +16,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.spec import LandedBatch, fence_version, txn_version
+from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch, RemovedRows, fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.commands import Request, Show
 from airflow_provider_fds.ledger.entries import Fence, Removal
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epoch import as_seen, unseen_batches
+from airflow_provider_fds.stream.sink_before import left_out, requests_between
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 4
 
-REMOVALS = (None, Removal(what="all"), Removal(what="rows", from_version=0))
+#: What a rewind asks for: where it begins, and what its fence removes.
+REWINDS = (
+    (0, None),
+    (0, Removal(what="all")),
+    (0, Removal(what="rows", from_version=0)),
+    (2, None),
+    (2, Removal(what="rows", from_version=2)),
+)
 
 
 @dataclass
@@ -36,7 +44,7 @@ class Commit:
 
     Attributes:
         version: The row it brings, ``None`` for a fence.
-        removes: Whether it removes the rows of all commits before it.
+        removes: From which version of the source on it removes the rows of the commits before it.
         removed_to: Newest version whose rows were removed, of a fence that found none.
     """
 
@@ -44,7 +52,7 @@ class Commit:
     key: tuple[int, int] | None = None
     digest: str = ""
     version: int | None = None
-    removes: bool = False
+    removes: int | None = None
     removed_to: int | None = None
 
 
@@ -92,8 +100,8 @@ class Epochs(RuleBasedStateMachine):
         """The commits whose rows are there."""
         rows = []
         for version, commit in enumerate(self.sink or ()):
-            if commit.removes:
-                rows = []
+            if commit.removes is not None:
+                rows = [(at, row) for at, row in rows if row.version < commit.removes]
             elif commit.version is not None:
                 rows.append((version, commit))
         return rows
@@ -165,17 +173,23 @@ class Epochs(RuleBasedStateMachine):
             removed_to = None
             if removal is not None:
                 removed_to = len(self.sink) - 1
-                if self.live():
-                    self.commit(Commit(wanted, removes=True))
+                first = removal.from_version or 0
+                if any(row.version >= first for _, row in self.live()):
+                    self.commit(Commit(wanted, removes=first))
                 yield
             # an append without rows; after a removal that found nothing, it says up to where that looked
             self.commit(Commit(wanted, removed_to=removed_to))
         at, fence = next((v, c) for v, c in enumerate(self.sink) if c.transaction == wanted)
-        removed_to = at - 1 if fence.removes else fence.removed_to
-        known = max(
-            -1 if state.closed.sink_version is None else state.closed.sink_version,
-            -1 if removed_to is None else removed_to,
-        )
+        removed_to = at - 1 if fence.removes is not None else fence.removed_to
+        committed = -1 if state.closed.sink_version is None else state.closed.sink_version
+        removed = [
+            RemovedRows(c.transaction >> 32, v, "rows", c.removes)
+            for v, c in enumerate(self.sink[:at])
+            if c.removes is not None and v > committed
+        ]
+        known = max(committed, -1 if removed_to is None else removed_to, *(one.sink_version for one in removed), -1)
+        newest = max((c.transaction for c in self.sink[:at]), default=None)
+        evidence = FenceEvidence(newest=newest, removed=tuple(removed))
         landed = [
             LandedBatch(*c.key, self.make.offset(c.version + 1), c.digest, v)
             for v, c in enumerate(self.sink[:at])
@@ -184,11 +198,14 @@ class Epochs(RuleBasedStateMachine):
         yield
         done = Fence(status="done", versions={"fds:u1": wanted}, sink_version=at, removal=removal)
         assert self.state.epoch >= epoch
-        self.open(state, done, landed)
+        self.open(state, done, landed, evidence)
 
-    def open(self, state, fence, landed):
+    def open(self, state, fence, landed, evidence=None):
         """The run's word; it read the request before it went to the sink."""
         start = Offset.from_json(state.request.to["offset"])
+        requests = requests_between(Ledger(self.storage, "orders").entries(), state)
+        if left_out(state, evidence, start, requests) is not None:
+            return
         unseen = unseen_batches(state, landed, start)
         if unseen:
             self.try_to(Show(epoch=state.epoch, batches=tuple(map(as_seen, unseen))))
@@ -270,30 +287,34 @@ class Epochs(RuleBasedStateMachine):
     def a_process_is_killed(self, data):
         data.draw(st.sampled_from(self.running())).is_done = True
 
-    @rule(removal=st.sampled_from(REMOVALS))
-    def a_person_rewinds(self, removal):
-        self.ask(removal)
+    @rule(rewind=st.sampled_from(REWINDS))
+    def a_person_rewinds(self, rewind):
+        self.ask(*rewind)
 
     @precondition(lambda self: len(self.running()) < 4)
     @rule(
         looked=st.integers(0, 3),
-        removals=st.lists(st.sampled_from(REMOVALS), min_size=1, max_size=3),
+        rewinds=st.lists(st.sampled_from(REWINDS), min_size=1, max_size=3),
         fenced=st.integers(0, 3),
     )
-    def a_driver_is_left_behind_and_goes_on_while_the_epoch_is_closed(self, looked, removals, fenced):
+    def a_driver_is_left_behind_and_goes_on_while_the_epoch_is_closed(self, looked, rewinds, fenced):
         zombie = self.a_run()
         if zombie is None:
             return
         self.advance(zombie, looked)
-        for removal in removals:
-            self.ask(removal)
+        for rewind in rewinds:
+            self.ask(*rewind)
         fence = self.a_run()
         self.advance(fence, fenced)
         self.advance(zombie, 1000)
         self.advance(fence, 1000)
 
-    def ask(self, removal):
+    def ask(self, first, removal):
         state = self.state
+        position = state.position if state.closed is None else state.closed.position
+        if Offset.from_json(position).version < first:
+            # a rewind goes back only
+            return
         committed = {
             (entry.action.epoch, entry.action.batch_id)
             for entry in Ledger(self.storage, "orders").entries()
@@ -304,7 +325,7 @@ class Epochs(RuleBasedStateMachine):
             reason="rewind",
             why="test",
             epoch=state.epoch,
-            to={"offset": self.make.offset(0)},
+            to={"offset": self.make.offset(first)},
             replaces=True,
             seen=seen,
             removal=removal,
@@ -341,9 +362,9 @@ class Epochs(RuleBasedStateMachine):
             state = self.state
             if process is None:
                 break
-            if state.phase == "requested" and state.shown and state.epoch == before.epoch:
-                # the run has named batches: a person has them removed
-                self.ask(Removal(what="all"))
+            if state.phase == "requested" and state.epoch == before.epoch:
+                # the run has named batches, or rows that are missing: a person has all loaded anew
+                self.ask(0, Removal(what="all"))
         else:
             raise AssertionError(f"the stream is stuck: {self.state}")
         assert {commit.version for _, commit in self.live()} == set(range(LAST_VERSION))

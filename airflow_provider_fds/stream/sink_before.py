@@ -1,0 +1,222 @@
+"""What the sink was before the fence of a requested epoch: whether an epoch that begins there has all rows, and once.
+
+The fence's report says what the sink's log says. A request decides where the epoch begins; these checks decide whether
+that leaves rows out that the sink lacks, or reads rows again that it has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.batch.spec import LandedBatch, RemovedRows, fence_version, txn_version
+from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.ledger.entries import Requested
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.start import SnapshotStart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from airflow_provider_fds.batch.spec import FenceEvidence, FenceReport
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
+    from airflow_provider_fds.ledger.values import Fence
+
+_EPOCH_BITS: Final = 32
+
+#: Version of a batch whose commit is gone from the sink's log.
+UNKNOWN_VERSION: Final = -1
+
+
+def lacks_committed(closed: ClosedEpoch | None, evidence: FenceEvidence | None) -> bool:
+    """Say whether the sink lacks, or may lack, what the stream had committed to it before the fence."""
+    if closed is None or evidence is None or closed.prev_txn_version is None:
+        return False
+    is_behind = evidence.newest is None or evidence.newest < closed.prev_txn_version
+    return is_behind or evidence.broken_at is not None
+
+
+def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evidence: FenceEvidence | None) -> None:
+    """Refuse to go on at the position where the sink lacks batches that were committed.
+
+    Raises:
+        LedgerError: It does, or nobody can say that it does not.
+    """
+    known, found = closed.sink_version, fence.sink_version
+    if state.sink is None or known is None:
+        return
+    now = None
+    if fence.status == "sink_missing":
+        now = "the sink is gone: it was removed"
+    elif (found or 0) <= known:
+        now = f"the sink was at version {(found or 1) - 1} before the fence: it was removed, or put back from a copy"
+    elif evidence is not None and lacks_committed(closed, evidence):
+        now = f"the newest transaction of the stream in the sink is {evidence.newest}: it was put back from a copy"
+        if evidence.broken_at is not None:
+            now = f"version {evidence.broken_at} of the sink restored it to before that, or to a time, or replaced it"
+    if now is not None:
+        raise LedgerError(
+            f"stream {state.name!r}: its last commit in the sink is version {known}, and {now}, and lacks rows that "
+            f"were committed, or may lack them. Load them again: `fds rewind {state.name} --replace --to-batch N "
+            f"--why …`, or `fds reset {state.name} --replace --why …`",
+            table=state.table,
+        )
+
+
+def hidden_batch(
+    closed: ClosedEpoch | None, report: FenceReport, *, landed: Sequence[LandedBatch] | None = None
+) -> LandedBatch | None:
+    """Return the newest batch that may have landed without a commit in the sink's log, ``None`` if there is none.
+
+    Log cleanup takes the commits and leaves the newest transaction.
+    """
+    evidence, landed = report.evidence, report.landed if landed is None else landed
+    if closed is None or evidence is None or not evidence.is_cut or evidence.newest is None:
+        return None
+    if evidence.newest <= (closed.prev_txn_version or 0):
+        return None
+    epoch = evidence.newest >> _EPOCH_BITS
+    if evidence.newest == fence_version(epoch) or any(
+        txn_version(batch.epoch, batch.batch_id) == evidence.newest for batch in landed
+    ):
+        # what was planned may have landed before that fence, or before the batch that is in sight
+        known = {batch.digest for batch in landed}
+        hidden = [batch for batch in closed.planned if batch.digest not in known]
+        if not hidden:
+            return None
+        newest = txn_version(closed.epoch, hidden[-1].batch_id)
+    else:
+        newest = evidence.newest
+    epoch, batch_id = newest >> _EPOCH_BITS, newest - fence_version(newest >> _EPOCH_BITS) - 1
+    planned = [one for one in closed.planned if (closed.epoch, one.batch_id) == (epoch, batch_id)]
+    return LandedBatch(
+        epoch=epoch,
+        batch_id=batch_id,
+        end=planned[0].end if planned else "",
+        digest=planned[0].digest if planned else "",
+        sink_version=UNKNOWN_VERSION,
+    )
+
+
+def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
+    """Return the error that names the batch of :func:`hidden_batch`, and the ways on."""
+    merges = state.sink is not None and state.sink.merges
+    rewind = "" if merges else f"`fds rewind {state.name} --replace --to-version N --delete --force-sink --why …`, or "
+    return LedgerError(
+        f"stream {state.name!r}: batch {batch.batch_id} of epoch {batch.epoch} is in the sink, or batches up to it "
+        "are, though it was never committed, and its commit was cleaned up from the sink's log. Nobody can say what "
+        f"it holds, so the epoch does not begin. Compare, and have the rows removed and read again: {rewind}"
+        f"`fds reset {state.name} --replace --sink empty --force-sink --why …`; after you have removed them yourself, "
+        f"the same without --delete, --sink empty and --force-sink",
+        table=state.table,
+    )
+
+
+def requests_between(entries: Iterable[Entry], state: StreamState) -> dict[int, Requested]:
+    """Return the requests of epochs that were never opened before the one that is requested now."""
+    first = 0 if state.closed is None else state.closed.epoch
+    actions = (entry.action for entry in entries)
+    return {
+        action.epoch: action
+        for action in actions
+        if isinstance(action, Requested) and first < action.epoch < state.epoch
+    }
+
+
+def removals_to_repeat(state: StreamState, evidence: FenceEvidence | None) -> tuple[int, ...]:
+    """Return the epochs that removed rows and never began; of a log that was cut, those that may have."""
+    if evidence is None or state.closed is None:
+        return ()
+    known = {one.epoch for one in evidence.removed}
+    if evidence.is_cut and evidence.newest is not None:
+        known |= set(range(state.closed.epoch + 1, (evidence.newest >> _EPOCH_BITS) + 1))
+    return tuple(sorted(epoch for epoch in known if state.closed.epoch < epoch < state.epoch))
+
+
+def left_out(
+    state: StreamState,
+    evidence: FenceEvidence | None,
+    start: Offset | SnapshotStart,
+    requests: Mapping[int, Requested],
+) -> RemovedRows | None:
+    """Return a removal by an epoch that never began, of rows that are not read again from ``start`` on.
+
+    Args:
+        state: With a requested epoch.
+        evidence: What the sink's log says.
+        start: Where the epoch begins.
+        requests: As of :func:`requests_between`.
+    """
+    told = {} if evidence is None else {one.epoch: one for one in evidence.removed}
+    for epoch in removals_to_repeat(state, evidence):
+        request = requests.get(epoch)
+        removed = told.get(epoch)
+        if removed is None:
+            if request is None or request.reason not in ("rewind", "reset"):
+                continue
+            asked = request.removal
+            removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ()))
+        if not _is_read_again(state, removed, start, request):
+            return removed
+    return None
+
+
+def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
+    """Return the error that names the removal of :func:`left_out`, and the way on."""
+    limit = _limit(state, removed, request)
+    keep = " --sink keep" if state.sink is not None and state.sink.merges else ""
+    where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
+    again = f"`fds reset {state.name} --replace{keep} --why …`"
+    if limit is not None and not limit.is_initial_snapshot:
+        again = f"`fds rewind {state.name} --replace --to-version {limit.version}{keep} --why …`"
+    return LedgerError(
+        f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may have, "
+        f"and that epoch never began; epoch {state.epoch} begins later and would leave them out. Read them again: "
+        f"{again}",
+        table=state.table,
+    )
+
+
+def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
+    """Return where an epoch has to begin at the latest, ``None`` if only a reset is known to read all again."""
+    table_id = state.table_id or ""
+    if removed.what == "rows" and removed.from_version is not None:
+        return Offset(table_id, removed.from_version)
+    to = (request.to if request is not None else None) or {}
+    if "offset" in to:
+        return Offset.from_json(to["offset"])
+    version = to.get("starting_version")
+    return Offset(table_id, version) if isinstance(version, int) else None
+
+
+def _is_read_again(
+    state: StreamState, removed: RemovedRows, start: Offset | SnapshotStart, request: Requested | None
+) -> bool:
+    if isinstance(start, SnapshotStart):
+        return True
+    if start.table_id != state.table_id and state.table_id is not None:
+        # another source table: only a reset begins with it
+        return True
+    if (start.version, start.next_index, start.is_initial_snapshot) == (0, 0, False):
+        return True
+    limit = _limit(state, removed, request)
+    if limit is None:
+        now = state.request
+        return now is not None and now.reason == "reset"
+    if limit.is_initial_snapshot or start.is_initial_snapshot:
+        same = (limit.is_initial_snapshot, limit.version) == (start.is_initial_snapshot, start.version)
+        return same and start.next_index <= limit.next_index
+    return (start.version, start.next_index) <= (limit.version, limit.next_index)
+
+
+__all__ = [
+    "UNKNOWN_VERSION",
+    "hidden_batch",
+    "hidden_error",
+    "lacks_committed",
+    "left_out",
+    "left_out_error",
+    "refuse_older_sink",
+    "removals_to_repeat",
+    "requests_between",
+]
