@@ -345,7 +345,7 @@ class LandedBatch:
 
 @dataclass(frozen=True)
 class RemovedRows:
-    """The removal of rows by the fence of an earlier epoch, which may never have begun.
+    """The removal of rows by a fence, whose epoch may never have begun.
 
     Attributes:
         epoch: The epoch of the fence.
@@ -370,7 +370,7 @@ class FenceEvidence:
             among those that landed.
         broken_at: The RESTORE, REPLACE or CLONE that took out what the stream had committed, or may have;
             ``None`` if there was none.
-        removed: What fences of earlier epochs removed since the stream's last known commit, oldest first.
+        removed: What this fence and those of earlier epochs removed since the stream's last known commit, oldest first.
     """
 
     newest: Optional[int] = None

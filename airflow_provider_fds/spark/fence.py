@@ -183,7 +183,7 @@ class _Fence:
         seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
         removed_to = self._removed_to(fence)
         kept = history.kept(self._fence.txn_app_id, fence.version)
-        removed = self._removed(history, kept)
+        removed = self._removed(history, kept, fence)
         return FenceReport(
             uuid=self._fence.uuid,
             epoch=self._fence.epoch,
@@ -192,7 +192,10 @@ class _Fence:
             sink_version=fence.version,
             sink_table_id=seen or read_table_id(self._spark, self._path),
             landed=self._landed(
-                history, fence, kept, max([-1 if removed_to is None else removed_to, *_gone_before(removed)])
+                history,
+                fence,
+                kept,
+                max([-1 if removed_to is None else removed_to, *_gone_before(removed, fence.version)]),
             ),
             has_removed=self._fence.removes is None or removed_to is not None,
             removed_rows=None if removed_to is None else _removed_rows(fence),
@@ -216,13 +219,13 @@ class _Fence:
         seen.append((fence.metadata or {}).get("newest", self._checkpointed))
         return max((transaction for transaction in seen if transaction is not None), default=None)
 
-    def _removed(self, history: History, kept: Kept) -> Tuple[RemovedRows, ...]:
-        """Return the removals by fences of earlier epochs, of which those count that no RESTORE took back."""
+    def _removed(self, history: History, kept: Kept, fence: SinkCommit) -> Tuple[RemovedRows, ...]:
+        """Return the removals by fences up to this one, of which those count that no RESTORE took back."""
         found: List[RemovedRows] = []
         for commit in reversed(history.commits):
             epoch = (commit.transaction_of(self._fence.txn_app_id) or 0) >> _EPOCH_BITS
             is_fence = commit.transaction_of(self._fence.txn_app_id) == fence_version(epoch)
-            if is_fence and commit.removes_rows and commit.version in kept.versions:
+            if is_fence and commit.removes_rows and commit.version in (*kept.versions, fence.version):
                 asked = dict((commit.metadata or {}).get("removes") or {})
                 found.append(RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version")))
         return tuple(found)
@@ -257,12 +260,12 @@ class _Fence:
         return tuple(found)
 
 
-def _gone_before(removed: Iterable[RemovedRows]) -> List[int]:
+def _gone_before(removed: Iterable[RemovedRows], fence_at: int) -> List[int]:
     """Return up to where every batch that was not committed is gone; a statement that was typed does not say it.
 
     A rewind goes back, so that such a batch begins after the rows from which a fence removes.
     """
-    return [one.sink_version for one in removed if one.what is not None]
+    return [one.sink_version for one in removed if one.what is not None and one.sink_version < fence_at]
 
 
 def _removed_rows(fence: SinkCommit) -> Optional[int]:

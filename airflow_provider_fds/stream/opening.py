@@ -343,7 +343,7 @@ def open_epoch(
 def _check_sink_before(
     connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
 ) -> None:
-    """Refuse a start that leaves out rows which an epoch has removed that never began, or that may read some twice.
+    """Refuse a start that leaves out rows which an epoch has removed that was not opened, or that may read some twice.
 
     Raises:
         LedgerError: It does.

@@ -36,7 +36,8 @@ class SinkAccount:
         digest: Digest of its manifest.
         version: Version of the sink that holds it.
         kind: Kind of the sink that wrote it.
-        broke_at: Version of a later RESTORE, REPLACE or CLONE, ``None`` if there was none.
+        broke_at: Version of a later RESTORE, REPLACE or CLONE, or of a fence that removed rows; ``None`` if there was
+            none.
     """
 
     uri: str
@@ -98,6 +99,10 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
             # a stream of the name that was begun anew; the newest one counts
             epoch = 0
         epoch = max(epoch, int(told["epoch"]))
+        removes = told.get("removes")
+        if isinstance(removes, dict) and "to" not in removes:
+            # what an epoch removed that has no batch yet is to be read again
+            broke_at = commit.version
         if "batch_id" in told:
             found, version, broke_at = told, commit.version, None
     if found is None:
@@ -134,7 +139,8 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     if account.broke_at is not None:
         raise ConfigurationError(
             f"stream {ledger.folder.name!r}: the sink {account.uri} was restored or replaced at version "
-            f"{account.broke_at}, after {account.words()}: its commits do not say which rows it has. Look for the last "
+            f"{account.broke_at}, or a fence removed rows there, after {account.words()}: its commits "
+            "do not say which rows it has. Look for the last "
             "batch that it has, and rewind the stream to the one after it"
         )
     if end.is_initial_snapshot:

@@ -113,24 +113,24 @@ def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
 
 
 def requests_between(entries: Iterable[Entry], state: StreamState) -> dict[int, Requested]:
-    """Return the requests of epochs that were never opened before the one that is requested now."""
+    """Return the requests of epochs that were not opened, up to the one that is requested now."""
     first = 0 if state.closed is None else state.closed.epoch
     actions = (entry.action for entry in entries)
     return {
         action.epoch: action
         for action in actions
-        if isinstance(action, Requested) and first < action.epoch < state.epoch
+        if isinstance(action, Requested) and first < action.epoch <= state.epoch
     }
 
 
 def removals_to_repeat(state: StreamState, evidence: FenceEvidence | None) -> tuple[int, ...]:
-    """Return the epochs that removed rows and never began; of a log that was cut, those that may have."""
+    """Return the epochs that removed rows and were not opened; of a log that was cut, those that may have."""
     if evidence is None or state.closed is None:
         return ()
     known = {one.epoch for one in evidence.removed}
     if evidence.is_cut and evidence.newest is not None:
         known |= set(range(state.closed.epoch + 1, (evidence.newest >> _EPOCH_BITS) + 1))
-    return tuple(sorted(epoch for epoch in known if state.closed.epoch < epoch < state.epoch))
+    return tuple(sorted(epoch for epoch in known if state.closed.epoch < epoch <= state.epoch))
 
 
 def left_out(
@@ -139,7 +139,7 @@ def left_out(
     start: Offset | SnapshotStart,
     requests: Mapping[int, Requested],
 ) -> RemovedRows | None:
-    """Return a removal by an epoch that never began, of rows that are not read again from ``start`` on.
+    """Return a removal by an epoch that was not opened, of rows that are not read again from ``start`` on.
 
     Args:
         state: With a requested epoch.
@@ -171,7 +171,8 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
         again = f"`fds rewind {state.name} --replace --to-version {limit.version}{keep} --why …`"
     return LedgerError(
         f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may have, "
-        f"and that epoch never began; epoch {state.epoch} begins later and would leave them out. Read them again: "
+        f"and no epoch has read them again; epoch {state.epoch} as it was asked for would leave them out. Have them "
+        f"read again: "
         f"{again}",
         table=state.table,
     )
@@ -182,7 +183,8 @@ def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) 
     table_id = state.table_id or ""
     if removed.what == "rows" and removed.from_version is not None:
         return Offset(table_id, removed.from_version)
-    to = (request.to if request is not None else None) or {}
+    is_read_from = request is not None and request.reason in ("rewind", "reset")
+    to = (request.to if request is not None and is_read_from else None) or {}
     if "offset" in to:
         return Offset.from_json(to["offset"])
     version = to.get("starting_version")

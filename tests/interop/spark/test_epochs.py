@@ -662,6 +662,19 @@ def test_a_removal_that_was_asked_for_and_never_made_does_not_bind_the_next_requ
     assert desk.ids() == list(range(40))
 
 
+def test_a_statement_that_was_typed_without_its_rewind_lets_no_replan_leave_the_rows_out(desk):
+    desk.load()
+    said = desk.mover().rewind(to_version=1).words()
+    desk.typed(said.replace(open_storage(desk.path).uri, desk.path))
+    desk.move("replan")
+
+    with pytest.raises(LedgerError, match="fence of epoch 2 removed rows"):
+        desk.load()
+    desk.move("rewind", to_version=1, replaces=True)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
 @pytest.mark.parametrize("name", ["replan", "rewind"])
 def test_batches_that_a_restore_has_kept_are_still_there(desk, spark, name):
     run(spark, desk.zombie())

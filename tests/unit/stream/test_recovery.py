@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import JobSpec, commit_metadata
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, commit_metadata, fence_metadata
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
@@ -199,6 +199,19 @@ def test_a_sink_that_was_restored_does_not_say_what_it_has(bench, source, sink, 
 
     assert code == 2
     assert "was restored or replaced at version 4" in text
+
+
+def test_a_sink_whose_rows_an_unopened_epoch_removed_does_not_say_what_it_has(bench, source, sink, capsys):
+    sink.load(bench, "run-1")
+    uuid = state_of(bench).uuid
+    fence = FenceSpec(stream="orders", uuid=uuid, epoch=2, removes="rows", from_version=1)
+    sink.builder.commit(operation="DELETE", userMetadata=fence_metadata(fence, "t"))
+    shutil.rmtree(bench.staging)
+
+    code, said = recover(bench, sink, capsys)
+
+    assert code == 2
+    assert "at version 4, or a fence removed rows there" in said
 
 
 def test_a_position_within_a_lost_snapshot_cannot_be_gone_on_from(bench, source, sink, capsys, monkeypatch):
