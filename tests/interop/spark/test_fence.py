@@ -83,7 +83,7 @@ def test_a_missing_sink_needs_no_fence_and_a_zombie_that_creates_it_keeps_the_ne
     new = replace(stream.plan(epoch=2)[0], prev_txn_version=None)
     code, (report,) = stream.work(spark, stream.job(new))
 
-    assert (code, report.error_class) == (11, "OutOfTurn")
+    assert (code, report.error_class) == (10, "SinkAppeared")
     assert rows(spark, stream) == 10
 
 
