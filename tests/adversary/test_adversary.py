@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 #: Kind and seed; a kind that fails today is not among them.
 SHORT: Final = (
     ("killed python on a server", 1),
+    ("zombie overtaken on a server", 740510),
     ("source written and vacuumed meanwhile", 3),
-    ("rewind with its statement in time", 4),
-    ("replan with a zombie", 5),
+    ("rewind with a late statement", 367814),
+    ("replan with a zombie", 761145),
     ("acknowledged change", 6),
-    ("staging lost", 7),
-    ("staging put back from a copy", 8),
-    ("full disk for staging", 10),
+    ("lost position", 965036),
+    ("staging put back from a copy", 683057),
+    ("two streams into one sink", 510246),
+    ("full disk for staging", 758930),
+    ("sink dropped", 646285),
+    ("function with transactions", 528743),
+    ("recreated source and reset with a merge", 919282),
 )
 
 
