@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tests.adversary import warm
 from tests.adversary.airflow_host import AirflowHost
 from tests.adversary.scene import NotRunError, Scene, VerdictError
 from tests.adversary.servers import Servers
@@ -96,7 +97,8 @@ class Stage:
         return Played(name, seed, verdict, text, seconds, len(scene.running), scene.timeline, silent)
 
     def stop(self) -> None:
-        """End servers and hosts."""
+        """End sessions, servers and hosts."""
+        warm.close()
         self.servers.stop()
         for host in self._hosts.values():
             host.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,3 +30,13 @@ def sql(scene: Scene, *statements: str, shift: str = "") -> list[Any]:
             scene.note(f"sql: {statement[:160]}")
             rows = list(_SESSIONS[url].sql(statement).collect())
         return rows
+
+
+def close() -> None:
+    """End all sessions, while their servers still run: a client whose server is gone asks again for minutes."""
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for session in _SESSIONS.values():
+            with suppress(Exception):
+                session.stop()
+        _SESSIONS.clear()
