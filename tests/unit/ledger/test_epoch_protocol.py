@@ -309,6 +309,20 @@ class Epochs(RuleBasedStateMachine):
         self.advance(zombie, 1000)
         self.advance(fence, 1000)
 
+    @precondition(lambda self: len(self.running()) < 4)
+    @rule(asked=st.sampled_from(REWINDS), fenced=st.integers(1, 5), instead=st.sampled_from(REWINDS))
+    def a_fence_is_killed_and_another_request_takes_the_place_of_its_own(self, asked, fenced, instead):
+        while (process := self.a_run()) is not None and self.state.phase == "open" and not self.state.request:
+            self.advance(process, 1000)
+            if self.state.planned:
+                break
+        self.ask(*asked)
+        fence = self.a_run()
+        if fence is not None:
+            self.advance(fence, fenced)
+            fence.is_done = True
+        self.ask(*instead)
+
     def ask(self, first, removal):
         state = self.state
         position = state.position if state.closed is None else state.closed.position
