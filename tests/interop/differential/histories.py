@@ -165,7 +165,8 @@ class RandomHistory:
         self._sql(f"INSERT INTO {{}} {self._rows(first, last, files, absent)}")
 
     def _insert_new(self) -> None:
-        first, files = 20 * len(self.statements), self._random.randint(1, 5)
+        # beyond the keys of _some, and those of other statements
+        first, files = 20 + 20 * len(self.statements), self._random.randint(1, 5)
         self._sql(f"INSERT INTO {{}} {self._rows(first, first + files * 2, files)}")
 
     def _delete(self) -> None:
