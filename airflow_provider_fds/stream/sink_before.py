@@ -164,11 +164,16 @@ def left_out(
 def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
     """Return the error that names the removal of :func:`left_out`, and the way on."""
     limit = _limit(state, removed, request)
-    keep = " --sink keep" if state.sink is not None and state.sink.merges else ""
+    name, merges = state.name, state.sink is not None and state.sink.merges
     where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
-    again = f"`fds reset {state.name} --replace{keep} --why …`"
-    if limit is not None and not limit.is_initial_snapshot:
-        again = f"`fds rewind {state.name} --replace --to-version {limit.version}{keep} --why …`"
+    if limit is None or limit.is_initial_snapshot:
+        again = f"`fds reset {name} --replace --why …`"
+        if merges:
+            again = f"`fds reset {name} --replace --sink keep --why …`"
+    else:
+        again = f"`fds rewind {name} --replace --to-version {limit.version} --why …`"
+        if merges:
+            again = f"`fds rewind {name} --replace --to-version {limit.version} --sink keep --why …`"
     return LedgerError(
         f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may have, "
         f"and no epoch has read them again; epoch {state.epoch} as it was asked for would leave them out. Have them "
