@@ -9,7 +9,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Tuple
 
 from airflow_provider_fds.batch.spec import (
     FenceEvidence,
@@ -23,7 +23,8 @@ from airflow_provider_fds.batch.spec import (
     removal_metadata,
 )
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
+from airflow_provider_fds.spark.empty_append import append_nothing
+from airflow_provider_fds.spark.failures import RefusalError, explain, is_conflict, shortened
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, Kept, SinkCommit, SinkLog, read_table_id
 from airflow_provider_fds.spark.removal import Removal
@@ -147,36 +148,17 @@ class _Fence:
             self._write(newest_version)
 
     def _write(self, removed_to: Optional[int]) -> None:
-        table = self._spark.read.format("delta").load(self._path).where("false")
         metadata = fence_metadata(self._fence, self._spec.try_id, removed_to, self._checkpointed)
-        # identity columns cannot be given, and columns do not say that they are such; one column is enough
         reach("fence.commit.before")
-        for columns in self._columns(table.columns):
-            try:
-                (
-                    table.select(*columns)
-                    .write.format("delta")
-                    .mode("append")
-                    .option("txnAppId", self._fence.txn_app_id)
-                    .option("txnVersion", str(self._fence.txn_version))
-                    .option("userMetadata", metadata)
-                    .save(self._path)
-                )
-            except Exception as e:
-                if is_conflict(e):
-                    return
-                if not has_condition(e, "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED"):
-                    raise
-            else:
-                reach("fence.commit.after")
-                return
-
-    @staticmethod
-    def _columns(names: List[str]) -> Iterator[List[str]]:
-        quoted = ["`" + name.replace("`", "``") + "`" for name in names]
-        yield quoted
-        for name in quoted:
-            yield [name]
+        try:
+            append_nothing(
+                self._spark, self._path, self._fence.txn_app_id, self._fence.txn_version, user_metadata=metadata
+            )
+        except Exception as e:
+            if not is_conflict(e):
+                raise
+        else:
+            reach("fence.commit.after")
 
     def _report(self, history: History, fence: SinkCommit) -> FenceReport:
         # the newest metaData is the table's, if one is in sight
