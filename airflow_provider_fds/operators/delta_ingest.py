@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.interval_session import IntervalSession
+    from airflow_provider_fds.stream.base_session import Session
     from airflow_provider_fds.stream.result import IntervalResult, RunWork
 
 #: SparkSubmitOperator's default name of an application.
@@ -208,7 +208,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             self._check_spark(spark)
             if self.name == _DEFAULT_NAME:
                 self.name = f"fds-{stream.name}"
-            session: StreamSession | IntervalSession
+            session: Session
             if stream.reads_by_interval:
                 session = open_interval_session(context, stream, sink, run_interval(context, stream))
                 if self._waiting is not None and deadline is not None:
@@ -230,9 +230,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             return None
         return self._tell(context, session, sink, result)
 
-    def _tell(
-        self, context: Any, session: StreamSession | IntervalSession, sink: Sink, result: RunResult | IntervalResult
-    ) -> dict[str, Any]:
+    def _tell(self, context: Any, session: Session, sink: Sink, result: RunResult | IntervalResult) -> dict[str, Any]:
         """Tell log and asset event what this run has committed, and return it."""
         result = replace(result, seconds={**self._phases.to_dict(), **result.seconds})
         self.log.info("%s", result.words())
@@ -246,7 +244,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         return result.to_dict()
 
     def _drain(
-        self, context: Any, session: StreamSession | IntervalSession, sink: Sink, spark: SparkChoice
+        self, context: Any, session: Session, sink: Sink, spark: SparkChoice
     ) -> RunResult | IntervalResult | None:
         """Work application after application until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
@@ -306,7 +304,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
     def _work(
         self,
         context: Any,
-        session: StreamSession | IntervalSession,
+        session: Session,
         sink: Sink,
         work: RunWork,
         spark: SparkChoice,

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.interval_session import IntervalSession
+    from airflow_provider_fds.stream.base_session import Session
     from airflow_provider_fds.stream.result import Collected, RunWork
-    from airflow_provider_fds.stream.session import StreamSession
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +80,7 @@ class ConnectBackend:
         if problems:
             raise ConfigurationError(*problems, subject=f"Spark job of connection {self.conn_id!r}")
 
-    def job(
-        self, session: StreamSession | IntervalSession, sink: Sink, spec_uri: str, conf: Mapping[str, Any]
-    ) -> ConnectJob:
+    def job(self, session: Session, sink: Sink, spec_uri: str, conf: Mapping[str, Any]) -> ConnectJob:
         """Return the job at ``spec_uri``, with the user's settings."""
         return ConnectJob(
             self.server,
@@ -96,7 +93,7 @@ class ConnectBackend:
 
 def work_off(
     job: ConnectJob,
-    session: StreamSession | IntervalSession,
+    session: Session,
     work: RunWork,
     tell: Callable[[Collected], object] = lambda _: None,
 ) -> None:

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.spark.connect import ConnectJob
     from airflow_provider_fds.spark.launch import SubmitArguments
     from airflow_provider_fds.spark.session_job import SessionJob
-    from airflow_provider_fds.stream.interval_session import IntervalSession
+    from airflow_provider_fds.stream.base_session import Session
     from airflow_provider_fds.stream.result import RunWork
-    from airflow_provider_fds.stream.session import StreamSession
 
 
 class SparkChoice(NamedTuple):
@@ -51,7 +50,7 @@ class Application:
         spec_uri: Its job, as Spark reads it.
     """
 
-    session: StreamSession | IntervalSession
+    session: Session
     sink: Sink
     work: RunWork
     spark: SparkChoice

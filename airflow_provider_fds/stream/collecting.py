@@ -1,25 +1,20 @@
-"""What has been collected of one try so far: batches are committed while Spark is still at the next ones."""
+"""Committing batches while Spark is still at work on the next ones."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.stream.result import Collected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from airflow_provider_fds.batch.spec import TryReport
-    from airflow_provider_fds.errors import BatchFailedError
-    from airflow_provider_fds.ledger.entries import PlannedBatch
-    from airflow_provider_fds.stream.interval_session import IntervalSession
+    from airflow_provider_fds.stream.base_session import Session
     from airflow_provider_fds.stream.result import RunWork
-    from airflow_provider_fds.stream.session import StreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -27,32 +22,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS: Final = 3.0
 
 
-@dataclass(slots=True)
-class CollectedSoFar:
-    """Of the try ``try_id``: what was committed, and the reports by which it was, one per transaction of the sink."""
-
-    try_id: str = ""
-    committed: list[PlannedBatch] = field(default_factory=list)
-    reports: list[TryReport] = field(default_factory=list)
-
-    def of(self, work: RunWork) -> CollectedSoFar:
-        """Return this, if it is about the try of ``work``, else an empty one."""
-        return self if self.try_id == work.try_id else CollectedSoFar(work.try_id)
-
-    def add(self, batches: Iterable[PlannedBatch], report: TryReport) -> None:
-        """Note what was committed just now, and the report that it was committed by."""
-        for warning in report.warnings:
-            logger.warning("%s", warning)
-        self.committed += batches
-        self.reports.append(report)
-
-    def result(self, failed: TryReport | None = None, failure: BatchFailedError | None = None) -> Collected:
-        """Return what came of the try, with report and error of the batch that was not done."""
-        reports = self.reports if failed is None else [*self.reports, failed]
-        return Collected(tuple(self.committed), tuple(reports), failure)
-
-
-def commit_reported(session: StreamSession | IntervalSession, work: RunWork) -> Collected:
+def commit_reported(session: Session, work: RunWork) -> Collected:
     """Commit what is reported so far, while Spark is still at it. Returns what came of the try until now.
 
     What may pass is left to the call after the end; the rest (the stream was taken away from this run) ends the job,
@@ -69,7 +39,7 @@ def commit_reported(session: StreamSession | IntervalSession, work: RunWork) -> 
 
 @contextmanager
 def collecting(
-    session: StreamSession | IntervalSession,
+    session: Session,
     work: RunWork,
     tell: Callable[[Collected], object] | None = None,
     *,
@@ -118,4 +88,4 @@ def collecting(
         thread.join()
 
 
-__all__ = ["POLL_SECONDS", "CollectedSoFar", "collecting", "commit_reported"]
+__all__ = ["POLL_SECONDS", "collecting", "commit_reported"]

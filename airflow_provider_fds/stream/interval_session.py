@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.location import hadoop_path, spark_uri
-from airflow_provider_fds.batch.spec import JobSpec, TryReport
 from airflow_provider_fds.errors import (
     BatchFailedError,
     ConfigurationError,
@@ -24,25 +22,19 @@ from airflow_provider_fds.ledger.commands_interval import (
     PlanInterval,
     ResolveBoundary,
 )
-from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder
+from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.stream import opening
-from airflow_provider_fds.stream.collecting import CollectedSoFar
-from airflow_provider_fds.stream.connect import ConnectedStream
+from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
-from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
-from airflow_provider_fds.stream.failed import batch_failure
-from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
-from airflow_provider_fds.stream.result import Collected, IntervalResult, RunWork, measured, rows_differ
-from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
-from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
+from airflow_provider_fds.stream.result import IntervalResult, RunWork, measured
+from airflow_provider_fds.stream.tries import new_try_id
+from airflow_provider_fds.stream.verifying import check_planned
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_provider_fds.ledger.entries import Owner, PlannedBatch
-    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.intervals import IntervalRecord
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
@@ -53,24 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """What is one transaction of the sink: batches of the interval, whose last one names it."""
-
-    parts: tuple[PlannedBatch, ...]
-
-    @property
-    def batch_id(self) -> int:
-        return self.parts[-1].batch_id
-
-    @property
-    def num_rows(self) -> int | None:
-        rows = [part.num_rows for part in self.parts]
-        return None if None in rows else sum(row or 0 for row in rows)
-
-
-class IntervalSession:
-    """A run at work on one data interval of a stream; used as :class:`~.session.StreamSession` is.
+class IntervalSession(Session):
+    """A run at work on one data interval of a stream.
 
     Independent of all other intervals but for the boundaries it shares with its neighbours. With a sink that appends,
     an interval is planned once, and what was committed is not written again. With one that replaces, each
@@ -92,13 +68,8 @@ class IntervalSession:
                 f"stream {stream.name!r} reads by offset, and has no intervals. Say read='data_interval'.",
                 table=stream.table,
             )
-        self.stream = stream
-        self.around = around
+        super().__init__(stream, around)
         self.interval = interval
-        self.connected = ConnectedStream(stream, around)
-        self._so_far = CollectedSoFar()
-        self._sink: Sink | None = None
-        self._log: SinkLog | None = None
 
     def begin(self, sink: Sink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
         """Find out what this run has to do, and write it down.
@@ -140,8 +111,7 @@ class IntervalSession:
             check_planned(self.connected.log, record.planned)
         return self._work(self._take_over(record), max_batches, replaces=False)
 
-    def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
-        """Write the job of ``work`` into staging and return its URI, as Spark reads it."""
+    def _job(self, work: RunWork, sink: Sink) -> SessionJob:
         state, record = self.connected.state, self._record()
         assert isinstance(sink, DeltaSink)  # noqa: S101  # begin refuses all others
         if isinstance(sink, DeltaReplaceSink):
@@ -149,33 +119,9 @@ class IntervalSession:
         described = sink.to_dict()
         described["uri"] = spark_uri(self.connected.open_sink(sink.uri).uri)
         stream_uri = hadoop_path(self.connected.staging_location(self.stream.name))
-        spec = JobSpec(
-            batches=tuple(
-                interval_spec(state, record, write.parts, stream_uri)
-                for write in _writes(work.batches, replaces=sink.replaces)
-            ),
-            sink=described,
-            sink_table_id=state.sink_table_id,
-            sink_version=record.since,
-            reports=self.connected.staging_location(self._tries),
-            try_id=work.try_id,
-            stop_after_ms=stop_after_ms,
-        )
+        batches = tuple(interval_spec(state, record, one.parts, stream_uri) for one in self._transactions(work))
         jobs = f"{self.connected.folder.jobs}/{interval_folder(self.interval.name)}"
-        return put_job(self.connected, f"{jobs}/{work.epoch}/{work.batches[0].batch_id}", spec)
-
-    def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
-        """Read what the try reported and commit what is in the sink and verified; see ``StreamSession.collect``.
-
-        Raises:
-            VerificationError: The sink has other rows than planned, or the source's log changed under the plan.
-        """
-        try:
-            return self._collect(work, is_running=is_running)
-        finally:
-            if not is_running:
-                # a hint that lets the next run start with few requests
-                self.connected.ledger.save_fold()
+        return SessionJob(batches, described, record.since, f"{jobs}/{work.epoch}/{work.batches[0].batch_id}")
 
     def is_resolved(self) -> bool:
         """Whether the ledger knows already with which version the interval ends: it is complete by that."""
@@ -206,18 +152,21 @@ class IntervalSession:
             warnings=list(record.measures.warnings),
         )
 
-    def keep_house(self, retention: Retention) -> None:
-        """Remove manifests and reports of what was committed long ago; see :func:`~.house.keep_house_of`."""
-        keep_house_of(self.connected, retention)
-
-    def _sink_log(self) -> SinkLog | None:
-        """Return the log of the run's sink, which remembers whether this worker may read it."""
-        self._log = self._log or SinkLog.of(self.connected, self._sink)
-        return self._log
+    @property
+    def _reports(self) -> str:
+        return f"{self.connected.folder.tries}/{interval_folder(self.interval.name)}"
 
     @property
-    def _tries(self) -> str:
-        return f"{self.connected.folder.tries}/{interval_folder(self.interval.name)}"
+    def _interval(self) -> str:
+        return self.interval.name
+
+    @property
+    def _replaces(self) -> bool:
+        sink = self.connected.state.sink
+        return sink is not None and sink.replaces
+
+    def _transactions(self, work: RunWork) -> list[Transaction]:
+        return [Transaction(work.batches)] if self._replaces else super()._transactions(work)
 
     def _resolve(self, state: StreamState) -> None:
         """Make sure that both ends of the interval have their versions."""
@@ -316,92 +265,55 @@ class IntervalSession:
             is_more=len(batches) < len(record.planned),
         )
 
-    def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
-        self._so_far = so_far = self._so_far.of(work)
-        sink = self.connected.state.sink
-        replaces = sink is not None and sink.replaces
-        for write in _writes(work.batches, replaces=replaces)[len(so_far.reports) :]:
-            last = write.parts[-1]
-            try:
-                report = read_report(
-                    self.connected,
-                    self._tries,
-                    ReportedBatch(
-                        self.connected.state.uuid,
-                        work.epoch,
-                        write.batch_id,
-                        digest_of_parts(write.parts),
-                        self.interval.name,
-                    ),
-                    work.try_id,
-                    self._sink_log(),
-                )
-            except BatchFailedError as refused:
-                if is_running:
-                    break
-                return so_far.result(None, refused)
-            if is_running and (report is None or not report.is_done):
-                break
-            if report is None or not (report.is_done or report.outcome == "mismatch"):
-                return so_far.result(report, self._failure(last, report))
-            differs = rows_differ(report, self._sink, write.num_rows)
-            problems = [] if differs is None else [differs]
-            changed = (check_range_unchanged(self.connected.log, part) for part in write.parts)
-            problems += dict.fromkeys(problem for problem in changed if problem is not None)
-            if problems and is_running:
-                break
-            if problems:
-                self._block(work, write, report, "; ".join(problems), replaces=replaces)
-            self.connected.execute(
-                CommitInterval(
-                    interval=self.interval.name,
-                    generation=work.epoch,
-                    batch_id=write.batch_id,
-                    owner=self.around.owner,
-                    try_id=work.try_id,
-                    outcome="written" if report.outcome == "written" else "verified",
-                    digest=digest_of_parts(write.parts),
-                    sink_version=report.sink_version,
-                    sink_table_id=report.sink_table_id,
-                    rows=report.rows_written,
-                    measures=measured(report),
-                )
+    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
+        self.connected.execute(
+            CommitInterval(
+                interval=self.interval.name,
+                generation=work.epoch,
+                batch_id=transaction.last.batch_id,
+                owner=self.around.owner,
+                try_id=work.try_id,
+                outcome="written" if report.outcome == "written" else "verified",
+                digest=transaction.digest,
+                sink_version=report.sink_version,
+                sink_table_id=report.sink_table_id,
+                rows=report.rows_written,
+                measures=measured(report),
             )
-            so_far.add(write.parts, report)
-        return so_far.result()
+        )
 
-    def _failure(self, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
-        failure = batch_failure(self.stream.name, self.stream.table, batch, report)
+    def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
+        failure = super()._failure(work, transaction, report)
         if not isinstance(failure, SourceFilesGoneError):
             return failure
+        first, last = transaction.parts[0].first_version, transaction.last.last_version
         return SourceFilesGoneError(
-            f"interval {self.interval.name} of stream {self.stream.name!r}: data files of versions "
-            f"{batch.first_version} to {batch.last_version} of {self.stream.table} are gone, by VACUUM or by hand. "
-            "Nothing of the interval was written by this run; what an earlier one loaded is there still. Put the files "
-            "back, from a backup or an earlier version of the objects, and clear the task; to be able to load old "
-            "intervals again keep removed files for longer (delta.deletedFileRetentionDuration)",
+            f"interval {self.interval.name} of stream {self.stream.name!r}: data files of versions {first} to {last} "
+            f"of {self.stream.table} are gone, by VACUUM or by hand. Nothing of the interval was written by this run; "
+            "what an earlier one loaded is there still. Put the files back, from a backup or an earlier version of "
+            "the objects, and clear the task; to be able to load old intervals again keep removed files for longer "
+            "(delta.deletedFileRetentionDuration)",
             error_class=failure.error_class,
             table=self.stream.table,
         )
 
-    def _block(self, work: RunWork, write: _Write, report: TryReport, reason: str, *, replaces: bool) -> None:
-        """Block the interval and raise; return if a person has accepted exactly this before."""
+    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
         self.connected.execute(
             BlockInterval(
                 interval=self.interval.name,
                 generation=work.epoch,
-                batch_id=write.batch_id,
+                batch_id=transaction.last.batch_id,
                 owner=self.around.owner,
                 try_id=work.try_id,
                 reason=reason,
-                rows_planned=write.num_rows,
+                rows_planned=transaction.num_rows,
                 rows_written=report.rows_written,
                 sink_version=report.sink_version,
                 sink_table_id=report.sink_table_id,
             )
         )
         if self._record().blocked is not None:
-            raise self._blocked(reason, write.batch_id, replaces=replaces)
+            raise self._blocked(reason, transaction.last.batch_id, replaces=self._replaces)
 
     def _blocked(self, reason: str, batch_id: int, *, replaces: bool) -> VerificationError:
         record = self._record()
@@ -432,7 +344,3 @@ class IntervalSession:
 
     def _nothing(self, record: IntervalRecord) -> str:
         return f"Nothing in interval {record.interval} of table {self.stream.table} for stream {self.stream.name!r}."
-
-
-def _writes(batches: Sequence[PlannedBatch], *, replaces: bool) -> list[_Write]:
-    return [_Write(tuple(batches))] if replaces else [_Write((batch,)) for batch in batches]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.location import hadoop_path, spark_uri
-from airflow_provider_fds.batch.spec import JobSpec, TryReport
 from airflow_provider_fds.errors import (
     BatchFailedError,
     ConfigurationError,
@@ -22,22 +21,18 @@ from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, 
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
-from airflow_provider_fds.stream.collecting import CollectedSoFar
-from airflow_provider_fds.stream.connect import ConnectedStream, Surroundings
+from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
 from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
-from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
-from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.function_writes import refuse_late_writes
-from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TableWatch
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
-from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured, rows_differ
-from airflow_provider_fds.stream.tries import new_try_id, put_job, read_report
-from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
+from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured
+from airflow_provider_fds.stream.tries import new_try_id, put_job
+from airflow_provider_fds.stream.verifying import check_planned
 from airflow_provider_fds.stream.whole_commits import (
     keeps_replaced_rows,
     refuse_divided_commits,
@@ -48,13 +43,12 @@ from airflow_provider_fds.stream.whole_commits import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.batch.spec import BatchSpec
-    from airflow_provider_fds.ledger.entries import PlannedBatch
-    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.batch.spec import BatchSpec, TryReport
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.end import StreamEnd
+    from airflow_provider_fds.stream.connect import Surroundings
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
@@ -63,11 +57,8 @@ logger = logging.getLogger(__name__)
 _SINK_APPEARED = "SinkAppeared"
 
 
-class StreamSession:
-    """A run at work on a stream.
-
-    The order is :meth:`begin`, then :meth:`job` and Spark, then :meth:`collect`, again until ``begin`` says there is
-    nothing left. Whatever dies in between, the next session goes on with exactly the same batches.
+class StreamSession(Session):
+    """A run at work on a stream that reads by offset.
 
     Args:
         stream: The stream.
@@ -85,12 +76,7 @@ class StreamSession:
                 "offset. Data intervals are loaded by DeltaIngestOperator.",
                 table=stream.table,
             )
-        self.stream = stream
-        self.around = around
-        self.connected = ConnectedStream(stream, around)
-        self._so_far = CollectedSoFar()
-        self._sink: Sink | None = None
-        self._log: SinkLog | None = None
+        super().__init__(stream, around)
 
     def ensure_open(self, sink: Sink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, if that has not been done.
@@ -170,21 +156,18 @@ class StreamSession:
         return self._plan(state, max_batches, keeps_replaced_rows=is_whole)
 
     def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
-        """Write the job of ``work`` into staging and return its URI, as Spark reads it.
-
-        Args:
-            work: From :meth:`begin`, with status ``work``.
-            sink: The sink the stream is bound to.
-            stop_after_ms: No batch is started after this time (milliseconds since the epoch).
-        """
+        """Write the job of ``work`` into staging, that of a fence too; see :meth:`Session.job`."""
+        if work.status != "fence":
+            return super().job(work, sink, stop_after_ms=stop_after_ms)
         state = self.connected.state
-        if work.status == "fence":
-            assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
-            if state.request is not None and state.request.removal is not None:
-                # how rows are removed depends on the sink as the run declares it
-                opening.check_binding(self.connected, sink)
-            spec = fence_job(self.connected, state, self._fenced(sink, state.fence_sink), work.try_id)
-            return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
+        assert state.fence_sink is not None  # noqa: S101  # what needs a fence has a sink
+        if state.request is not None and state.request.removal is not None:
+            # how rows are removed depends on the sink as the run declares it
+            opening.check_binding(self.connected, sink)
+        spec = fence_job(self.connected, state, self._fenced(sink, state.fence_sink), work.try_id)
+        return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
+
+    def _job(self, work: RunWork, sink: Sink) -> SessionJob:
         if isinstance(sink, ForeachBatchSink):
             described = sink.located(self._place).to_dict()
         else:
@@ -192,18 +175,13 @@ class StreamSession:
         batches = self.batch_specs(work)
         if sink.needs_whole_commits:
             batches = with_divisions(batches, self.connected.log)
-        spec = JobSpec(
-            batches=batches,
-            sink=described,
-            sink_table_id=state.sink_table_id,
-            sink_version=state.sink_version,
-            reports=self.reports_location(),
-            try_id=work.try_id,
-            stop_after_ms=stop_after_ms,
-        )
         # with its first batch it goes when that is old
         folder = self.connected.folder.job_specs(work.epoch, work.batches[0].batch_id)
-        return put_job(self.connected, folder, spec)
+        return SessionJob(batches, described, self.connected.state.sink_version, folder)
+
+    @property
+    def _reports(self) -> str:
+        return self.connected.folder.tries
 
     def _fenced(self, sink: Sink, fenced: SinkBinding) -> Sink:
         """Return what is to be fenced, as Spark reaches it: the tables of a function, or the one of a sink."""
@@ -226,37 +204,10 @@ class StreamSession:
         specs = self.connected.state.specs(hadoop_path(self.connected.staging_location(self.stream.name)))
         return tuple(spec for spec in specs if spec.batch_id in wanted)
 
-    def reports_location(self) -> str:
-        """Return the URI of the folder below which reports go, as Spark reads it."""
-        return self.connected.staging_location(self.connected.folder.tries)
-
-    def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
-        """Read what the try reported and commit, in order, the batches that are in the sink and verified.
-
-        May be called again and again for one work: it goes on where it was, and returns all of it.
-
-        Args:
-            work: From :meth:`begin`.
-            is_running: Whether Spark is still at it: then a batch without a report is none that failed, and whatever
-                is wrong is left to the call after the end.
-
-        Raises:
-            VerificationError: A batch is in the sink with other rows than planned, or the source's log changed
-                under the plan. The batch is blocked; the ones before it are committed.
-        """
-        try:
-            if work.status == "fence":
-                return Collected() if is_running else self._collect_fence(work)
-            return self._collect(work, is_running=is_running)
-        finally:
-            if not is_running:
-                # a hint that lets the next run start with few requests
-                self.connected.ledger.save_fold()
-
-    def _sink_log(self) -> SinkLog | None:
-        """Return the log of the run's sink, which remembers whether this worker may read it."""
-        self._log = self._log or SinkLog.of(self.connected, self._sink)
-        return self._log
+    def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
+        if work.status != "fence":
+            return super()._collect(work, is_running=is_running)
+        return Collected() if is_running else self._collect_fence(work)
 
     def _fence(self, state: StreamState, sink: Sink | None) -> RunWork:
         if sink is None:
@@ -278,57 +229,29 @@ class StreamSession:
             opening.open_epoch(self.connected, state, fence=fence_of(report, state), report=report)
         return Collected()
 
-    def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
-        self._so_far = so_far = self._so_far.of(work)
-        for batch in work.batches[len(so_far.reports) :]:
-            try:
-                report = read_report(
-                    self.connected,
-                    self.connected.folder.tries,
-                    ReportedBatch(self.connected.state.uuid, work.epoch, batch.batch_id, batch.digest),
-                    work.try_id,
-                    self._sink_log(),
-                )
-            except BatchFailedError as refused:
-                if is_running:
-                    break
-                return so_far.result(None, refused)
-            if is_running and (report is None or not report.is_done):
-                break
-            if report is None or not (report.is_done or report.outcome == "mismatch"):
-                return so_far.result(report, self._failure(work, batch, report))
-            differs = rows_differ(report, self._sink, batch.num_rows)
-            changed = check_range_unchanged(self.connected.log, batch)
-            if is_running and changed is not None:
-                break
-            if problems := [problem for problem in (differs, changed) if problem is not None]:
-                # in one word, so that a person accepts all that is wrong or nothing
-                self._block(work, batch, report, "; ".join(problems))
-            self.connected.execute(
-                Commit(
-                    epoch=work.epoch,
-                    batch_id=batch.batch_id,
-                    owner=self.around.owner,
-                    try_id=work.try_id,
-                    outcome="written" if report.outcome == "written" else "verified",
-                    digest=batch.digest,
-                    sink_version=report.sink_version,
-                    sink_table_id=report.sink_table_id,
-                    rows=report.rows_written,
-                    measures=measured(report),
-                )
+    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
+        self.connected.execute(
+            Commit(
+                epoch=work.epoch,
+                batch_id=transaction.last.batch_id,
+                owner=self.around.owner,
+                try_id=work.try_id,
+                outcome="written" if report.outcome == "written" else "verified",
+                digest=transaction.digest,
+                sink_version=report.sink_version,
+                sink_table_id=report.sink_table_id,
+                rows=report.rows_written,
+                measures=measured(report),
             )
-            so_far.add((batch,), report)
-        return so_far.result()
+        )
 
-    def _failure(self, work: RunWork, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
-        """Return what became of a batch that is not done, as an error."""
+    def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
         if report is not None and report.error_class == _SINK_APPEARED:
             return self._request_fence(work, report)
-        failure = batch_failure(self.stream.name, self.stream.table, batch, report)
+        failure = super()._failure(work, transaction, report)
         if isinstance(failure, SourceFilesGoneError):
             # with its table, or from a table that is still there
-            check_planned(self.connected.log, (batch,))
+            check_planned(self.connected.log, transaction.parts)
         return failure
 
     def _request_fence(self, work: RunWork, report: TryReport) -> BatchFailedError:
@@ -370,10 +293,6 @@ class StreamSession:
     def result(self) -> RunResult | None:
         """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards as far as needed."""
         return opening.run_result(self.connected, self.around.owner)
-
-    def keep_house(self, retention: Retention) -> None:
-        """Remove manifests and reports of batches that were committed long ago; see :func:`~.house.keep_house_of`."""
-        keep_house_of(self.connected, retention)
 
     def watch(self) -> TableWatch:
         """Return a watch of the table at the committed position."""
@@ -504,8 +423,8 @@ class StreamSession:
             warning=warning,
         )
 
-    def _block(self, work: RunWork, batch: PlannedBatch, report: TryReport, reason: str) -> None:
-        """Block the batch and raise; return if a person has accepted exactly this before."""
+    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
+        batch = transaction.last
         state = self.connected.execute(
             Block(
                 epoch=work.epoch,

@@ -1,0 +1,253 @@
+"""What a run does whatever it reads: write the job for Spark, collect the reports, commit batch by batch."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.errors import BatchFailedError
+from airflow_provider_fds.ledger.intervals import digest_of_parts
+from airflow_provider_fds.stream.connect import ConnectedStream
+from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
+from airflow_provider_fds.stream.failed import batch_failure
+from airflow_provider_fds.stream.house import keep_house_of
+from airflow_provider_fds.stream.result import Collected, rows_differ
+from airflow_provider_fds.stream.tries import put_job, read_report
+from airflow_provider_fds.stream.verifying import check_range_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from airflow_provider_fds.batch.spec import BatchSpec, TryReport
+    from airflow_provider_fds.ledger.entries import PlannedBatch
+    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.result import IntervalResult, RunResult, RunWork
+    from airflow_provider_fds.stream.value import DeltaStream
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Planned batches that are one transaction of the sink, which has the id of the last one."""
+
+    parts: tuple[PlannedBatch, ...]
+
+    @property
+    def last(self) -> PlannedBatch:
+        """The batch that names the transaction."""
+        return self.parts[-1]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the batches' manifests."""
+        return digest_of_parts(self.parts)
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows by the log's statistics, ``None`` if a file has none."""
+        rows = [part.num_rows for part in self.parts]
+        return None if None in rows else sum(row or 0 for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionJob:
+    """What the job of a run is made of, apart from its attempt.
+
+    Attributes:
+        batches: What Spark loads, in order.
+        sink: The sink, as Spark reaches it.
+        sink_version: Version of the sink that was the newest of the stream, ``None`` if it has no commit of it.
+        folder: Where the job goes, in staging.
+    """
+
+    batches: tuple[BatchSpec, ...]
+    sink: dict[str, Any]
+    sink_version: int | None
+    folder: str
+
+
+@dataclass(slots=True)
+class CollectedSoFar:
+    """Of the try ``try_id``: what was committed, and the reports by which it was, one per transaction of the sink."""
+
+    try_id: str = ""
+    committed: list[PlannedBatch] = field(default_factory=list)
+    reports: list[TryReport] = field(default_factory=list)
+
+    def of(self, work: RunWork) -> CollectedSoFar:
+        """Return this, if it is about the try of ``work``, else an empty one."""
+        return self if self.try_id == work.try_id else CollectedSoFar(work.try_id)
+
+    def add(self, batches: Iterable[PlannedBatch], report: TryReport) -> None:
+        """Note what was committed just now, and the report that it was committed by."""
+        for warning in report.warnings:
+            logger.warning("%s", warning)
+        self.committed += batches
+        self.reports.append(report)
+
+    def result(self, failed: TryReport | None = None, failure: BatchFailedError | None = None) -> Collected:
+        """Return what came of the try, with report and error of the batch that was not done."""
+        reports = self.reports if failed is None else [*self.reports, failed]
+        return Collected(tuple(self.committed), tuple(reports), failure)
+
+
+class Session(ABC):
+    """A run at work on a stream, by offset or on one data interval.
+
+    The order is :meth:`begin`, then :meth:`job` and Spark, then :meth:`collect`, again until ``begin`` says there is
+    nothing left. Whatever dies in between, the next session continues with exactly the same batches.
+
+    Args:
+        stream: The stream.
+        around: Credentials, staging, checkpoint, and who is asking.
+
+    Raises:
+        ConfigurationError: A URI that cannot be opened; staging and table inside each other.
+    """
+
+    def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
+        self.stream = stream
+        self.around = around
+        self.connected = ConnectedStream(stream, around)
+        self._so_far = CollectedSoFar()
+        self._sink: Sink | None = None
+        self._log: SinkLog | None = None
+
+    @abstractmethod
+    def begin(self, sink: Sink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
+        """Find out what this run has to do, and write it down.
+
+        Args:
+            sink: Where the batches go.
+            max_batches: Batches to plan at most.
+            retry: Whether this run may have worked before (a later try, a cleared task).
+        """
+
+    @abstractmethod
+    def result(self) -> RunResult | IntervalResult | None:
+        """Return what is committed, ``None`` if nothing."""
+
+    @abstractmethod
+    def _job(self, work: RunWork, sink: Sink) -> SessionJob:
+        """Return what the job of ``work`` is made of."""
+
+    @property
+    @abstractmethod
+    def _reports(self) -> str:
+        """Folder of the reports in staging."""
+
+    @property
+    def _interval(self) -> str | None:
+        """Name of the data interval, ``None`` for an offset."""
+        return None
+
+    def _transactions(self, work: RunWork) -> list[Transaction]:
+        """Return the transactions of the sink that the batches of ``work`` come to, in order."""
+        return [Transaction((batch,)) for batch in work.batches]
+
+    @abstractmethod
+    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
+        """Record that the sink has the transaction, verified."""
+
+    @abstractmethod
+    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
+        """Record that verification failed, and raise; return if a person has accepted exactly this before."""
+
+    def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
+        """Write the job of ``work`` into staging and return its URI, as Spark reads it.
+
+        Args:
+            work: From :meth:`begin`, with status ``work``.
+            sink: The sink the stream is bound to.
+            stop_after_ms: No batch is started after this time (milliseconds since the epoch).
+        """
+        job = self._job(work, sink)
+        spec = JobSpec(
+            batches=job.batches,
+            sink=job.sink,
+            sink_table_id=self.connected.state.sink_table_id,
+            sink_version=job.sink_version,
+            reports=self.reports_location(),
+            try_id=work.try_id,
+            stop_after_ms=stop_after_ms,
+        )
+        return put_job(self.connected, job.folder, spec)
+
+    def reports_location(self) -> str:
+        """Return the URI of the folder below which reports go, as Spark reads it."""
+        return self.connected.staging_location(self._reports)
+
+    def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
+        """Read what the attempt reported and commit, in order, what is in the sink and verified.
+
+        May be called again and again for one work: it continues where it was, and returns all of it.
+
+        Args:
+            work: From :meth:`begin`.
+            is_running: Whether Spark is still at work: then a batch without a report has not failed, and whatever is
+                wrong is left to the call after the end.
+
+        Raises:
+            VerificationError: A batch is in the sink with other rows than planned, or the source's log changed
+                under the plan. The batch is blocked; the ones before it are committed.
+        """
+        try:
+            return self._collect(work, is_running=is_running)
+        finally:
+            if not is_running:
+                # a hint that lets the next run start with few requests
+                self.connected.ledger.save_fold()
+
+    def keep_house(self, retention: Retention) -> None:
+        """Remove manifests and reports of batches that were committed long ago; see :func:`~.house.keep_house_of`."""
+        keep_house_of(self.connected, retention)
+
+    def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
+        self._so_far = so_far = self._so_far.of(work)
+        for transaction in self._transactions(work)[len(so_far.reports) :]:
+            try:
+                report = self._report(work, transaction)
+            except BatchFailedError as refused:
+                if is_running:
+                    break
+                return so_far.result(None, refused)
+            if is_running and (report is None or not report.is_done):
+                break
+            if report is None or not (report.is_done or report.outcome == "mismatch"):
+                return so_far.result(report, self._failure(work, transaction, report))
+            if problems := self._problems(transaction, report):
+                if is_running:
+                    break
+                # all in one reason: a person accepts everything that is wrong, or nothing
+                self._block(work, transaction, report, "; ".join(problems))
+            self._commit(work, transaction, report)
+            so_far.add(transaction.parts, report)
+        return so_far.result()
+
+    def _report(self, work: RunWork, transaction: Transaction) -> TryReport | None:
+        state, last = self.connected.state, transaction.last
+        reported = ReportedBatch(state.uuid, work.epoch, last.batch_id, transaction.digest, self._interval)
+        return read_report(self.connected, self._reports, reported, work.try_id, self._sink_log())
+
+    def _problems(self, transaction: Transaction, report: TryReport) -> list[str]:
+        """Return how the sink differs from the plan, and the source's log from the one that was planned from."""
+        differs = rows_differ(report, self._sink, transaction.num_rows)
+        changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
+        return list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
+
+    def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
+        """Return why a transaction is not done, as an error."""
+        del work
+        return batch_failure(self.stream.name, self.stream.table, transaction.last, report)
+
+    def _sink_log(self) -> SinkLog | None:
+        """Return the log of the run's sink, which remembers whether this worker may read it."""
+        self._log = self._log or SinkLog.of(self.connected, self._sink)
+        return self._log
