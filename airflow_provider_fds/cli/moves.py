@@ -157,17 +157,17 @@ def move(arguments: argparse.Namespace) -> int:
 
 def hold(arguments: argparse.Namespace) -> int:
     """Perform ``fds hold``."""
-    from airflow_provider_fds.ledger.commands import Hold
+    from airflow_provider_fds.ledger.entries import Held
 
     ledger, actor = common.ledger_of(arguments)
-    entry = ledger.execute(Hold(why=arguments.why), actor, arguments.request_id)
+    entry = ledger.execute(Held(why=arguments.why), actor, arguments.request_id)
     print(f"stream {arguments.stream!r} " + ("was held already" if entry is None else "is held until `fds resume`"))
     return EXIT_OK
 
 
 def adopt(arguments: argparse.Namespace) -> int:
     """Perform ``fds adopt``."""
-    from airflow_provider_fds.ledger.commands import Claim
+    from airflow_provider_fds.ledger.entries import Claimed
     from airflow_provider_fds.ledger.owner import Owner
 
     ledger, actor = common.ledger_of(arguments)
@@ -182,7 +182,9 @@ def adopt(arguments: argparse.Namespace) -> int:
             "running here. If it is gone for sure: --force"
         )
     new = Owner.of_plan(state.deployment)
-    ledger.execute(Claim(epoch=state.epoch, owner=new, previous=owner, why=arguments.why), actor, arguments.request_id)
+    ledger.execute(
+        Claimed(epoch=state.epoch, owner=new, previous=owner, why=arguments.why), actor, arguments.request_id
+    )
     print(f"the next run of stream {arguments.stream!r} takes over {len(state.planned)} planned batches")
     return EXIT_OK
 

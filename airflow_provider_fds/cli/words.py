@@ -53,22 +53,21 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def accept(arguments: argparse.Namespace) -> int:
     """Perform ``fds accept``."""
-    from airflow_provider_fds.ledger.commands import Accept
-    from airflow_provider_fds.ledger.commands_interval import AcceptInterval
+    from airflow_provider_fds.ledger.entries import Accepted
 
     ledger, actor = common.ledger_of(arguments)
     if arguments.interval is not None:
-        ledger.execute(AcceptInterval(interval=arguments.interval, why=arguments.why), actor)
+        ledger.execute(Accepted(interval=arguments.interval, why=arguments.why), actor)
         print(f"{arguments.interval} of stream {arguments.stream!r} is taken as it is in the sink; now clear its task")
         return EXIT_OK
-    ledger.execute(Accept(epoch=ledger.state.epoch, batch_id=arguments.batch, why=arguments.why), actor)
+    ledger.execute(Accepted(epoch=ledger.state.epoch, batch_id=arguments.batch, why=arguments.why), actor)
     print(f"batch {arguments.batch} of stream {arguments.stream!r} is taken as it is in the sink; the next run goes on")
     return EXIT_OK
 
 
 def acknowledge(arguments: argparse.Namespace) -> int:
     """Perform ``fds acknowledge``."""
-    from airflow_provider_fds.ledger.commands import Acknowledge
+    from airflow_provider_fds.ledger.entries import Acknowledged
     from airflow_provider_fds.source.offset import Offset
 
     ledger, actor = common.ledger_of(arguments)
@@ -78,29 +77,29 @@ def acknowledge(arguments: argparse.Namespace) -> int:
             f"stream {arguments.stream!r} stands at {position}, behind version {arguments.version}: it has passed it "
             "already, and nothing was done. Take the version from the message of the run that stopped"
         )
-    ledger.execute(Acknowledge(version=arguments.version, why=arguments.why), actor)
+    ledger.execute(Acknowledged(version=arguments.version, why=arguments.why), actor)
     print(f"stream {arguments.stream!r} may pass version {arguments.version}; the next run goes on")
     return EXIT_OK
 
 
 def resume(arguments: argparse.Namespace) -> int:
     """Perform ``fds resume``."""
-    from airflow_provider_fds.ledger.commands import Resume
+    from airflow_provider_fds.ledger.entries import Resumed
 
     ledger, actor = common.ledger_of(arguments)
     was_paused = ledger.state.quarantined is not None or ledger.state.held is not None
-    ledger.execute(Resume(why=arguments.why), actor)
+    ledger.execute(Resumed(why=arguments.why), actor)
     print(f"stream {arguments.stream!r} " + ("goes on with its next run" if was_paused else "was not in quarantine"))
     return EXIT_OK
 
 
 def transfer(arguments: argparse.Namespace) -> int:
     """Perform ``fds transfer``."""
-    from airflow_provider_fds.ledger.commands import Transfer
+    from airflow_provider_fds.ledger.entries import Transferred
 
     ledger, actor = common.ledger_of(arguments)
     before = ledger.state.deployment
-    ledger.execute(Transfer(deployment=arguments.deployment, why=arguments.why), actor)
+    ledger.execute(Transferred(deployment=arguments.deployment, why=arguments.why), actor)
     print(f"stream {arguments.stream!r} belonged to deployment {before!r}, now to {ledger.state.deployment!r}")
     return EXIT_OK
 

@@ -9,7 +9,7 @@ from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.commands import Commit
+    from airflow_provider_fds.ledger.intervals import IntervalRecord
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
@@ -22,7 +22,9 @@ def check_deployment(state: StreamState, deployment: str) -> None:
 
 
 def check_epoch(state: StreamState, epoch: int, what: str) -> None:
-    """Refuse ``what`` if ``epoch`` is not the stream's epoch."""
+    """Refuse ``what`` if ``epoch`` is not the stream's epoch, or if the stream has no epochs."""
+    if state.reads_by_interval:
+        raise refusals.by_interval(state, what)
     if epoch < state.epoch:
         raise refusals.epoch_closed(state, what, epoch)
     if epoch > state.epoch:
@@ -46,13 +48,19 @@ def check_not_stopped(state: StreamState, what: str) -> None:
         raise refusals.quarantined(state, what)
 
 
+def check_owner(state: StreamState, owner: Owner | None, what: str) -> None:
+    """Refuse ``what`` if planned batches belong to another owner."""
+    if state.owner is not None and state.owner != owner:
+        raise refusals.busy(state, what, state.owner)
+
+
 def check_nothing_planned(state: StreamState, owner: Owner, what: str) -> None:
     """Refuse ``what`` while batches are planned and not committed."""
-    if state.owner is None:
-        return
-    if state.owner != owner:
-        raise refusals.busy(state, what, state.owner)
-    raise refusals.moved(state, f"{what} is not possible, this run has {len(state.planned)} planned batches already")
+    check_owner(state, owner, what)
+    if state.planned:
+        raise refusals.moved(
+            state, f"{what} is not possible, this run has {len(state.planned)} planned batches already"
+        )
 
 
 def check_first(state: StreamState, batch_id: int, what: str) -> PlannedBatch:
@@ -139,21 +147,38 @@ def check_table_id(state: StreamState, table_id: str | None) -> None:
         raise refusals.changed_sink(state, f"its table id is {table_id}, recorded is {state.sink_table_id}")
 
 
-def check_sink_of_commit(state: StreamState, command: Commit) -> None:
-    """Refuse a commit to a sink that is not as the ledger knows it; what the user's code writes is not checked."""
-    if state.sink is not None and state.sink.is_users_own:
-        return
-    if command.sink_version is None or command.sink_table_id is None:
+def check_sink_of_commit(state: StreamState, batch_id: int, version: int | None, table_id: str | None) -> None:
+    """Refuse a commit to a sink that is not as the ledger knows it."""
+    if version is None or table_id is None:
         raise refusals.refusal(
-            state, f"the report of batch {command.batch_id} does not say which version of which table holds it"
+            state, f"the report of batch {batch_id} does not say which version of which table holds it"
         )
-    check_table_id(state, command.sink_table_id)
-    if state.sink_version is not None and command.sink_version <= state.sink_version:
+    check_table_id(state, table_id)
+    if state.sink_version is not None and version <= state.sink_version:
         raise refusals.changed_sink(
             state,
-            f"batch {command.batch_id} is in its version {command.sink_version}, what was committed before it in "
-            f"version {state.sink_version}",
+            f"batch {batch_id} is in its version {version}, what was committed before it in version "
+            f"{state.sink_version}",
         )
+
+
+def check_interval_stream(state: StreamState) -> None:
+    """Refuse work on data intervals of a stream that reads by offset."""
+    if state.phase == "open":
+        raise refusals.refusal(
+            state,
+            f"the stream reads by offset (it stands at {state.position}), and cannot read data intervals as well: its "
+            "rows would come twice. Use a stream with another name",
+        )
+
+
+def interval_of(state: StreamState, interval: str, generation: int, what: str) -> IntervalRecord:
+    """Return the record of an interval if ``generation`` is its newest one, else refuse ``what``."""
+    record = state.interval(interval)
+    if record is None or record.generation != generation:
+        known = 0 if record is None else record.generation
+        raise refusals.moved(state, f"{what} (generation {generation}) is not possible, it is in generation {known}")
+    return record
 
 
 def offset_of(state: StreamState, text: str, what: str) -> Offset:

@@ -1,4 +1,4 @@
-"""One entry of the ledger: JSON on one line, always the same bytes for the same entry."""
+"""All kinds of entry, and an entry as it is written: JSON on one line, always the same bytes for the same entry."""
 
 from __future__ import annotations
 
@@ -11,32 +11,18 @@ import msgspec
 from airflow_provider_fds import __version__
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.actions import (
-    Accepted,
+from airflow_provider_fds.ledger.batch_entries import Accepted, Advanced, Blocked, Claimed, Committed, Planned
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Opened, Requested, Shown
+from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalCommitted, IntervalOpened, IntervalPlanned
+from airflow_provider_fds.ledger.layout import ForeignKeyError
+from airflow_provider_fds.ledger.operator_entries import (
     Acknowledged,
-    Action,
-    Advanced,
-    Blocked,
-    Bound,
-    Boundary,
-    Claimed,
-    Committed,
-    Created,
-    Ended,
     Held,
-    IntervalCommitted,
-    IntervalOpened,
-    IntervalPlanned,
-    Opened,
-    Planned,
     Quarantined,
-    Requested,
     Resumed,
     Retired,
-    Shown,
     Transferred,
 )
-from airflow_provider_fds.ledger.layout import ForeignKeyError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.values import (
     Fence,
@@ -54,6 +40,33 @@ if TYPE_CHECKING:
 
 #: Version of the entries' JSON. Raised when a reader of the old one would misread the new one.
 ENTRY_FORMAT: Final = 1
+
+
+#: The kinds of entry of format 1: a new one is a class and a line here.
+Action = (
+    Created
+    | Opened
+    | Bound
+    | Planned
+    | Claimed
+    | Committed
+    | Advanced
+    | Ended
+    | Blocked
+    | Accepted
+    | Requested
+    | Shown
+    | Quarantined
+    | Held
+    | Resumed
+    | Acknowledged
+    | Boundary
+    | IntervalOpened
+    | IntervalPlanned
+    | IntervalCommitted
+    | Transferred
+    | Retired
+)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,15 +9,15 @@ import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.ledger.entries import digest_of
-from airflow_provider_fds.ledger.evolve import evolve
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.state import StreamState  # noqa: TC001  # read when the struct is defined
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
 
 #: Raised when the same entries come to another state than before: folds written before are then not read.
-FOLD_FORMAT: Final = 6
+FOLD_FORMAT: Final = 7
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.ledger.actions import (
+from airflow_provider_fds.ledger.entries import (
     Committed,
     IntervalCommitted,
     IntervalOpened,
@@ -24,8 +24,8 @@ from airflow_provider_fds.ledger.actions import (
     Opened,
     Planned,
     Requested,
+    iso_time,
 )
-from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.layout import parse_numbered_name
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, remove_leftovers

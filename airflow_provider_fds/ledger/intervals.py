@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 # the annotations of a struct are read when it is defined
-from airflow_provider_fds.ledger.actions import Blocked  # noqa: TC001
+from airflow_provider_fds.ledger.batch_entries import Blocked  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.values import PlannedBatch  # noqa: TC001

@@ -11,7 +11,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.ledger.actions import IntervalOpened, IntervalPlanned, Planned
+from airflow_provider_fds.ledger.entries import IntervalOpened, IntervalPlanned, Planned
 from airflow_provider_fds.ledger.intervals import interval_folder
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.errors import FdsError, LedgerError, StorageError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.access import ListNames, Put, perform
-from airflow_provider_fds.ledger.commands import Create, Transfer
 from airflow_provider_fds.ledger.conditions import check_deployment
-from airflow_provider_fds.ledger.decide import decide
-from airflow_provider_fds.ledger.entries import Entry, iso_time
+from airflow_provider_fds.ledger.entries import Created, Entry, Transferred, iso_time
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
+from airflow_provider_fds.ledger.protocol import decide
 from airflow_provider_fds.ledger.reading import LedgerReader, retried
 from airflow_provider_fds.ledger.state import KEPT_RUNS, StreamState
 from airflow_provider_fds.ledger.writing import self_test, write
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.access import Steps
-    from airflow_provider_fds.ledger.actions import Action
-    from airflow_provider_fds.ledger.commands import Command
+    from airflow_provider_fds.ledger.entries import Action
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import RunRecord
@@ -116,25 +114,25 @@ class Ledger:
         """Read on from where the last access ended."""
         return perform(self.refresh_steps(), self._storage)
 
-    def execute(self, command: Command, actor: Actor, request_id: str | None = None) -> Entry | None:
-        """Carry a command out: decide on the state at the head and write the entry it comes to.
+    def execute(self, action: Action, actor: Actor, request_id: str | None = None) -> Entry | None:
+        """Propose an action: decide on the state at the head, and write the entry if it is allowed.
 
         Args:
-            command: What is asked.
+            action: What is proposed.
             actor: Who asks.
             request_id: Name of a person's request. A name that is known is the same request: its entry is returned,
                 nothing is written.
 
         Returns:
-            The entry, or ``None`` if the ledger already says what the command asks for (a batch that is committed, a
+            The entry, or ``None`` if the ledger already says what the action asks for (a batch that is committed, a
             sink that is bound, …): the caller goes on.
 
         Raises:
-            LedgerError: The state does not allow it, see :func:`~airflow_provider_fds.ledger.decide.decide`.
+            LedgerError: The state does not allow it, see :func:`~airflow_provider_fds.ledger.protocol.decide`.
             SinkError: The sink is another one, or not as the ledger knows it.
             StorageError: Staging did not answer; whether the entry was written shows when the ledger is read again.
         """
-        return perform(self.execute_steps(command, actor, request_id), self._storage)
+        return perform(self.execute_steps(action, actor, request_id), self._storage)
 
     def entries(self, first: int = 0) -> Iterator[Entry]:
         """Yield the entries from number ``first`` on. One LIST, and one GET each."""
@@ -210,16 +208,16 @@ class Ledger:
         self._head = yield from self._reader.on_from(self._head)
         return self._head.state
 
-    def execute_steps(self, command: Command, actor: Actor, request_id: str | None = None) -> Steps[Entry | None]:
+    def execute_steps(self, action: Action, actor: Actor, request_id: str | None = None) -> Steps[Entry | None]:
         """The procedure of :meth:`execute`."""
         is_fresh = self._head is None
         if is_fresh:
             yield from self.find_steps()
         while True:
-            repeated = yield from self._repeated_steps(command, request_id)
+            repeated = yield from self._repeated_steps(action, request_id)
             if repeated is not None:
                 return repeated
-            decided = self._decided(command, actor)
+            decided = self._decided(action, actor)
             if isinstance(decided, FdsError | None) and not is_fresh:
                 # what refuses, or was so already, may have been taken back since the head was read
                 is_fresh = True
@@ -235,12 +233,12 @@ class Ledger:
             yield from self.refresh_steps()
             is_fresh = True
 
-    def _decided(self, command: Command, actor: Actor) -> Action | FdsError | None:
-        """Return what the command comes to in the state at hand, a refusal as a value."""
+    def _decided(self, action: Action, actor: Actor) -> Action | FdsError | None:
+        """Return the action as it is to be written in the state at hand, a refusal as a value."""
         try:
-            if not isinstance(command, Transfer):
+            if not isinstance(action, Transferred):
                 check_deployment(self.state, actor.deployment)
-            return decide(self.state, command)
+            return decide(self.state, action)
         except FdsError as refusal:
             return refusal
 
@@ -257,7 +255,7 @@ class Ledger:
 
     def _append_steps(self, entry: Entry) -> Steps[bool]:
         """Write the entry after the head; ``False`` if another writer was faster."""
-        if entry.action.kind == Create.comes_to:
+        if isinstance(entry.action, Created):
             yield from self_test(self.folder, self._storage.uri)
         data = entry.to_json()
         reach("entry.before", entry.action.kind)
@@ -275,7 +273,7 @@ class Ledger:
         yield from self.refresh_steps()
         return self.n != before
 
-    def _repeated_steps(self, command: Command, request_id: str | None) -> Steps[Entry | None]:
+    def _repeated_steps(self, action: Action, request_id: str | None) -> Steps[Entry | None]:
         """Return the entry of a request that was answered before."""
         if request_id is None:
             return None
@@ -285,7 +283,7 @@ class Ledger:
         found = yield from self._reader.entry(known.n)
         if found is None:
             raise LedgerError(f"ledger entry {self._reader.where(known.n)} is missing; restore it from a copy")
-        if found[0].action.kind != command.comes_to:
+        if found[0].action.kind != action.kind:
             raise LedgerError(
                 f"stream {self.folder.name!r}: request id {request_id!r} was used before, for {known.kind!r} (entry "
                 f"{known.n}); give this request an id of its own"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.actions import Blocked
+    from airflow_provider_fds.ledger.batch_entries import Blocked
+    from airflow_provider_fds.ledger.intervals import IntervalRecord
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
@@ -146,6 +147,28 @@ def busy(state: StreamState, what: str, owner: Owner) -> StreamBusyError:
     )
     error.table = state.table or None
     return error
+
+
+def interval_busy(state: StreamState, what: str, record: IntervalRecord) -> StreamBusyError:
+    """Return the refusal of ``what``, because the interval belongs to another run."""
+    owner = record.owner.words() if record.owner is not None else "another run"
+    error = StreamBusyError(
+        f"{_subject(state)}: {what} is not possible, it belongs to {owner}. Wait for it; if it does not run any more, "
+        "the next run takes over",
+        owner=owner,
+    )
+    error.table = state.table or None
+    return error
+
+
+def interval_blocked(state: StreamState, what: str, interval: str, found: Blocked) -> LedgerError:
+    """Return the refusal of ``what`` while a failed verification of the interval waits for a person."""
+    return refusal(
+        state,
+        f"{what} is not possible, it is blocked: {found.reason} (planned rows: {found.rows_planned}, written: "
+        f"{found.rows_written}, sink version {found.sink_version}). Compare sink and source; then `fds accept "
+        f"{state.name} --interval {interval} --why …` takes it as it is in the sink",
+    )
 
 
 def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> SinkError:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 
 # the annotations of a struct are read when it is defined, so nothing of this is for type checking only
-from airflow_provider_fds.ledger.actions import (
-    Blocked,  # noqa: TC001
-    Committed,  # noqa: TC001
-    Ended,  # noqa: TC001
-    Held,  # noqa: TC001
-    Quarantined,  # noqa: TC001
-    Requested,  # noqa: TC001
-    Retired,  # noqa: TC001
-)
+from airflow_provider_fds.ledger.batch_entries import Blocked, Committed  # noqa: TC001
+from airflow_provider_fds.ledger.epoch_entries import Ended, Requested  # noqa: TC001
 from airflow_provider_fds.ledger.intervals import IntervalRecord, KnownBoundary  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
+from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Retired  # noqa: TC001
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.values import LeftSink, PlannedBatch, SeenBatch, SinkBinding, SnapshotRef  # noqa: TC001
 
@@ -31,6 +26,13 @@ KEPT_ACKNOWLEDGEMENTS: Final = 100
 
 #: So many names of persons' requests, the newest, are remembered.
 KEPT_REQUESTS: Final = 100
+
+
+_T = TypeVar("_T")
+
+
+def _or(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,24 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: int | None = 0
     measures: Measures = NONE_YET
     sink_version: int | None = None
+
+    def plus(self, batch: PlannedBatch, committed: Committed) -> RunRecord:
+        """Return the record with one more committed batch."""
+        return replace(
+            self,
+            batches=self.batches + 1,
+            first_batch_id=_or(self.first_batch_id, batch.batch_id),
+            last_batch_id=batch.batch_id,
+            start=_or(self.start, batch.start),
+            end=batch.end,
+            first_version=_or(self.first_version, batch.first_version),
+            last_version=batch.last_version,
+            num_files=self.num_files + batch.num_files,
+            num_bytes=self.num_bytes + batch.num_bytes,
+            rows=None if self.rows is None or committed.rows is None else self.rows + committed.rows,
+            measures=self.measures.plus(committed.measures),
+            sink_version=committed.sink_version,
+        )
 
 
 class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +241,44 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     def run_of(self, owner: Owner) -> RunRecord | None:
         """Return the newest record of ``owner`` in this epoch, if it is among those the state keeps."""
         return next((r for r in reversed(self.runs) if r.owner == owner and r.epoch == self.epoch), None)
+
+    def as_closed(self) -> ClosedEpoch:
+        """Return the open epoch as a request leaves it."""
+        left = self.left
+        return ClosedEpoch(
+            epoch=self.epoch,
+            epoch_start=self.epoch_start,
+            position=self.position,
+            continues=self.continues,
+            planned=self.planned,
+            blocked=self.blocked,
+            snapshot=self.snapshot,
+            last_commit_sha256=self.last_commit_sha256,
+            meaning_digest=self.meaning_digest,
+            sink_table_id=self.sink_table_id if left is None else left.table_id,
+            sink_version=self.sink_version if left is None else left.version,
+            prev_txn_version=self.prev_txn_version if left is None else left.txn_version,
+        )
+
+    def with_run(self, owner: Owner, epoch: int, target: int | None = None) -> StreamState:
+        """Return the state with one more run."""
+        return replace(self, runs=(*self.runs, RunRecord(owner=owner, epoch=epoch, target=target))[-KEPT_RUNS:])
+
+    def with_acknowledged(self, version: int, *, who: str, why: str, skip: bool) -> StreamState:
+        """Return the state with an acknowledged version; it takes the place of an earlier one of that version."""
+        others = (known for known in self.acknowledged if known.version != version)
+        new = Acknowledgement(version=version, who=who, why=why, skip=skip)
+        return replace(self, acknowledged=(*others, new)[-KEPT_ACKNOWLEDGEMENTS:])
+
+    def with_answered(self, request_id: str, n: int, kind: str) -> StreamState:
+        """Return the state with one more request of a person, written as entry ``n``."""
+        new = AnsweredRequest(request_id=request_id, n=n, kind=kind)
+        return replace(self, answered=(*self.answered, new)[-KEPT_REQUESTS:])
+
+    def with_interval(self, record: IntervalRecord) -> StreamState:
+        """Return the state with a new record of an interval, as the one that was changed last."""
+        others = tuple(known for known in self.intervals if known.interval != record.interval)
+        return replace(self, intervals=(*others, record))
 
     def specs(self, stream_uri: str) -> tuple[BatchSpec, ...]:
         """Return the planned batches as the Spark driver needs them, in order.

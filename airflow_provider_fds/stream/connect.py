@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.commands import Command
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.entries import Action, Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.value import DeltaStream
@@ -139,11 +138,11 @@ class ConnectedStream:
             self.show_checkpoint()
         return state
 
-    def execute(self, command: Command) -> StreamState:
-        """Put one command through the ledger, then show the new position in the checkpoint."""
-        self.ledger.execute(command, self.around.actor)
+    def execute(self, action: Action) -> StreamState:
+        """Propose one action to the ledger, then show the new position in the checkpoint."""
+        self.ledger.execute(action, self.around.actor)
         self.show_checkpoint()
-        reach("checkpoint.after", command.comes_to)
+        reach("checkpoint.after", action.kind)
         return self.state
 
     def show_checkpoint(self) -> None:

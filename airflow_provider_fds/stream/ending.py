@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.timestamps import parse_timestamp
-from airflow_provider_fds.ledger.commands import End
-from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.entries import Ended, iso_time
 from airflow_provider_fds.source.end import StreamEnd, ending_at, known_end
 from airflow_provider_fds.source.offset import Offset
 
@@ -38,7 +37,7 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
         return state, end
     instant = _instant(text)
     if state.ended is None or state.ended.instant != instant:
-        state = connected.execute(End(epoch=state.epoch, instant=instant, version=end.version))
+        state = connected.execute(Ended(epoch=state.epoch, instant=instant, version=end.version))
     return state, end
 
 

@@ -15,12 +15,12 @@ from airflow_provider_fds.errors import (
     TableReplacedError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.commands_interval import (
-    BlockInterval,
-    CommitInterval,
-    OpenInterval,
-    PlanInterval,
-    ResolveBoundary,
+from airflow_provider_fds.ledger.entries import (
+    Blocked,
+    Boundary,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
 )
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink
@@ -96,7 +96,7 @@ class IntervalSession(Session):
                 table=self.stream.table,
             )
         self._resolve(opening.ensure_created(self.connected, sink))
-        state = opening.ensure_bound(self.connected, sink, own_job=False, by_interval=True)
+        state = opening.ensure_bound(self.connected, sink, own_job=False)
         record = state.interval(self.interval.name)
         if sink.replaces or record is None or not record.is_planned:
             return self._plan(state, record, max_batches, replaces=sink.replaces)
@@ -179,7 +179,7 @@ class IntervalSession(Session):
             if table_id is None:
                 table_id = self._table_id(state)
             version = version_at(log, instant, state.boundaries, now=datetime.now(UTC))
-            state = self.connected.execute(ResolveBoundary(instant=text, version=version, table_id=table_id))
+            state = self.connected.execute(Boundary(instant=text, version=version, table_id=table_id))
 
     def _table_id(self, state: StreamState) -> str:
         """Return the id of the table, if it is the one that the intervals so far were read from."""
@@ -201,11 +201,11 @@ class IntervalSession(Session):
         me = self.around.owner
         self._table_id(state)
         state = self.connected.execute(
-            OpenInterval(interval=self.interval.name, generation=generation, owner=me, previous=previous)
+            IntervalOpened(interval=self.interval.name, generation=generation, owner=me, previous=previous)
         )
         batches = plan_interval(self.connected, state, self._record(), replaces=replaces)
         self.connected.execute(
-            PlanInterval(
+            IntervalPlanned(
                 interval=self.interval.name,
                 generation=generation,
                 owner=me,
@@ -243,7 +243,7 @@ class IntervalSession(Session):
             previous.words(),
         )
         self.connected.execute(
-            PlanInterval(
+            IntervalPlanned(
                 interval=record.interval,
                 generation=record.generation,
                 owner=self.around.owner,
@@ -267,7 +267,7 @@ class IntervalSession(Session):
 
     def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
         self.connected.execute(
-            CommitInterval(
+            IntervalCommitted(
                 interval=self.interval.name,
                 generation=work.epoch,
                 batch_id=transaction.last.batch_id,
@@ -299,9 +299,9 @@ class IntervalSession(Session):
 
     def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
         self.connected.execute(
-            BlockInterval(
+            Blocked(
                 interval=self.interval.name,
-                generation=work.epoch,
+                epoch=work.epoch,
                 batch_id=transaction.last.batch_id,
                 owner=self.around.owner,
                 try_id=work.try_id,

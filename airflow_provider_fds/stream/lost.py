@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.delta.interval import FILE_RETENTION, LOG_RETENTION, retention
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.errors import FdsError, LogTruncatedError
-from airflow_provider_fds.ledger.commands import Advance
-from airflow_provider_fds.ledger.entries import Skipped
+from airflow_provider_fds.ledger.entries import Advanced, Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import range_digest
 from airflow_provider_fds.stream.verifying import check_position
@@ -108,7 +107,7 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     )
     logger.warning("stream %s: %s (%s)", state.name, reason, lost)
     state = connected.execute(
-        Advance(
+        Advanced(
             epoch=state.epoch,
             owner=owner,
             start=state.position,

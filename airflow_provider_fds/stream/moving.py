@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.ledger.commands import Accept, Acknowledge, Hold, Request, Resume, Retire
-from airflow_provider_fds.ledger.entries import Planned, Removal
+from airflow_provider_fds.ledger.entries import (
+    Accepted,
+    Acknowledged,
+    Held,
+    Planned,
+    Removal,
+    Requested,
+    Resumed,
+    Retired,
+)
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_writes import FunctionWrites
@@ -25,8 +33,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.commands import Command
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.entries import Action, Actor, Owner
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
@@ -74,7 +81,7 @@ class Move:
     """
 
     stream: str
-    commands: tuple[Command, ...]
+    commands: tuple[Action, ...]
     before: str
     after: str
     notes: tuple[str, ...] = ()
@@ -231,7 +238,7 @@ class Mover:
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         return Move(
             self._name,
-            tuple(Acknowledge(version=version, why=self.why, skip=True) for version in range(first, last + 1)),
+            tuple(Acknowledged(version=version, why=self.why, skip=True) for version in range(first, last + 1)),
             self._before(),
             f"passes over {which} when it comes to it",
             (f"No row of {which} is loaded; the history says so, with the reason.",),
@@ -239,32 +246,32 @@ class Mover:
 
     def acknowledge(self, version: int) -> Move:
         """Let the stream pass a version that it stops before."""
-        return self._word(Acknowledge(version=version, why=self.why), f"may pass version {version}")
+        return self._word(Acknowledged(version=version, why=self.why), f"may pass version {version}")
 
     def accept(self, batch_id: int) -> Move:
         """Take a blocked batch as it is in the sink."""
-        command = Accept(epoch=self._state.epoch, batch_id=batch_id, why=self.why)
+        command = Accepted(epoch=self._state.epoch, batch_id=batch_id, why=self.why)
         return self._word(command, f"takes batch {batch_id} as it is in the sink")
 
     def hold(self) -> Move:
         """Plan nothing new until the stream is resumed."""
-        return self._word(Hold(why=self.why), "is held until it is resumed")
+        return self._word(Held(why=self.why), "is held until it is resumed")
 
     def resume(self) -> Move:
         """Let the stream go on after a hold or a quarantine."""
-        return self._word(Resume(why=self.why), "goes on with its next run")
+        return self._word(Resumed(why=self.why), "goes on with its next run")
 
     def retire(self) -> Move:
         """End the stream for good."""
         return Move(
             self._name,
-            (Retire(why=self.why),),
+            (Retired(why=self.why),),
             self._before(),
             "has ended for good; its name can not be used again",
             ("Its ledger and manifests stay in staging; remove the folder when nobody needs the history.",),
         )
 
-    def _word(self, command: Command, after: str) -> Move:
+    def _word(self, command: Action, after: str) -> Move:
         return Move(self._name, (command,), self._before(), after)
 
     @property
@@ -309,10 +316,10 @@ class Mover:
         if seen:
             which = ", ".join(_seen_words(b) for b in seen)
             notes = (*notes, f"Not committed, and shown by an earlier run: the sink has {which}. {_READ_AGAIN}")
-        command = Request(
+        command = Requested(
             reason=reason,
             why=self.why,
-            epoch=self._state.epoch,
+            closes=self._state.epoch,
             to=to,
             replaces=self.replaces,
             table_versions=versions,
@@ -532,7 +539,7 @@ def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = N
     if entry is None:
         return f"stream {move.stream}: nothing to do, it is so already"
     done = f"stream {move.stream}: {move.after} (ledger entry {entry.n})"
-    return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Request) else done
+    return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Requested) else done
 
 
 def is_answered(ledger: Ledger, request_id: str) -> bool:

@@ -19,8 +19,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.commands import Bind, Create, Open, Show
-from airflow_provider_fds.ledger.entries import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.entries import Bound, Created, Fence, Opened, Shown, SinkBinding, SnapshotRef
 from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
@@ -91,7 +90,7 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState
     if sink is not None:
         refuse_lost_ledger(connected, sink)
     return connected.execute(
-        Create(
+        Created(
             uuid=str(uuid4()),
             name=connected.stream.name,
             table=connected.table.uri,
@@ -100,9 +99,7 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState
     )
 
 
-def ensure_bound(
-    connected: ConnectedStream, sink: Sink | None, *, own_job: bool, by_interval: bool = False
-) -> StreamState:
+def ensure_bound(connected: ConnectedStream, sink: Sink | None, *, own_job: bool) -> StreamState:
     """Bind the stream to its sink, or make sure that it is the one it is bound to.
 
     Raises:
@@ -122,7 +119,7 @@ def ensure_bound(
         # a stream may be created without its sink, by `fds plan` for example
         refuse_lost_ledger(connected, sink)
     table_id = _table_id(connected, binding)
-    return connected.execute(Bind(epoch=state.epoch, sink=binding, table_id=table_id, by_interval=by_interval))
+    return connected.execute(Bound(epoch=state.epoch, sink=binding, table_id=table_id))
 
 
 def check_binding(connected: ConnectedStream, sink: Sink) -> None:
@@ -326,7 +323,7 @@ def open_epoch(
     elif not offset.is_initial_snapshot and (given is not None or asked.is_kept):
         log.verify_position(offset.version)
     return connected.execute(
-        Open(
+        Opened(
             epoch=state.epoch,
             start=offset.to_json(),
             table_id=offset.table_id,
@@ -365,7 +362,7 @@ def _check_sink_before(
 def _record_shown(connected: ConnectedStream, state: StreamState, batches: Sequence[LandedBatch]) -> None:
     """Record which batches an error is about to name, so that a later request can refer to them."""
     if batches:
-        connected.execute(Show(epoch=state.epoch, batches=tuple(map(as_seen, batches))))
+        connected.execute(Shown(epoch=state.epoch, batches=tuple(map(as_seen, batches))))
 
 
 def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.own_job import REPORT_PREFIX
 from airflow_provider_fds.batch.spec import TryReport, txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
-from airflow_provider_fds.ledger.commands import Block, Commit
+from airflow_provider_fds.ledger.entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.stream.function_writes import find_write
 from airflow_provider_fds.stream.tries import refused
@@ -67,11 +67,11 @@ def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, veri
         )
     owner = _owner_of(connected, state)
     if (changed := check_range_unchanged(connected.log, planned)) is not None:
-        _block(connected, Block(epoch=epoch, batch_id=batch_id, owner=owner, try_id=_TRY, reason=changed))
+        _block(connected, Blocked(epoch=epoch, batch_id=batch_id, owner=owner, try_id=_TRY, reason=changed))
     if verify is not None:
         _verify_transaction(connected, verify, txn_app_id(state.uuid), txn_version(epoch, batch_id))
     connected.execute(
-        Commit(
+        Committed(
             epoch=epoch,
             batch_id=batch_id,
             owner=owner,
@@ -101,7 +101,7 @@ def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | N
     return None
 
 
-def _block(connected: ConnectedStream, command: Block) -> None:
+def _block(connected: ConnectedStream, command: Blocked) -> None:
     """Block the batch and raise; return if a person has accepted exactly this before."""
     if connected.execute(command).blocked is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import StoppedError
-from airflow_provider_fds.ledger.commands import Quarantine
+from airflow_provider_fds.ledger.entries import Quarantined
 from airflow_provider_fds.stream.result import RunWork
 
 if TYPE_CHECKING:
@@ -46,4 +46,4 @@ def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | Non
         connected: The stream, with nothing planned.
         error: What stands in the way.
     """
-    return paused_work(connected.execute(Quarantine(why=str(error), version=error.version)))
+    return paused_work(connected.execute(Quarantined(why=str(error), version=error.version)))

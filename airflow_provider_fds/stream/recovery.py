@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
-from airflow_provider_fds.ledger.commands import Create, Request
-from airflow_provider_fds.ledger.entries import Recovered, SinkBinding
+from airflow_provider_fds.ledger.entries import Created, Recovered, Requested, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.moving import Move, position_words
 
@@ -154,7 +153,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     note = f"The sink {account.uri} has {account.words()}."
     if state.phase == "empty":
         sink = SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),))
-        command = Create(
+        command = Created(
             uuid=account.uuid,
             name=ledger.folder.name,
             table=table,
@@ -166,8 +165,13 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     is_asked_for = state.request is not None and state.request.to == {"offset": account.end}
     if is_asked_for or (account.batch_epoch, account.batch_id) <= known:
         return None
-    request = Request(
-        reason="recover", why=why, epoch=state.epoch, to={"offset": account.end}, after=account.epoch, replaces=True
+    request = Requested(
+        epoch=account.epoch + 1,
+        reason="recover",
+        why=why,
+        to={"offset": account.end},
+        closes=state.epoch,
+        replaces=True,
     )
     before = f"epoch {state.epoch}, {position_words(state.position)}"
     return Move(ledger.folder.name, (request,), before, after, (note,))

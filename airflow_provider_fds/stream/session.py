@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import (
     StreamBusyError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.commands import Advance, Block, Claim, Commit, Plan, Request
+from airflow_provider_fds.ledger.entries import Advanced, Blocked, Claimed, Committed, Planned, Requested
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
@@ -231,7 +231,7 @@ class StreamSession(Session):
 
     def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
         self.connected.execute(
-            Commit(
+            Committed(
                 epoch=work.epoch,
                 batch_id=transaction.last.batch_id,
                 owner=self.around.owner,
@@ -262,10 +262,10 @@ class StreamSession(Session):
         state = self.connected.load()
         if state.phase == "open" and state.epoch == work.epoch:
             self.connected.execute(
-                Request(
+                Requested(
                     reason="sink_appeared",
                     why="a batch of a closed epoch made the sink, which was missing when that epoch was closed",
-                    epoch=state.epoch,
+                    closes=state.epoch,
                     to={"offset": _position(state), "meaning_digest": state.meaning_digest},
                     is_automatic=True,
                 )
@@ -327,7 +327,7 @@ class StreamSession(Session):
         if found.empty is not None:
             batch = found.empty
             self.connected.execute(
-                Advance(
+                Advanced(
                     epoch=state.epoch,
                     owner=self.around.owner,
                     start=batch.start.to_json(),
@@ -352,7 +352,7 @@ class StreamSession(Session):
                 return self._finished(state, end)
             return RunWork("up_to_date", state.epoch, target=target)
         state = self.connected.execute(
-            Plan(
+            Planned(
                 epoch=state.epoch,
                 owner=self.around.owner,
                 target=target,
@@ -406,7 +406,7 @@ class StreamSession(Session):
             owner.words(),
         )
         return self.connected.execute(
-            Claim(epoch=state.epoch, owner=self.around.owner, previous=owner, why="the owner does not run any more")
+            Claimed(epoch=state.epoch, owner=self.around.owner, previous=owner, why="the owner does not run any more")
         )
 
     def _work(self, state: StreamState, *, warning: FdsError | None) -> RunWork:
@@ -426,7 +426,7 @@ class StreamSession(Session):
     def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
         batch = transaction.last
         state = self.connected.execute(
-            Block(
+            Blocked(
                 epoch=work.epoch,
                 batch_id=batch.batch_id,
                 owner=self.around.owner,

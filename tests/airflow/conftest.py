@@ -245,8 +245,7 @@ def stand_at() -> Callable[..., None]:
 def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *, deployment: str) -> None:
     """Let a stream stand behind ``version``, as if runs had found no data up to there: ledger and checkpoint file."""
     from airflow_provider_fds.delta.open import canonical_uri, open_storage
-    from airflow_provider_fds.ledger.commands import Advance, Create, Open
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.entries import Actor, Advanced, Created, Opened, Owner
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.source.offset import Offset
 
@@ -255,11 +254,11 @@ def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *,
     state = ledger.find()
     if state.phase == "empty":
         table = canonical_uri(stream.table)
-        ledger.execute(Create(uuid="u", name=stream.name, table=table, deployment=deployment), actor)
-        ledger.execute(Open(epoch=1, start=end, table_id=table_id), actor)
+        ledger.execute(Created(uuid="u", name=stream.name, table=table, deployment=deployment), actor)
+        ledger.execute(Opened(epoch=1, start=end, table_id=table_id), actor)
     elif state.position is not None and state.position != end:
         ledger.execute(
-            Advance(
+            Advanced(
                 epoch=1,
                 owner=Owner(kind="cli", deployment=deployment),
                 start=state.position,

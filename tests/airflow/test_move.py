@@ -8,8 +8,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.ledger.commands import Claim
-from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.entries import Actor, Claimed, Owner
 from airflow_provider_fds.ledger.log import Ledger
 
 INGEST = """
@@ -119,7 +118,7 @@ def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(install
     assert main(["plan", f"{lake.uri}/orders", *where, "--deployment", deployment]) == 0
     gone = Owner(kind="cli", deployment=deployment, run_id="elsewhere:1:1")
     found = ledger()
-    claim = Claim(epoch=1, owner=gone, previous=found.state.owner, why="test")
+    claim = Claimed(epoch=1, owner=gone, previous=found.state.owner, why="test")
     found.execute(claim, Actor(deployment=deployment))
     assert installation.run(loads).state("ingest") == "skipped"
     adopt = ["adopt", "orders", *where[2:4], "--deployment", deployment, "--why", "that machine is gone", "--force"]

@@ -20,8 +20,7 @@ from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
-from airflow_provider_fds.ledger.commands import Hold, Request, Resume
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.entries import Actor, Held, Requested, Resumed
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.stream import StreamSession
 
@@ -293,21 +292,21 @@ def test_it_waits_while_the_stream_is_in_quarantine_and_goes_on_with_a_persons_w
     with pytest.raises(waits):
         sensor(stream=stream, deferrable=deferrable, timeout=0 if not deferrable else 60).execute(context)
 
-    session.connected.execute(Resume(why="looked at it"))
+    session.connected.execute(Resumed(why="looked at it"))
     assert sensor(stream=stream, deferrable=deferrable).execute(context) == 2
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
 def test_a_requested_epoch_wakes_it_although_nothing_is_new(sensor, stream, consumed, context, deferrable):
     consumed(1)
-    ask(stream, Request(reason="rewind", why="wrong rows", to={"starting_version": 0}))
+    ask(stream, Requested(reason="rewind", why="wrong rows", to={"starting_version": 0}))
 
     assert sensor(deferrable=deferrable).execute(context) == 1
 
 
 def test_a_held_stream_is_waited_out(sensor, stream, consumed, context):
     consumed(0)
-    ask(stream, Hold(why="maintenance"))
+    ask(stream, Held(why="maintenance"))
 
     with pytest.raises(TaskDeferred):
         sensor(deferrable=True).execute(context)

@@ -12,7 +12,7 @@ from airflow_provider_fds import DeltaStream, DeltaTableVersionTrigger
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
-from airflow_provider_fds.ledger.commands import Resume
+from airflow_provider_fds.ledger.entries import Resumed
 from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
@@ -243,7 +243,7 @@ async def test_a_quarantine_is_waited_out(watched, tmp_path):
     waiting = asyncio.create_task(payload(watched.trigger(stream=stream.to_dict(), recheck_every=2)))
     done, _ = await asyncio.wait({waiting}, timeout=0.3)
     assert not done
-    session.connected.execute(Resume(why="looked at it"))
+    session.connected.execute(Resumed(why="looked at it"))
     event = await asyncio.wait_for(waiting, 30)
 
     assert event["status"] == "success"

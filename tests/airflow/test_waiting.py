@@ -21,8 +21,7 @@ from airflow.sdk.exceptions import (
 from airflow_provider_fds import DeltaIngestOperator, DeltaReplaceSink, DeltaStream, DeltaTableSink
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
-from airflow_provider_fds.ledger.commands import Commit, Hold, Retire
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.entries import Actor, Committed, Held, Retired
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.operators.surroundings import open_session
 from tests.interop.connect_server import free_port
@@ -149,7 +148,7 @@ def test_a_run_whose_batches_another_one_has_loaded_leaves_what_comes_later_to_t
     session = open_session(context_of("manual__2", state="failed"), stream, sink)
     work = session.begin(sink)
     session.connected.execute(
-        Commit(
+        Committed(
             epoch=work.epoch,
             batch_id=work.batches[0].batch_id,
             owner=session.around.owner,
@@ -229,7 +228,7 @@ def test_a_finished_stream_is_a_skip_and_not_waited_for(ingest, stream, consumed
 
 def test_a_held_stream_is_waited_for_and_the_reason_is_told_when_the_time_is_over(ingest, stream, consumed):
     consumed(0)
-    ask(stream, Hold(why="maintenance"))
+    ask(stream, Held(why="maintenance"))
     deferred(lambda: ingest().execute(context_of()))
     with pytest.raises(AirflowSkipException, match=r"is held \(maintenance\)"):
         ingest(timeout=0).execute(context_of())
@@ -252,7 +251,7 @@ def test_a_stream_goes_into_quarantine_and_is_waited_for(ingest, stream, table):
 
 def test_a_retired_stream_fails_for_good(ingest, stream, consumed):
     consumed(1)
-    ask(stream, Retire(why="gone"))
+    ask(stream, Retired(why="gone"))
     with pytest.raises(AirflowFailException, match="retired"):
         ingest().execute(context_of())
 

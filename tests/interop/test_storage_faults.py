@@ -16,8 +16,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
-from airflow_provider_fds.ledger.commands import Create, Hold, Resume
-from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.entries import Actor, Created, Held, Owner, Resumed
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
@@ -301,7 +300,7 @@ def new_ledger(storage):
 
 
 def create(storage):
-    return Create(uuid="00000000-0000-0000-0000-000000000001", name="orders", table="s3://t", deployment="test")
+    return Created(uuid="00000000-0000-0000-0000-000000000001", name="orders", table="s3://t", deployment="test")
 
 
 LOST = ["status_after", "reset_after", "silent_after", "status", "reset_before", "silent_before"]
@@ -347,7 +346,7 @@ def test_of_many_writers_over_a_bad_connection_each_entry_has_one(server, storag
         ledger.load(None)
         barrier.wait()
         for k in range(3):
-            command = Hold(why=f"{i}-{k}") if k % 2 == 0 else Resume(why=f"{i}-{k}")
+            command = Held(why=f"{i}-{k}") if k % 2 == 0 else Resumed(why=f"{i}-{k}")
             entry = ledger.execute(command, ACTOR)
             if entry is not None:
                 won.append(entry.id)

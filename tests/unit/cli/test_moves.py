@@ -146,12 +146,11 @@ def test_planned_batches_of_nobody_are_adopted_without_a_word(fds):
 
 
 def test_planned_batches_of_another_machine_are_adopted_by_force_only(fds, ledger):
-    from airflow_provider_fds.ledger.commands import Claim
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.entries import Actor, Claimed, Owner
 
     read = ledger()
     other = Owner(kind="cli", deployment=read.state.deployment, run_id="other-host:1:2")
-    claim = Claim(epoch=1, owner=other, previous=read.state.owner, why="test")
+    claim = Claimed(epoch=1, owner=other, previous=read.state.owner, why="test")
     read.execute(claim, Actor(deployment=read.state.deployment))
     code, text = fds("adopt", *WHY)
     assert code == 2

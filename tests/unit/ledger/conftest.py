@@ -12,17 +12,28 @@ from msgspec.structs import replace
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import StorageError
-from airflow_provider_fds.ledger.commands import Advance, Bind, Claim, Commit, Create, Open, Plan
-from airflow_provider_fds.ledger.decide import decide
-from airflow_provider_fds.ledger.entries import Actor, Entry, Owner, PlannedBatch, SinkBinding
-from airflow_provider_fds.ledger.evolve import evolve
+from airflow_provider_fds.ledger.entries import (
+    Actor,
+    Advanced,
+    Bound,
+    Claimed,
+    Committed,
+    Created,
+    Entry,
+    Opened,
+    Owner,
+    Planned,
+    PlannedBatch,
+    SinkBinding,
+)
+from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from airflow_provider_fds.ledger.commands import Command
+    from airflow_provider_fds.ledger.entries import Action
 
 
 class MemoryStorage:
@@ -174,17 +185,17 @@ class Make:
             }
         )
 
-    def create(self, **changes: Any) -> Create:
-        return Create(**{"uuid": "u1", "name": "orders", "table": self.table, "deployment": "prod", **changes})
+    def create(self, **changes: Any) -> Created:
+        return Created(**{"uuid": "u1", "name": "orders", "table": self.table, "deployment": "prod", **changes})
 
-    def open(self, epoch: int = 1, version: int = 0, **changes: Any) -> Open:
-        return Open(**{"epoch": epoch, "start": self.offset(version), "table_id": self.table_id, **changes})
+    def open(self, epoch: int = 1, version: int = 0, **changes: Any) -> Opened:
+        return Opened(**{"epoch": epoch, "start": self.offset(version), "table_id": self.table_id, **changes})
 
-    def bind(self, epoch: int = 1, **changes: Any) -> Bind:
-        return Bind(**{"epoch": epoch, "sink": self.sink, "table_id": None, **changes})
+    def bind(self, epoch: int = 1, **changes: Any) -> Bound:
+        return Bound(**{"epoch": epoch, "sink": self.sink, "table_id": None, **changes})
 
-    def plan(self, *batches: PlannedBatch, run: str = "r1", epoch: int = 1, **changes: Any) -> Plan:
-        return Plan(
+    def plan(self, *batches: PlannedBatch, run: str = "r1", epoch: int = 1, **changes: Any) -> Planned:
+        return Planned(
             **{
                 "epoch": epoch,
                 "owner": self.owner(run),
@@ -196,11 +207,11 @@ class Make:
             }
         )
 
-    def claim(self, run: str, previous: str, epoch: int = 1) -> Claim:
-        return Claim(epoch=epoch, owner=self.owner(run), previous=self.owner(previous), why="state is failed")
+    def claim(self, run: str, previous: str, epoch: int = 1) -> Claimed:
+        return Claimed(epoch=epoch, owner=self.owner(run), previous=self.owner(previous), why="state is failed")
 
-    def commit(self, batch_id: int, epoch: int = 1, run: str = "r1", **changes: Any) -> Commit:
-        return Commit(
+    def commit(self, batch_id: int, epoch: int = 1, run: str = "r1", **changes: Any) -> Committed:
+        return Committed(
             **{
                 "epoch": epoch,
                 "batch_id": batch_id,
@@ -215,8 +226,8 @@ class Make:
             }
         )
 
-    def advance(self, first: int, last: int, epoch: int = 1, run: str = "r1", **changes: Any) -> Advance:
-        return Advance(
+    def advance(self, first: int, last: int, epoch: int = 1, run: str = "r1", **changes: Any) -> Advanced:
+        return Advanced(
             **{
                 "epoch": epoch,
                 "owner": self.owner(run),
@@ -237,7 +248,7 @@ class Make:
             **changes,
         )
 
-    def state(self, *commands: Command, request_ids: bool = False) -> StreamState:
+    def state(self, *commands: Action, request_ids: bool = False) -> StreamState:
         """Return the state after the commands, each of which must come to an entry."""
         state = StreamState(name="orders")
         for n, command in enumerate(commands):
@@ -246,7 +257,7 @@ class Make:
             state = evolve(state, self.entry(n, action, request_id=f"q{n}" if request_ids else None))
         return state
 
-    def opened(self, *commands: Command) -> StreamState:
+    def opened(self, *commands: Action) -> StreamState:
         """Return the state of an open, bound stream after the commands."""
         return self.state(self.create(), self.open(), self.bind(), *commands)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger import actions
+from airflow_provider_fds.ledger import batch_entries, epoch_entries, interval_entries, operator_entries
 from airflow_provider_fds.ledger.entries import (
     Accepted,
     Acknowledged,
@@ -135,6 +135,7 @@ def every_action(make):
             rows_written=19,
             sink_version=18,
             sink_table_id=make.sink_id,
+            owner=owner,
         ),
         Accepted(epoch=1, batch_id=0, why="counted by hand"),
         Requested(
@@ -145,6 +146,8 @@ def every_action(make):
             to={"starting_version": 1},
             seen=seen,
             removal=Removal(what="all", is_forced=True),
+            closes=1,
+            replaces=True,
         ),
         Shown(epoch=2, batches=seen),
         Quarantined(why="column dropped", version=7, schema_version=7),
@@ -152,8 +155,22 @@ def every_action(make):
         Resumed(why="done"),
         Acknowledged(version=7, why="read it", skip=True),
         Boundary(instant="2026-11-20T00:00:00.000Z", version=41, table_id="t1"),
-        IntervalOpened(interval=interval, generation=1, first_version=30, last_version=40),
-        IntervalPlanned(interval=interval, generation=1, owner=owner, batches=(batch,), options_digest="o1"),
+        IntervalOpened(
+            interval=interval,
+            generation=1,
+            first_version=30,
+            last_version=40,
+            owner=owner,
+            previous=make.owner("r0"),
+        ),
+        IntervalPlanned(
+            interval=interval,
+            generation=1,
+            owner=owner,
+            batches=(batch,),
+            options_digest="o1",
+            previous=make.owner("r0"),
+        ),
         IntervalCommitted(
             interval=interval,
             generation=1,
@@ -194,7 +211,10 @@ def test_entries_from_before_some_of_their_fields_existed_are_read(make):
         "opened": ("meaning_digest", "continues"),
         "acknowledged": ("skip",),
         "committed": ("measures",),
-        "requested": ("seen", "removal"),
+        "blocked": ("owner",),
+        "requested": ("seen", "removal", "closes", "replaces"),
+        "interval_opened": ("owner", "previous"),
+        "interval_planned": ("previous",),
         "interval_committed": ("measures",),
     }
     for kind, names in later.items():
@@ -283,10 +303,11 @@ def test_the_checkpoint_of_a_fold_shows_the_committed_batch_and_offset(make):
 
 
 def test_actions_are_immutable_values():
-    for name in dir(actions):
-        cls = getattr(actions, name)
-        if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
-            assert cls.__struct_config__.frozen, name
+    for module in (batch_entries, epoch_entries, interval_entries, operator_entries):
+        for name in dir(module):
+            cls = getattr(module, name)
+            if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
+                assert cls.__struct_config__.frozen, name
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch, RemovedRows, fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.commands import Request, Show
-from airflow_provider_fds.ledger.entries import Fence, Removal
+from airflow_provider_fds.ledger.entries import Fence, Removal, Requested, Shown
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epoch import as_seen, unseen_batches
@@ -156,7 +155,7 @@ class Epochs(RuleBasedStateMachine):
         state = self.state
         if state.phase == "open" and state.epoch == epoch:
             to = {"offset": state.position}
-            self.try_to(Request(reason="sink_appeared", why="test", epoch=epoch, to=to, is_automatic=True))
+            self.try_to(Requested(reason="sink_appeared", why="test", closes=epoch, to=to, is_automatic=True))
 
     def fence(self, state):
         """Close the epochs in the sink, judge what has landed, and open the epoch or show why not."""
@@ -208,7 +207,7 @@ class Epochs(RuleBasedStateMachine):
             return
         unseen = unseen_batches(state, landed, start)
         if unseen:
-            self.try_to(Show(epoch=state.epoch, batches=tuple(map(as_seen, unseen))))
+            self.try_to(Shown(epoch=state.epoch, batches=tuple(map(as_seen, unseen))))
             return
         command = self.make.open(state.epoch, version=start.version, fence=fence)
         self.try_to(command)
@@ -335,10 +334,10 @@ class Epochs(RuleBasedStateMachine):
             if entry.action.kind == "committed"
         }
         seen = state.shown
-        request = Request(
+        request = Requested(
             reason="rewind",
             why="test",
-            epoch=state.epoch,
+            closes=state.epoch,
             to={"offset": self.make.offset(first)},
             replaces=True,
             seen=seen,

@@ -6,31 +6,28 @@ import msgspec
 import pytest
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
-from airflow_provider_fds.ledger.commands import (
-    Accept,
-    Acknowledge,
-    Block,
-    Hold,
-    Quarantine,
-    Request,
-    Resume,
-    Retire,
-    Transfer,
-)
 from airflow_provider_fds.ledger.entries import (
+    Accepted,
+    Acknowledged,
+    Blocked,
     Boundary,
     Fence,
     Held,
     IntervalCommitted,
     IntervalOpened,
     IntervalPlanned,
+    Quarantined,
+    Requested,
+    Resumed,
+    Retired,
     SnapshotRef,
+    Transferred,
 )
-from airflow_provider_fds.ledger.evolve import evolve
 from airflow_provider_fds.ledger.measures import Measures
+from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.state import KEPT_REQUESTS, KEPT_RUNS, StreamState
 
-REWIND = Request(reason="rewind", why="wrong rows")
+REWIND = Requested(reason="rewind", why="wrong rows")
 
 
 def test_creating_a_stream_requests_its_first_epoch(make):
@@ -154,7 +151,7 @@ def test_the_state_keeps_the_newest_runs_only(make):
 
 
 def test_a_request_closes_the_epoch_at_once(make):
-    blocked = Block(epoch=1, batch_id=1, owner=make.owner(), try_id="t", reason="rows differ")
+    blocked = Blocked(epoch=1, batch_id=1, owner=make.owner(), try_id="t", reason="rows differ")
     state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0), blocked, REWIND)
     assert (state.phase, state.epoch, state.request.reason) == ("requested", 2, "rewind")
     assert (state.request.position, state.position) == (make.offset(1), None)
@@ -179,33 +176,33 @@ def test_an_epoch_whose_sink_is_missing_creates_it_anew(make):
 
 def test_a_rebind_leaves_the_sink_and_binds_anew(make):
     fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=9)
-    rebind = Request(reason="rebind", why="new bucket")
+    rebind = Requested(reason="rebind", why="new bucket")
     state = make.opened(make.plan(make.batch(0)), make.commit(0), rebind, make.open(2, version=1, fence=fence))
     assert (state.sink, state.sink_table_id, state.sink_version, state.prev_txn_version) == (None, None, None, None)
 
 
 def test_holds_and_quarantines_end_with_a_persons_word(make):
-    both = [Hold(why="pause"), Quarantine(why="schema", version=7)]
+    both = [Held(why="pause"), Quarantined(why="schema", version=7)]
     assert make.opened(*both).held.why == "pause"
-    resumed = make.opened(*both, Resume(why="ok"))
+    resumed = make.opened(*both, Resumed(why="ok"))
     assert (resumed.held, resumed.quarantined) == (None, None)
-    acknowledged = make.opened(*both, Acknowledge(version=7, why="read"))
+    acknowledged = make.opened(*both, Acknowledged(version=7, why="read"))
     assert acknowledged.quarantined is None
     assert [(word.version, word.why) for word in acknowledged.acknowledged] == [(7, "read")]
-    earlier = make.opened(*both, Acknowledge(version=6, why="read"))
+    earlier = make.opened(*both, Acknowledged(version=6, why="read"))
     assert earlier.quarantined.version == 7
 
 
 def test_an_accepted_batch_is_blocked_no_more_until_it_is_committed(make):
-    blocked = Block(epoch=1, batch_id=0, owner=make.owner(), try_id="t", reason="rows differ", rows_written=19)
-    commands = [make.plan(make.batch(0)), blocked, Accept(epoch=1, batch_id=0, why="counted")]
+    blocked = Blocked(epoch=1, batch_id=0, owner=make.owner(), try_id="t", reason="rows differ", rows_written=19)
+    commands = [make.plan(make.batch(0)), blocked, Accepted(epoch=1, batch_id=0, why="counted")]
     state = make.opened(*commands)
     assert (state.blocked, state.accepted.rows_written) == (None, 19)
     assert make.opened(*commands, make.commit(0)).accepted is None
 
 
 def test_a_transfer_and_the_end_of_a_stream_are_remembered(make):
-    state = make.opened(Transfer(deployment="prod2", why="moved"), Retire(why="done"))
+    state = make.opened(Transferred(deployment="prod2", why="moved"), Retired(why="done"))
     assert (state.deployment, state.retired.why) == ("prod2", "done")
 
 
@@ -241,7 +238,7 @@ def test_named_requests_are_remembered_up_to_a_number(make):
 
 
 def test_the_state_survives_its_json(make):
-    state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0), Hold(why="x"))
+    state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0), Held(why="x"))
     assert msgspec.json.decode(msgspec.json.encode(state), type=StreamState) == state
 
 

@@ -9,8 +9,7 @@ import pytest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.commands import Request
-from airflow_provider_fds.ledger.entries import SnapshotRef
+from airflow_provider_fds.ledger.entries import Requested, SnapshotRef
 from airflow_provider_fds.ledger.housekeeping import (
     FOLD_STRIDE,
     Retention,
@@ -22,7 +21,7 @@ from airflow_provider_fds.ledger.housekeeping import (
 from airflow_provider_fds.ledger.log import Ledger
 
 TWO = Retention(batches=2, age=timedelta(days=14))
-REWIND = Request(reason="rewind", why="wrong rows")
+REWIND = Requested(reason="rewind", why="wrong rows")
 
 
 class Stream:

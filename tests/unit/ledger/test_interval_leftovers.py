@@ -8,9 +8,16 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.ledger.commands import Bind, Create, Request
-from airflow_provider_fds.ledger.commands_interval import CommitInterval, OpenInterval, PlanInterval, ResolveBoundary
-from airflow_provider_fds.ledger.entries import SinkBinding
+from airflow_provider_fds.ledger.entries import (
+    Bound,
+    Boundary,
+    Created,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
+    Requested,
+    SinkBinding,
+)
 from airflow_provider_fds.ledger.housekeeping import keep_house
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY
@@ -30,9 +37,9 @@ class Days:
         self.now = make.now
         self.ledger = Ledger(self.storage, "orders", clock=lambda: self.now)
         self.execute(
-            Create(uuid="u", name="orders", table="file:///t", deployment="prod"),
-            *(ResolveBoundary(instant=i, version=v, table_id="t") for i, v in zip(DAY.split("/"), (0, 9), strict=True)),
-            Bind(epoch=1, sink=SinkBinding(kind="delta_replace", target="file:///s"), by_interval=True),
+            Created(uuid="u", name="orders", table="file:///t", deployment="prod"),
+            *(Boundary(instant=i, version=v, table_id="t") for i, v in zip(DAY.split("/"), (0, 9), strict=True)),
+            Bound(epoch=1, sink=SinkBinding(kind="delta_replace", target="file:///s")),
         )
 
     def execute(self, *commands):
@@ -41,7 +48,7 @@ class Days:
         self.now += timedelta(hours=1)
 
     def open(self, generation):
-        self.execute(OpenInterval(interval=DAY, generation=generation, owner=self.make.owner()))
+        self.execute(IntervalOpened(interval=DAY, generation=generation, owner=self.make.owner()))
 
     def manifest(self, generation, name):
         self.storage.put(f"orders/manifests/{FOLDER}/{generation}/{name}/{FILE}", b"{}")
@@ -54,9 +61,9 @@ class Days:
             self.manifest(generation, name)
         owner = self.make.owner()
         self.execute(
-            PlanInterval(interval=DAY, generation=generation, owner=owner, options_digest="o", batches=batches)
+            IntervalPlanned(interval=DAY, generation=generation, owner=owner, options_digest="o", batches=batches)
         )
-        return CommitInterval(
+        return IntervalCommitted(
             interval=DAY,
             generation=generation,
             batch_id=batches[-1].batch_id,
@@ -128,7 +135,7 @@ def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path)
     storage = LocalStorage(str(tmp_path))
     now = make.now
     ledger = Ledger(storage, "orders", clock=lambda: now)
-    rewind = Request(reason="rewind", why="wrong rows")
+    rewind = Requested(reason="rewind", why="wrong rows")
     for command in (make.create(), make.open(), make.bind(sink=make.own_job), rewind):
         ledger.execute(command, make.actor)
     for name in ("t1.started.json", "t1.json"):

@@ -18,9 +18,14 @@ from hypothesis.stateful import initialize, invariant, precondition, rule, run_s
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import StreamBusyError
 from airflow_provider_fds.ledger.access import Get, Put, answer
-from airflow_provider_fds.ledger.commands import Bind
-from airflow_provider_fds.ledger.commands_interval import CommitInterval, OpenInterval, PlanInterval, ResolveBoundary
-from airflow_provider_fds.ledger.entries import SinkBinding
+from airflow_provider_fds.ledger.entries import (
+    Bound,
+    Boundary,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
+    SinkBinding,
+)
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_name
 from airflow_provider_fds.ledger.log import Ledger
 from tests.unit.ledger.test_writers import Writer, Writers
@@ -93,16 +98,16 @@ class IntervalProtocol(Writers):
         for border in (day, day + 1):
             if all(known.instant != instant(border) for known in ledger.state.boundaries):
                 found = max(0, FIRST_VERSION[border] + self.shifts[(2 * self.tries + border) % len(self.shifts)])
-                command = ResolveBoundary(instant=instant(border), version=found, table_id=make.table_id)
+                command = Boundary(instant=instant(border), version=found, table_id=make.table_id)
                 yield from execute(command)
         if ledger.state.sink is None:
             binding = SinkBinding(kind=self.kind, target="s3://lake/bronze", app_ids=("fds:u",))
-            yield from execute(Bind(epoch=1, sink=binding, table_id=None, by_interval=True))
+            yield from execute(Bound(epoch=1, sink=binding, table_id=None))
         record = ledger.state.interval(what)
         if self.replaces or record is None or not record.is_planned:
             generation = 1 if record is None else record.generation + (1 if record.is_planned else 0)
             previous = gone(record)
-            yield from execute(OpenInterval(interval=what, generation=generation, owner=owner, previous=previous))
+            yield from execute(IntervalOpened(interval=what, generation=generation, owner=owner, previous=previous))
             record = ledger.state.interval(what)
             batches = self.batches(record, name)
         elif record.is_done:
@@ -110,7 +115,7 @@ class IntervalProtocol(Writers):
         else:
             previous, batches = gone(record), record.planned
         if not record.is_planned or record.owner != owner:
-            plan = PlanInterval(
+            plan = IntervalPlanned(
                 interval=what,
                 generation=record.generation,
                 owner=owner,
@@ -155,7 +160,7 @@ class IntervalProtocol(Writers):
             if found is None:
                 return
             yield from execute(
-                CommitInterval(
+                IntervalCommitted(
                     interval=what,
                     generation=record.generation,
                     batch_id=parts[-1].batch_id,

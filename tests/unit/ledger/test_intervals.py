@@ -9,18 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.actions import Boundary
-from airflow_provider_fds.ledger.commands import Bind, Create, Open, Request
-from airflow_provider_fds.ledger.commands_interval import (
-    CommitInterval,
-    OpenInterval,
-    PlanInterval,
-    ResolveBoundary,
+from airflow_provider_fds.ledger.entries import (
+    Bound,
+    Boundary,
+    Created,
+    IntervalCommitted,
+    IntervalOpened,
+    IntervalPlanned,
+    Opened,
+    Requested,
+    SinkBinding,
 )
-from airflow_provider_fds.ledger.decide import decide
-from airflow_provider_fds.ledger.entries import SinkBinding
-from airflow_provider_fds.ledger.evolve import evolve
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
+from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.ledger.state import StreamState
 
@@ -29,8 +30,8 @@ def instant(day: int) -> str:
     return f"2026-01-{day:02d}T00:00:00.000Z"
 
 
-def resolve(day: int, version: int) -> ResolveBoundary:
-    return ResolveBoundary(instant=instant(day), version=version, table_id="t")
+def resolve(day: int, version: int) -> Boundary:
+    return Boundary(instant=instant(day), version=version, table_id="t")
 
 
 @pytest.fixture
@@ -39,8 +40,8 @@ def after(make):
 
     def fold(*commands, kind="delta_replace"):
         state = StreamState(name="days")
-        create = Create(uuid="u", name="days", table="file:///t", deployment="prod")
-        bind = Bind(epoch=1, sink=SinkBinding(kind=kind, target="file:///s"), by_interval=True)
+        create = Created(uuid="u", name="days", table="file:///t", deployment="prod")
+        bind = Bound(epoch=1, sink=SinkBinding(kind=kind, target="file:///s"))
         for n, command in enumerate((create, *commands[:2], bind, *commands[2:])):
             action = decide(state, command)
             if action is not None:
@@ -54,12 +55,12 @@ DAY = interval_name(instant(1), instant(2))
 
 
 def opened(make, generation=1, owner=None):
-    return OpenInterval(interval=DAY, generation=generation, owner=owner or make.owner())
+    return IntervalOpened(interval=DAY, generation=generation, owner=owner or make.owner())
 
 
 def planned(make, *batches, generation=1, **changes):
     fields = {"interval": DAY, "generation": generation, "owner": make.owner(), "options_digest": "o"}
-    return PlanInterval(**{**fields, "batches": batches, **changes})
+    return IntervalPlanned(**{**fields, "batches": batches, **changes})
 
 
 def committed(make, batches, generation=1, **changes):
@@ -75,7 +76,7 @@ def committed(make, batches, generation=1, **changes):
         "sink_table_id": "s",
         "rows": 20,
     }
-    return CommitInterval(**{**fields, **changes})
+    return IntervalCommitted(**{**fields, **changes})
 
 
 @given(
@@ -106,9 +107,7 @@ def test_boundaries_never_cross_whatever_the_log_said_when_each_was_resolved(fou
 
 
 def _with_boundary(state, action):
-    from airflow_provider_fds.ledger.evolve_interval import evolve_interval
-
-    return evolve_interval(state, action)
+    return action.apply(state)
 
 
 def test_an_interval_has_the_versions_between_its_boundaries(make, after):
@@ -175,14 +174,14 @@ def test_a_commit_that_was_written_already_is_no_news(make, after):
 def test_a_stream_of_intervals_has_no_offset_that_could_be_opened_or_moved(make, after):
     state = after(resolve(1, 0), resolve(2, 90))
     with pytest.raises(LedgerError, match="reads data intervals"):
-        decide(state, Open(epoch=1, start="", table_id="t"))
+        decide(state, Opened(epoch=1, start="", table_id="t"))
     with pytest.raises(LedgerError, match="reads data intervals"):
-        decide(state, Request(reason="rewind", why="x"))
+        decide(state, Requested(reason="rewind", why="x"))
 
 
 def test_boundaries_of_another_table_are_refused(after):
     with pytest.raises(LedgerError, match="another table"):
-        after(resolve(1, 0), ResolveBoundary(instant=instant(2), version=3, table_id="other"))
+        after(resolve(1, 0), Boundary(instant=instant(2), version=3, table_id="other"))
 
 
 def test_the_folder_of_an_interval_has_no_character_that_means_something_else():

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.ledger.commands import Request
+from airflow_provider_fds.ledger.entries import Requested
 from airflow_provider_fds.ledger.housekeeping import Retention, keep_house, removable
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, manifest_folders, orphans
 from airflow_provider_fds.ledger.log import Ledger
@@ -111,7 +111,7 @@ def test_what_an_epoch_left_that_was_closed_goes_with_it(make, staging):
     staging.batches(0, 1)
     staging.plan(2)
     staging.manifest(1, "3-never-planned")
-    staging.execute(Request(reason="rewind", why="wrong rows"), make.open(2))
+    staging.execute(Requested(reason="rewind", why="wrong rows"), make.open(2))
     assert staging.keep_house(timedelta(days=99)).leftovers == ()
     staging.batches(0, 3, epoch=2)
     found = staging.keep_house(timedelta(days=101))

@@ -19,7 +19,7 @@ from airflow_provider_fds.errors import (
     StorageError,
     StreamBusyError,
 )
-from airflow_provider_fds.ledger.commands import Hold, Request, Resume, Transfer
+from airflow_provider_fds.ledger.entries import Held, Requested, Resumed, Transferred
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import FOLD_EVERY, Ledger
 from airflow_provider_fds.ledger.state import KEPT_RUNS
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_is_far_behind_is_caught_up_by_a_leap_to_the_newest_fo
     writer = write()
     old = writer.checkpoint()
     for i in range(200):
-        writer.execute(Hold(why="w") if i % 2 == 0 else Resume(why="w"), make.actor)
+        writer.execute(Held(why="w") if i % 2 == 0 else Resumed(why="w"), make.actor)
     ledger = new_ledger()
     storage.requests.clear()
     assert ledger.load(old) == writer.state
@@ -204,7 +204,7 @@ def test_a_damaged_fold_costs_time_only(write, new_ledger, storage, damage):
 def test_a_checkpoint_from_before_a_transfer_is_only_behind(make, write, new_ledger):
     checkpoint = write().checkpoint()
     mover = replace(make.person, deployment="prod2")
-    new_ledger().execute(Transfer(deployment="prod2", why="moved"), mover)
+    new_ledger().execute(Transferred(deployment="prod2", why="moved"), mover)
     assert new_ledger(deployment="prod2").load(checkpoint).deployment == "prod2"
     with pytest.raises(LedgerError, match=r"'prod2', this one is 'prod'.*fds transfer orders"):
         new_ledger(deployment="prod").load(checkpoint)
@@ -217,7 +217,7 @@ def test_a_copy_of_the_database_in_a_test_installation_cannot_work_the_stream(ma
     looking = new_ledger()
     looking.load(checkpoint)
     with pytest.raises(LedgerError, match=r"'prod', this one is 'test'"):
-        looking.execute(Hold(why="x"), replace(make.person, deployment="test"))
+        looking.execute(Held(why="x"), replace(make.person, deployment="test"))
 
 
 # -- entries
@@ -304,18 +304,18 @@ def test_a_writer_whose_request_was_overtaken_by_something_harmless_writes_behin
     first = write()
     second = new_ledger()
     second.load(first.checkpoint())
-    first.execute(Hold(why="pause"), make.person)
-    assert second.execute(Request(reason="rewind", why="x"), make.person).n == 10
+    first.execute(Held(why="pause"), make.person)
+    assert second.execute(Requested(reason="rewind", why="x"), make.person).n == 10
 
 
 def test_what_refuses_may_have_been_taken_back_meanwhile(make, write, new_ledger):
     first = write()
-    first.execute(Hold(why="pause"), make.person)
+    first.execute(Held(why="pause"), make.person)
     stale = new_ledger()
     stale.find()
-    first.execute(Resume(why="go"), make.person)
+    first.execute(Resumed(why="go"), make.person)
     assert stale.execute(make.plan(make.batch(3)), make.actor).action.kind == "planned"
-    assert first.execute(Hold(why="again"), make.person) is not None
+    assert first.execute(Held(why="again"), make.person) is not None
 
 
 def test_a_lost_response_is_read_back_by_its_id(make, write, storage):
@@ -362,12 +362,12 @@ def test_reads_that_fail_are_repeated(write, new_ledger, storage):
 
 def test_a_persons_request_has_a_name_and_a_repeated_one_is_the_same(make, write, new_ledger):
     ledger = write()
-    rewind = Request(reason="rewind", why="x")
+    rewind = Requested(reason="rewind", why="x")
     entry = ledger.execute(rewind, make.person, request_id="q1")
     assert new_ledger().execute(rewind, make.person, request_id="q1") == entry
     assert ledger.n == entry.n
     with pytest.raises(LedgerError, match="request id 'q1' was used before, for 'requested'"):
-        ledger.execute(Hold(why="x"), make.person, request_id="q1")
+        ledger.execute(Held(why="x"), make.person, request_id="q1")
     with pytest.raises(LedgerError, match="not opened"):
         ledger.execute(rewind, make.person, request_id="q2")
 

@@ -23,11 +23,10 @@ from hypothesis.stateful import (
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError, StorageError, StreamBusyError
 from airflow_provider_fds.ledger.access import Put, PutIfAbsent, answer
-from airflow_provider_fds.ledger.commands import Hold, Request, Resume
-from airflow_provider_fds.ledger.entries import Entry, Fence
-from airflow_provider_fds.ledger.evolve import evolve
+from airflow_provider_fds.ledger.entries import Entry, Fence, Held, Requested, Resumed
 from airflow_provider_fds.ledger.layout import parse_numbered_name
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.source.offset import Offset
 
@@ -176,9 +175,9 @@ class Writers(RuleBasedStateMachine):
             self.to_the_next_write(writer)
 
     @precondition(lambda self: self.state.phase == "open")
-    @rule(request=st.sampled_from([Request(reason="rewind", why="again"), Hold(why="pause")]))
+    @rule(request=st.sampled_from([Requested(reason="rewind", why="again"), Held(why="pause")]))
     def a_person_asks(self, request):
-        for command in (request, Resume(why="go")):
+        for command in (request, Resumed(why="go")):
             self.started += 1
             self.writers.append(Writer(f"q{self.started}", self.person(f"q{self.started}", command)))
             self.to_the_end(self.writers[-1])
@@ -325,7 +324,7 @@ class Writers(RuleBasedStateMachine):
             state = ledger.find()
             assert state == self.state
             if state.held is not None:
-                ledger.execute(Resume(why="go"), self.make.person)
+                ledger.execute(Resumed(why="go"), self.make.person)
             writer = Writer(f"last{attempt}", self.run(f"last{attempt}", self.checkpoints[-1]))
             self.to_the_end(writer)
             self.entries_are_one_gapless_chain()

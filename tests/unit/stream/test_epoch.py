@@ -19,8 +19,7 @@ from airflow_provider_fds.errors import (
     LogTruncatedError,
     SchemaChangedError,
 )
-from airflow_provider_fds.ledger.commands import Commit, Open, Request
-from airflow_provider_fds.ledger.entries import Actor, Fence, SeenBatch
+from airflow_provider_fds.ledger.entries import Actor, Committed, Fence, Opened, Requested, SeenBatch
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.refusals import EpochClosedError
 from airflow_provider_fds.sinks import DeltaTableSink
@@ -294,7 +293,7 @@ def test_a_request_that_refers_to_what_was_never_shown_is_refused(bench, log_bui
     seen = (SeenBatch(epoch=1, batch_id=0, digest="d", sink_version=0),)
 
     with pytest.raises(LedgerError, match="refers to batches in the sink that no run has shown"):
-        ledger_of(bench).execute(Request(reason="rewind", why="test", seen=seen), PERSON)
+        ledger_of(bench).execute(Requested(reason="rewind", why="test", seen=seen), PERSON)
 
 
 def test_a_blocked_batch_that_was_shown_by_a_replan_may_be_read_again_by_a_rewind(bench, two_appends, sink):
@@ -352,7 +351,7 @@ def test_a_run_of_before_that_knows_no_removal_cannot_open_the_epoch(bench, two_
     table_id = Offset.from_json(state.closed.position).table_id
 
     with pytest.raises(LedgerError, match="and the fence removed None"):
-        session.connected.execute(Open(epoch=2, start=Offset(table_id, 0).to_json(), table_id=table_id, fence=fence))
+        session.connected.execute(Opened(epoch=2, start=Offset(table_id, 0).to_json(), table_id=table_id, fence=fence))
 
 
 def test_a_batch_that_made_the_missing_sink_requests_an_epoch_by_itself_once(bench, two_appends, sink):
@@ -626,11 +625,11 @@ def test_a_command_of_the_old_epoch_is_refused_while_the_new_one_waits(bench, tw
     session = bench.session()
     work: RunWork = session.begin(sink)
     batch = work.batches[0]
-    ledger_of(bench).execute(Request(reason="reset", why="test", to={"start": "options"}), PERSON)
+    ledger_of(bench).execute(Requested(reason="reset", why="test", to={"start": "options"}), PERSON)
 
     with pytest.raises(EpochClosedError):
         session.connected.execute(
-            Commit(
+            Committed(
                 epoch=1,
                 batch_id=0,
                 owner=session.around.owner,

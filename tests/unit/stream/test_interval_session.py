@@ -23,8 +23,7 @@ from airflow_provider_fds.errors import (
     VerificationError,
     ViolationError,
 )
-from airflow_provider_fds.ledger.commands_interval import AcceptInterval
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.entries import Accepted, Actor
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
@@ -280,7 +279,7 @@ def test_rows_that_differ_block_an_appended_interval_until_a_person_has_looked(b
     assert load(bench, minutes(6, 7), append)[0].status == "up_to_date"
     session = session_of(bench, minutes(0, 6))
     session.connected.load()
-    session.connected.execute(AcceptInterval(interval=session.interval.name, why="looked"))
+    session.connected.execute(Accepted(interval=session.interval.name, why="looked"))
     bench.sink_version = 0
     _, result = load(bench, minutes(0, 6), append, report=mismatch)
     assert result.rows == 49

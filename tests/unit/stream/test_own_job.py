@@ -105,14 +105,14 @@ def test_a_job_that_did_not_write_the_batchs_transaction_is_not_committed(bench,
 
 
 def test_a_source_that_changed_under_the_job_blocks_the_batch_until_a_person_accepts(bench, two_appends, log_builder):
-    from airflow_provider_fds.ledger.commands import Accept
+    from airflow_provider_fds.ledger.entries import Accepted
 
     batch = planned(bench)
     (log_builder.log / f"{2:020d}.json").unlink()
     session = bench.session(owner=owner("commit"))
     with pytest.raises(VerificationError, match="fds accept"):
         session.commit_own(batch)
-    session.connected.execute(Accept(epoch=1, batch_id=0, why="compared"))
+    session.connected.execute(Accepted(epoch=1, batch_id=0, why="compared"))
 
     assert session.commit_own(batch).batches == 1
 

@@ -232,7 +232,7 @@ def test_a_failure_that_a_retry_would_meet_again_is_not_retryable(bench, two_app
 
 
 def test_rows_that_do_not_match_the_log_block_the_stream_until_a_person_accepts(bench, two_appends, sink):
-    from airflow_provider_fds.ledger.commands import Accept
+    from airflow_provider_fds.ledger.entries import Accepted
 
     session = bench.session()
     work = session.begin(sink)
@@ -246,7 +246,7 @@ def test_rows_that_do_not_match_the_log_block_the_stream_until_a_person_accepts(
     with pytest.raises(VerificationError):
         retry.collect(again)
 
-    retry.connected.execute(Accept(epoch=1, batch_id=0, why="the source counts wrongly"))
+    retry.connected.execute(Accepted(epoch=1, batch_id=0, why="the source counts wrongly"))
     assert [batch.batch_id for batch in retry.collect(again).committed] == [0]
 
 
@@ -534,14 +534,14 @@ def test_a_retry_after_a_good_prefix_returns_the_result_although_a_bad_version_i
 
 
 def test_what_a_person_accepted_does_not_cover_another_problem_of_the_batch(bench, two_appends, log_builder, sink):
-    from airflow_provider_fds.ledger.commands import Accept
+    from airflow_provider_fds.ledger.entries import Accepted
 
     session = bench.session()
     work = session.begin(sink)
     bench.report(session, work, session.job(work, sink), outcome="mismatch", rows_written=49)
     with pytest.raises(VerificationError):
         session.collect(work)
-    session.connected.execute(Accept(epoch=1, batch_id=0, why="looked"))
+    session.connected.execute(Accepted(epoch=1, batch_id=0, why="looked"))
     (log_builder.log / f"{2:020d}.json").unlink()
 
     with pytest.raises(VerificationError, match="log changed while the batch was loaded"):

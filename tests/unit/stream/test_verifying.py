@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import (
     TableReplacedError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.commands import Accept
+from airflow_provider_fds.ledger.entries import Accepted
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 from tests.counting_storage import CountingStorage
@@ -167,7 +167,7 @@ def test_a_batch_that_a_person_has_accepted_is_committed_although_the_table_was_
     replace_with_other_files(four_commits, 3)
     with pytest.raises(VerificationError):
         session.collect(work)
-    session.connected.execute(Accept(epoch=1, batch_id=0, why="compared"))
+    session.connected.execute(Accepted(epoch=1, batch_id=0, why="compared"))
 
     again = session.begin(sink)
     bench.sink_version = 0

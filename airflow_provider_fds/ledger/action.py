@@ -1,0 +1,61 @@
+"""What all kinds of ledger entry have in common: a kind, a rule and an effect (docs/design/ledger.md, "Entries")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import msgspec
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of all kinds of entry.
+
+    A subclass is proposed to the ledger and written to it as the same value. Its fields are the JSON of the entry;
+    fields that are derived from the state have a default and are filled in by :meth:`decide`. An action that builds on
+    what its sender has seen names it (``epoch``, ``previous``, a start offset), so that it is refused once the ledger
+    has moved on.
+
+    Offsets are Delta's streaming offset JSON (format 1): a start is exclusive, an end inclusive. Versions are
+    inclusive. A field that is added later has a default, so that entries written before it can be read; a change that
+    an older reader would misread raises ``ENTRY_FORMAT``.
+
+    Attributes:
+        subject: What :meth:`describe` returns; ``{0}`` is the action.
+    """
+
+    subject: ClassVar[str]
+
+    @property
+    def kind(self) -> str:
+        """The tag of the action in JSON."""
+        return str(self.__struct_config__.tag)
+
+    def describe(self) -> str:
+        """Return what is asked for, as the subject of a refusal: ``planning``, ``committing batch 3``."""
+        return self.subject.format(self)
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Return the action as it is to be written, ``None`` if the ledger already says so.
+
+        Pure. The stream exists and is not retired, unless this kind of entry creates or retires it.
+
+        Raises:
+            LedgerError: The state does not allow the action; see :func:`~airflow_provider_fds.ledger.protocol.decide`.
+        """
+        raise NotImplementedError
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Return the state after the action. Pure, and total: an entry that was written is a fact."""
+        raise NotImplementedError
+
+    def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
+        """Return the state after the action of ``actor``, for a kind whose effect includes who wrote it."""
+        del actor
+        return self.apply(state)
+
+
+__all__ = ["BaseAction"]

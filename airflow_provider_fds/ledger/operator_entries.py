@@ -1,0 +1,155 @@
+"""Entries that stop a stream, let it go on, transfer it or retire it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from msgspec.structs import replace
+
+from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.ledger.action import BaseAction
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+class Quarantined(BaseAction, frozen=True, kw_only=True, tag="quarantined"):
+    """The stream stops before ``version`` until a person acknowledges it or resumes the stream."""
+
+    subject: ClassVar[str] = "quarantine"
+
+    why: str
+    version: int | None = None
+    schema_version: int | None = None
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless the stream already stops before that version."""
+        is_known = state.quarantined is not None and state.quarantined.version == self.version
+        return None if is_known else self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Remember it."""
+        return replace(state, quarantined=self)
+
+
+class Held(BaseAction, frozen=True, kw_only=True, tag="held"):
+    """A person paused the stream: nothing new is planned; planned batches of a running owner may be committed."""
+
+    subject: ClassVar[str] = "holding the stream"
+
+    why: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless the stream is already held."""
+        return self if state.held is None else None
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Remember it."""
+        return replace(state, held=self)
+
+
+class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
+    """A person lets the stream go on after ``held`` or ``quarantined``."""
+
+    subject: ClassVar[str] = "resuming the stream"
+
+    why: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it if the stream is held or in quarantine."""
+        return None if state.held is None and state.quarantined is None else self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """End both hold and quarantine."""
+        return replace(state, held=None, quarantined=None)
+
+
+class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
+    """A person looked at ``version`` and lets the stream pass it: its schema takes effect, or its rows are left out.
+
+    Attributes:
+        skip: Whether the rows are left out even if the stream may read them.
+    """
+
+    subject: ClassVar[str] = "acknowledging version {0.version}"
+
+    version: int
+    why: str
+    skip: bool = False
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless it is known; with ``skip`` only for a version of which nothing is read or planned."""
+        if self.skip:
+            self._check_unread(state)
+        is_known = any((known.version, known.skip) == (self.version, self.skip) for known in state.acknowledged)
+        is_waited_for = state.quarantined is not None and state.quarantined.version == self.version
+        return None if is_known and not is_waited_for else self
+
+    def _check_unread(self, state: StreamState) -> None:
+        if state.planned and state.planned[0].first_version <= self.version <= state.planned[-1].last_version:
+            raise refusals.refusal(
+                state,
+                f"version {self.version} is part of planned batches ({state.planned[0].first_version} to "
+                f"{state.planned[-1].last_version}), which do not change any more. Give them up first: `fds replan "
+                f"{state.name} --why …`, then skip the version",
+            )
+        if state.position is None:
+            return
+        position = Offset.from_json(state.position)
+        is_begun = position.version == self.version and (position.next_index > 0 or position.is_initial_snapshot)
+        if self.version < position.version or is_begun:
+            raise refusals.refusal(
+                state,
+                f"the stream stands at {state.position} and has read version {self.version}, or a part of it, already",
+            )
+
+    def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
+        """Remember it with the person's name; it ends a quarantine before that version."""
+        quarantined = state.quarantined
+        if quarantined is not None and quarantined.version == self.version:
+            quarantined = None
+        state = state.with_acknowledged(self.version, who=actor.words(), why=self.why, skip=self.skip)
+        return replace(state, quarantined=quarantined)
+
+
+class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
+    """Another Airflow installation, ``deployment``, owns the stream from here on.
+
+    Attributes:
+        previous: The installation that owned it; derived.
+    """
+
+    subject: ClassVar[str] = "transferring the stream"
+
+    previous: str = ""
+    deployment: str
+    why: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless that installation already owns the stream."""
+        return None if state.deployment == self.deployment else replace(self, previous=state.deployment)
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Change the owner."""
+        return replace(state, deployment=self.deployment)
+
+
+class Retired(BaseAction, frozen=True, kw_only=True, tag="retired"):
+    """The stream has ended; nothing can follow."""
+
+    subject: ClassVar[str] = "retiring the stream"
+
+    why: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it once."""
+        return self if state.retired is None else None
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Remember it."""
+        return replace(state, retired=self)
+
+
+__all__ = ["Acknowledged", "Held", "Quarantined", "Resumed", "Retired", "Transferred"]

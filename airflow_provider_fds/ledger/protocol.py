@@ -1,0 +1,45 @@
+"""The protocol as two pure functions: what may be written next, and what the entries result in.
+
+Each kind of entry has its own rule and effect; here is what holds for all (docs/design/ledger.md, "Entries").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.ledger.epoch_entries import Created
+from airflow_provider_fds.ledger.operator_entries import Retired
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.state import StreamState
+
+    ActionT = TypeVar("ActionT", bound=BaseAction)
+
+
+def decide(state: StreamState, action: ActionT) -> ActionT | None:
+    """Return a proposed action as it is to be written, ``None`` if the ledger already says what it asks for.
+
+    Raises:
+        StreamMovedError: The ledger moved on since the sender looked (retryable: look again).
+        EpochClosedError: The action belongs to a closed epoch (retryable: in the newest one).
+        StreamBusyError: The planned batches belong to another run (retryable).
+        SinkError: The sink is another one, or not as the ledger knows it.
+        LedgerError: Anything else that the state does not allow; the message names the command to run.
+    """
+    if state.phase == "empty" and not isinstance(action, Created):
+        raise refusals.not_created(state)
+    if state.retired is not None and not isinstance(action, Retired):
+        raise refusals.retired(state, action.describe())
+    return action.decide(state)
+
+
+def evolve(state: StreamState, entry: Entry) -> StreamState:
+    """Return the state after one more entry."""
+    state = entry.action.apply_as(state, entry.actor)
+    return state if entry.request_id is None else state.with_answered(entry.request_id, entry.n, entry.action.kind)
+
+
+__all__ = ["decide", "evolve"]
