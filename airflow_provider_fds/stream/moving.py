@@ -14,12 +14,15 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.entries import (
     Accepted,
     Acknowledged,
+    Claimed,
     Held,
+    Owner,
     Planned,
     Removal,
     Requested,
     Resumed,
     Retired,
+    Transferred,
 )
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.entries import Action, Actor, Owner
+    from airflow_provider_fds.ledger.entries import Action, Actor
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
@@ -78,6 +81,7 @@ class Move:
         before: Where the stream stands, in words.
         after: Where it will stand.
         notes: What it means for the rows in the sink, and what to do there; one sentence or statement each.
+        unchanged: What is said if the ledger shows that it is so already.
     """
 
     stream: str
@@ -85,6 +89,7 @@ class Move:
     before: str
     after: str
     notes: tuple[str, ...] = ()
+    unchanged: str = "stays as it is, nothing to do"
 
     def words(self) -> str:
         """Return the move as people read it before they agree to it."""
@@ -104,6 +109,7 @@ class Mover:
         sink_log: The sink's log, to check what is to be removed; ``None`` where it cannot be reached from here.
         owner_is_running: Asked, for a user's own job, about the owner of planned batches.
         open_table: Opens the tables of a user's function, ``None`` where they cannot be reached from here.
+        deployment: The Airflow installation that a transfer gives the stream to.
     """
 
     ledger: Ledger
@@ -113,6 +119,7 @@ class Mover:
     sink_log: DeltaLog | None = None
     owner_is_running: Callable[[Owner], bool] = field(default=lambda _owner: True)
     open_table: Callable[[str], Storage] | None = None
+    deployment: str = ""
 
     def rewind(
         self,
@@ -218,17 +225,16 @@ class Mover:
             ),
         )
 
-    def skip(self, first: int, last: int | None = None) -> Move:
+    def skip(self, version: tuple[int, int]) -> Move:
         """Leave out all that some versions hold.
 
         Args:
-            first: First version (inclusive).
-            last: Last version (inclusive), ``None``: only the first.
+            version: First and last version, both inclusive.
 
         Raises:
             ConfigurationError: More versions than the stream remembers, or none.
         """
-        last = first if last is None else last
+        first, last = version
         if not 0 <= last - first < KEPT_ACKNOWLEDGEMENTS:
             raise ConfigurationError(
                 f"stream {self._name!r}: versions {first} to {last} are none, or more than {KEPT_ACKNOWLEDGEMENTS}, "
@@ -245,21 +251,66 @@ class Mover:
         )
 
     def acknowledge(self, version: int) -> Move:
-        """Let the stream pass a version that it stops before."""
+        """Let the stream pass a version that it stops before.
+
+        Raises:
+            ConfigurationError: The stream has passed it.
+        """
+        position = self._state.position
+        if position is not None and version < Offset.from_json(position).version:
+            raise ConfigurationError(
+                f"stream {self._name!r} stands at {position}: it has passed version {version} already, and nothing was "
+                "done. Take the version from the message of the run that stopped"
+            )
         return self._word(Acknowledged(version=version, why=self.why), f"may pass version {version}")
 
-    def accept(self, batch_id: int) -> Move:
-        """Take a blocked batch as it is in the sink."""
-        command = Accepted(epoch=self._state.epoch, batch_id=batch_id, why=self.why)
-        return self._word(command, f"takes batch {batch_id} as it is in the sink")
+    def accept(self, batch: int | None = None, interval: str | None = None) -> Move:
+        """Take a blocked batch, or a blocked data interval, as it is in the sink.
+
+        Raises:
+            ConfigurationError: Not exactly one of the two.
+        """
+        if (batch is None) == (interval is None):
+            raise ConfigurationError(f"stream {self._name!r}: accept takes a batch or a data interval, and one of them")
+        if interval is not None:
+            command = Accepted(interval=interval, why=self.why)
+            return self._word(command, f"takes {interval} as it is in the sink; now clear the task of that run")
+        assert batch is not None  # noqa: S101  # one of the two is given
+        taken = Accepted(epoch=self._state.epoch, batch_id=batch, why=self.why)
+        return self._word(taken, f"takes batch {batch} as it is in the sink")
 
     def hold(self) -> Move:
         """Plan nothing new until the stream is resumed."""
-        return self._word(Held(why=self.why), "is held until it is resumed")
+        return self._word(Held(why=self.why), "is held until `fds resume`", unchanged="was held already")
 
     def resume(self) -> Move:
-        """Let the stream go on after a hold or a quarantine."""
-        return self._word(Resumed(why=self.why), "goes on with its next run")
+        """Let the stream continue after a hold or a quarantine."""
+        unchanged = "was neither held nor in quarantine"
+        return self._word(Resumed(why=self.why), "continues with its next run", unchanged=unchanged)
+
+    def adopt(self) -> Move:
+        """Let the next run take over planned batches whose owner is gone.
+
+        Raises:
+            ConfigurationError: The owner counts as running.
+        """
+        state = self._state
+        owner = state.owner
+        if owner is None:
+            return Move(self._name, (), self._before(), "stays as it is", unchanged="has no planned batches")
+        if self.owner_is_running(owner):
+            raise ConfigurationError(
+                f"the planned batches of stream {self._name!r} belong to {owner.words()}, which counts as "
+                "running here. If it is gone for sure: --force"
+            )
+        claim = Claimed(epoch=state.epoch, owner=Owner.of_plan(state.deployment), previous=owner, why=self.why)
+        return self._word(claim, f"has a next run that takes over {len(state.planned)} planned batches")
+
+    def transfer(self) -> Move:
+        """Give the stream to the Airflow installation that ``deployment`` names."""
+        before = self._state.deployment
+        after = f"belonged to deployment {before!r}, now to {self.deployment!r}"
+        return self._word(Transferred(deployment=self.deployment, why=self.why), after)
 
     def retire(self) -> Move:
         """End the stream for good."""
@@ -271,8 +322,8 @@ class Mover:
             ("Its ledger and manifests stay in staging; remove the folder when nobody needs the history.",),
         )
 
-    def _word(self, command: Action, after: str) -> Move:
-        return Move(self._name, (command,), self._before(), after)
+    def _word(self, command: Action, after: str, *, unchanged: str = "stays as it is, nothing to do") -> Move:
+        return Move(self._name, (command,), self._before(), after, unchanged=unchanged)
 
     @property
     def _state(self) -> StreamState:
@@ -537,7 +588,7 @@ def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = N
         name = request_id if request_id is None or number == 0 else f"{request_id} ({number + 1})"
         entry = ledger.execute(command, actor, name) or entry
     if entry is None:
-        return f"stream {move.stream}: nothing to do, it is so already"
+        return f"stream {move.stream!r} {move.unchanged}"
     done = f"stream {move.stream}: {move.after} (ledger entry {entry.n})"
     return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Requested) else done
 

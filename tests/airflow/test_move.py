@@ -103,7 +103,9 @@ def test_a_stream_is_held_and_resumed(installation, lake, moved, ledger):
     assert lake.ids("bronze/orders") == [1, 2]
 
 
-def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(installation, lake, ledger, tmp_path, capsys):
+def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(
+    installation, lake, moved, ledger, tmp_path, capsys
+):
     lake.append("orders", 1)
     loads = installation.add(INGEST.format(lake=lake.uri))
     installation.run(loads)
@@ -121,6 +123,7 @@ def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(install
     claim = Claimed(epoch=1, owner=gone, previous=found.state.owner, why="test")
     found.execute(claim, Actor(deployment=deployment))
     assert installation.run(loads).state("ingest") == "skipped"
+    assert moved(move="adopt").state("move") == "failed"
     adopt = ["adopt", "orders", *where[2:4], "--deployment", deployment, "--why", "that machine is gone", "--force"]
     assert main(adopt) == 0, capsys.readouterr()
     assert installation.run(loads).state("ingest") == "success"
@@ -161,6 +164,8 @@ def test_what_cannot_be_fails_for_good_and_writes_nothing(installation, lake, mo
         {"move": "hold", "version": 3},
         {"move": "rewind", "to_version": 1, "to_batch": 1},
         {"move": "replan", "landed": "perhaps"},
+        # the stream has passed the version
+        {"move": "acknowledge", "version": 0},
     ):
         assert moved(**conf).state("move") == "failed", conf
         assert ledger().n == before

@@ -162,7 +162,7 @@ def test_a_skipped_version_is_passed_over_with_who_and_why(loaded, log_builder, 
     log_builder.append(1)
     log_builder.append(1)
     asked = mover(loaded)
-    perform(asked.ledger, asked.skip(4), PERSON)
+    perform(asked.ledger, asked.skip((4, 4)), PERSON)
 
     session = loaded.session("run-2", stream=loaded.stream(max_versions_per_batch=1))
     work = session.begin(sink)
@@ -177,7 +177,7 @@ def test_a_skipped_version_is_passed_over_with_who_and_why(loaded, log_builder, 
 def test_a_version_that_was_read_cannot_be_skipped(loaded, version):
     asked = mover(loaded)
     with pytest.raises(LedgerError, match=f"has read version {version}, or a part of it, already"):
-        perform(asked.ledger, asked.skip(version), PERSON)
+        perform(asked.ledger, asked.skip((version, version)), PERSON)
 
 
 def test_a_version_in_a_planned_batch_is_skipped_after_a_replan_only(loaded, log_builder, sink):
@@ -186,7 +186,7 @@ def test_a_version_in_a_planned_batch_is_skipped_after_a_replan_only(loaded, log
     asked = mover(loaded)
 
     with pytest.raises(LedgerError, match="`fds replan orders --why …`, then skip"):
-        perform(asked.ledger, asked.skip(4), PERSON)
+        perform(asked.ledger, asked.skip((4, 4)), PERSON)
 
 
 def test_a_retired_stream_does_nothing_any_more(loaded, sink):

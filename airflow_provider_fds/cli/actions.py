@@ -1,0 +1,93 @@
+"""The commands by which an operator changes a stream, made from :mod:`airflow_provider_fds.stream.operator_actions`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import EXIT_OK
+from airflow_provider_fds.stream.operator_actions import ACTIONS, Argument
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from airflow_provider_fds.stream.operator_actions import OperatorAction
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add a command for each action."""
+    for action in ACTIONS.values():
+        parser = commands.add_parser(action.name, help=action.help, description=action.description)
+        parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+        common.add_storage(parser, staging_required=True)
+        parser.add_argument("--why", required=True, metavar="TEXT", help="the reason; it stays in the history")
+        parser.add_argument("--request-id", metavar="ID", help="name of this request; repeated, it is done once")
+        if action.asks:
+            parser.add_argument("--yes", action="store_true", help="do not ask")
+        groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
+        for argument in action.arguments:
+            place: argparse._ActionsContainer = parser
+            if argument.excludes is not None:
+                if argument.excludes not in groups:
+                    groups[argument.excludes] = parser.add_mutually_exclusive_group(required=True)
+                place = groups[argument.excludes]
+            _add(place, argument)
+        parser.set_defaults(command=act, name=action.name)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    """Perform an action: show, ask, write."""
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.stream.moving import Mover, is_answered, perform, readable, readable_sink
+
+    action: OperatorAction = ACTIONS[arguments.name]
+    ledger, actor = common.ledger_of(arguments)
+    if arguments.request_id is not None and is_answered(ledger, arguments.request_id):
+        print(f"stream {arguments.stream}: request {arguments.request_id!r} was made before; nothing is done again")
+        return EXIT_OK
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    mover = Mover(
+        ledger,
+        arguments.why,
+        log=readable(DeltaLog(open_storage(ledger.state.table, options))),
+        sink_log=readable_sink(ledger.state, lambda uri: open_storage(uri, options)),
+        owner_is_running=common.owner_is_running,
+        open_table=lambda uri: open_storage(uri, options),
+        deployment=arguments.deployment,
+    )
+    # the parser has read the values already
+    # the parser has read the values already
+    values = ((argument, getattr(arguments, argument.name)) for argument in action.arguments)
+    given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
+    asked = action.work_out(mover, given)
+    if action.asks:
+        print(asked.words())
+        if not arguments.yes and not common.agrees():
+            print("nothing was done")
+            return EXIT_OK
+    print(perform(ledger, asked, actor, arguments.request_id))
+    return EXIT_OK
+
+
+def _add(place: argparse._ActionsContainer, argument: Argument) -> None:
+    flag = "--" + argument.name.replace("_", "-")
+    if argument.kind == "flag":
+        place.add_argument(flag, action="store_true", help=argument.help)
+        return
+    more: dict[str, Any] = {"required": True} if argument.is_required else {}
+    if argument.choices:
+        more["choices"] = argument.choices
+    place.add_argument(flag, type=_reader(argument), metavar=argument.metavar, help=argument.help, **more)
+
+
+def _reader(argument: Argument) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return argument.parse(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return read

@@ -1,0 +1,321 @@
+"""What an operator may do to a stream: the one list that ``fds``, Airflow's operator and its form are made from.
+
+An action is a method of :class:`~.moving.Mover` of the same name; its arguments are the keywords of that method, and
+those of :data:`FOR_ALL_REQUESTS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.stream.moving import Move, Mover
+
+#: What a form or a template sends for an argument that was not given.
+_NOT_GIVEN: Final = (None, "", "None")
+_TRUTHS: Final = {"yes": True, "true": True, "no": False, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an action.
+
+    Attributes:
+        name: Python name; on the command line ``--to-version`` for ``to_version``.
+        kind: What it takes.
+        help: One line without a full stop.
+        choices: Of a ``choice``.
+        metavar: How the command line shows its value.
+        is_required: Whether the action cannot do without it.
+        excludes: Name of a group of which exactly one argument is given.
+    """
+
+    name: str
+    kind: Literal["number", "versions", "text", "choice", "flag", "landed"]
+    help: str
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+    is_required: bool = False
+    excludes: str | None = None
+
+    def parse(self, value: object) -> Any:
+        """Return the value that the action takes, from a text, or from the value itself.
+
+        Raises:
+            ValueError: It is not one, with what is expected.
+        """
+        return _PARSERS[self.kind](self, value)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAction:
+    """Something an operator may do to a stream, with one entry of the ledger that names who and why.
+
+    Attributes:
+        name: Name of the command, and of the method of ``Mover``.
+        help: One line without a full stop.
+        description: What it does and means, in sentences.
+        asks: Whether the command line shows it and asks before it is done.
+        is_cli_only: Whether it makes no sense as a task.
+    """
+
+    name: str
+    help: str
+    description: str
+    arguments: tuple[Argument, ...] = ()
+    asks: bool = True
+    is_cli_only: bool = False
+
+    def parse(self, values: Mapping[str, object]) -> dict[str, Any]:
+        """Return the arguments that were given, checked; what a form sends for an empty field is not given.
+
+        Args:
+            values: By name of the argument, of all actions.
+
+        Raises:
+            ConfigurationError: With all problems at once.
+        """
+        known = {argument.name: argument for argument in self.arguments}
+        given: dict[str, Any] = {}
+        problems: list[str] = []
+        for name, value in values.items():
+            argument = known.get(name, ARGUMENTS[name])
+            if value in _NOT_GIVEN:
+                continue
+            try:
+                parsed = argument.parse(value)
+            except ValueError as error:
+                problems.append(f"{name} {error}.")
+                continue
+            # a form sends what was not ticked, too
+            if argument.kind == "flag" and not parsed:
+                continue
+            if name not in known:
+                problems.append(f"{name} has no meaning for {self.name}.")
+            given[name] = parsed
+        missing = (name for name, argument in known.items() if argument.is_required and name not in given)
+        problems += [f"{name} is needed for {self.name}." for name in missing]
+        if problems:
+            raise ConfigurationError(*problems, subject=f"action {self.name}")
+        return given
+
+    def work_out(self, mover: Mover, given: Mapping[str, Any]) -> Move:
+        """Return what the action comes to, not yet done.
+
+        Args:
+            mover: Of the stream.
+            given: The arguments, as :meth:`parse` returns them.
+
+        Raises:
+            FdsError: It is not possible, with the reason.
+        """
+        own = dict(given)
+        if own.pop("replace", False):
+            mover = replace(mover, replaces=True)
+        if own.pop("force", False):
+            mover = replace(mover, owner_is_running=lambda _owner: False)
+        move: Move = getattr(mover, self.name)(**own)
+        return move
+
+
+def _number(_: Argument, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ValueError(f"must be a number, got {value!r}") from None
+
+
+def _versions(_: Argument, value: object) -> tuple[int, int]:
+    first, dash, last = str(value).partition("-")
+    try:
+        return int(first), int(last if dash else first)
+    except ValueError:
+        raise ValueError(f"must be a version or several (3-7), got {value!r}") from None
+
+
+def _choice(argument: Argument, value: object) -> str:
+    if value not in argument.choices:
+        raise ValueError(f"must be {' or '.join(argument.choices)}, got {value!r}")
+    return str(value)
+
+
+def _flag(_: Argument, value: object) -> bool:
+    known = value if isinstance(value, bool) else _TRUTHS.get(str(value).strip().lower())
+    if known is None:
+        raise ValueError(f"must be yes or no, got {value!r}")
+    return known
+
+
+def _landed(_: Argument, value: object) -> bool | dict[str, bool]:
+    if isinstance(value, bool):
+        return value
+    from airflow_provider_fds.stream.function_writes import landed_of
+
+    return landed_of(str(value))
+
+
+_PARSERS: Final[dict[str, Callable[[Argument, object], Any]]] = {
+    "number": _number,
+    "versions": _versions,
+    "text": lambda _, value: str(value),
+    "choice": _choice,
+    "flag": _flag,
+    "landed": _landed,
+}
+
+_LANDED: Final = Argument(
+    "landed",
+    "landed",
+    "a job or function of your own: whether the planned batch is in its table, of a function by write",
+    metavar="yes|no|WRITE=yes,WRITE=no",
+)
+_DELETE: Final = Argument(
+    "delete",
+    "flag",
+    "let the next run delete the rows that are read again, in the transaction that closes the old epoch; the sink "
+    "needs provenance",
+)
+_SINK: Final = Argument(
+    "sink",
+    "choice",
+    "what becomes of the rows in the sink: empty removes all (with scd=2: closes the current ones) in the transaction "
+    "that closes the old epoch; needed for a sink that merges",
+    choices=("keep", "empty"),
+)
+_FORCE_SINK: Final = Argument(
+    "force_sink", "flag", "with delete, or sink empty: although others have written to the sink"
+)
+_REPLACE: Final = Argument("replace", "flag", "instead of a request that waits for its run")
+_FORCE: Final = Argument("force", "flag", "although the owner of the planned batches counts as running here")
+#: Arguments of all actions that request an epoch.
+FOR_ALL_REQUESTS: Final = (_REPLACE, _FORCE)
+
+#: By name, in the order in which help and forms show them.
+ACTIONS: Final[dict[str, OperatorAction]] = {
+    action.name: action
+    for action in (
+        OperatorAction(
+            "rewind",
+            "let a stream read again from an earlier position on",
+            "A new epoch of the stream begins at the version, at the first commit at or after the time, or where the "
+            "batch began. The next run closes the old epoch in the sink first, so that nothing of it lands any more. "
+            "Rows that the sink already has are loaded again: the command shows how many, and the statements that "
+            "remove them.",
+            (
+                Argument("to_version", "number", "first version to read (inclusive)", metavar="N", excludes="target"),
+                Argument(
+                    "to_timestamp",
+                    "text",
+                    "read from the first commit at or after it; UTC without a zone",
+                    metavar="TIME",
+                    excludes="target",
+                ),
+                Argument("to_batch", "number", "read from where this batch began", metavar="N", excludes="target"),
+                _DELETE,
+                _SINK,
+                _FORCE_SINK,
+                _LANDED,
+                *FOR_ALL_REQUESTS,
+            ),
+        ),
+        OperatorAction(
+            "reset",
+            "let a stream begin anew, as its start options say",
+            "A new epoch begins like a new stream. Rows that the sink already has are loaded again.",
+            (_SINK, _FORCE_SINK, *FOR_ALL_REQUESTS),
+        ),
+        OperatorAction(
+            "replan",
+            "give up planned batches, and plan anew from the committed position",
+            "The way out of a planned batch that cannot be loaded (too large for the cluster, a file that is gone). "
+            "The next run closes the old epoch in the sink, finds out which of the planned batches are there, and "
+            "continues after them.",
+            (_LANDED, *FOR_ALL_REQUESTS),
+        ),
+        OperatorAction(
+            "rebind",
+            "let a stream continue into another sink",
+            "The stream keeps its position; its next run binds it to the sink it has then. Earlier rows stay where "
+            "they are.",
+            (_LANDED, *FOR_ALL_REQUESTS),
+        ),
+        OperatorAction(
+            "skip",
+            "leave out a version",
+            "Everything in the version, or in several (`3-7`), is passed over; the history says so, with the reason.",
+            (Argument("version", "versions", "version of the table, or several", metavar="N[-M]", is_required=True),),
+        ),
+        OperatorAction(
+            "acknowledge",
+            "let a stream pass a version that it stops before",
+            "A change of the schema takes effect at the version: rows from before it are read with the old schema, "
+            "rows from it on with the new one. Any other commit is passed over whole, with the reason on record. A "
+            "quarantine before the version ends.",
+            (Argument("version", "number", "version of the table", metavar="N", is_required=True),),
+            asks=False,
+        ),
+        OperatorAction(
+            "accept",
+            "take a blocked batch as it is in the sink",
+            "A batch whose rows in the sink are not those that were planned blocks its stream. Compare sink and source "
+            "first; this takes the batch as it is, and the next run continues.",
+            (
+                Argument("batch", "number", "id of the blocked batch", metavar="N", excludes="blocked"),
+                Argument(
+                    "interval",
+                    "text",
+                    "the blocked data interval, as the message names it",
+                    metavar="START/END",
+                    excludes="blocked",
+                ),
+            ),
+            asks=False,
+        ),
+        OperatorAction(
+            "hold",
+            "pause a stream",
+            "Until `fds resume` nothing new is planned, and no epoch that was requested begins; what is planned may "
+            "still be loaded.",
+            asks=False,
+        ),
+        OperatorAction(
+            "resume",
+            "let a stream continue after a hold or a quarantine",
+            "The next run looks at the version again, with the options that the stream has then.",
+            asks=False,
+        ),
+        OperatorAction(
+            "adopt",
+            "free planned batches from an owner that is gone",
+            "Planned batches belong to one run. Where that run is gone and nobody can know it (another machine, an "
+            "Airflow that no longer exists), this lets the next run take them over.",
+            (_FORCE,),
+            asks=False,
+        ),
+        OperatorAction(
+            "transfer",
+            "give a stream to another Airflow installation",
+            "A stream belongs to one Airflow installation. After a move, give it to the one named by --deployment. Be "
+            "sure that the old one no longer runs it.",
+            asks=False,
+            is_cli_only=True,
+        ),
+        OperatorAction(
+            "retire",
+            "end a stream for good",
+            "No run can work the stream any more, and its name cannot be used again. Nothing is removed.",
+        ),
+    )
+}
+
+#: Arguments of all actions by name; one that two actions spell differently is there in its wider form.
+ARGUMENTS: Final[dict[str, Argument]] = {
+    argument.name: argument for action in reversed(ACTIONS.values()) for argument in action.arguments
+}
+
+__all__ = ["ACTIONS", "ARGUMENTS", "Argument", "OperatorAction"]

@@ -1,0 +1,57 @@
+"""The list of operator actions: what is made from it, and what it promises of ``Mover``."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_fds.cli.main import parser
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.operator_actions import ACTIONS
+
+PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
+#: Arguments that change how an action is worked out, not what it is.
+OF_ALL = {"replace", "force"}
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=lambda action: action.name)
+def test_an_action_is_a_method_with_its_arguments(action):
+    method = inspect.signature(getattr(Mover, action.name))
+
+    assert {a.name for a in action.arguments} - OF_ALL == set(method.parameters) - {"self"}
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=lambda action: action.name)
+def test_an_action_is_a_command_with_its_arguments_and_stands_on_the_page(action, capsys):
+    with pytest.raises(SystemExit):
+        parser().parse_args([action.name, "--help"])
+    text = capsys.readouterr().out
+
+    assert all("--" + argument.name.replace("_", "-") in text for argument in action.arguments)
+    assert f"fds {action.name} STREAM" in PAGE.read_text()
+
+
+def test_all_that_is_wrong_with_the_arguments_is_one_error():
+    with pytest.raises(ConfigurationError) as refused:
+        ACTIONS["skip"].parse({"to_batch": 3, "version": "x", "sink": "burn"})
+
+    text = str(refused.value)
+    assert "to_batch has no meaning for skip." in text
+    assert "version must be a version or several (3-7), got 'x'." in text
+    assert "sink must be keep or empty, got 'burn'." in text
+
+
+def test_what_a_form_leaves_empty_is_not_given():
+    sent = {"version": "3-7", "to_batch": None, "to_timestamp": "", "sink": "None", "delete": False, "force": "no"}
+
+    assert ACTIONS["skip"].parse(sent) == {"version": (3, 7)}
+    with pytest.raises(ConfigurationError, match="version is needed for skip"):
+        ACTIONS["skip"].parse({"version": None})
+
+
+def test_a_no_that_answers_a_question_is_given():
+    assert ACTIONS["replan"].parse({"landed": "no"}) == {"landed": False}
+    assert ACTIONS["replan"].parse({"landed": "kept=yes,gone=no"}) == {"landed": {"kept": True, "gone": False}}
