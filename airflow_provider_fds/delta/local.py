@@ -20,7 +20,7 @@ from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError, TornFileError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
 #: Names that :func:`_temporary_beside` gives.
 _TEMPORARY: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{16}\.tmp", re.DOTALL)
@@ -223,15 +223,6 @@ class LocalStorage:
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, in a thread: a network file system may take its time."""
         return await asyncio.to_thread(self.head, key)
-
-    async def get_async(self, key: str) -> tuple[bytes, ObjectMeta]:
-        """Like :meth:`get`, in a thread."""
-        return await asyncio.to_thread(self.get, key)
-
-    async def list_after_async(self, folder: str, after: str | None = None) -> AsyncIterator[ObjectMeta]:
-        """Like :meth:`list_after`, in a thread."""
-        for found in await asyncio.to_thread(lambda: list(self.list_after(folder, after))):
-            yield found
 
     def _to_read(self, key: str) -> str:
         """Return the path of ``key``, whose folder is inside; the file itself may be a link, which must be looked at.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta import tail as tails
 from airflow_provider_fds.delta.commits import STREAMED_ABOVE_BYTES, Commit, commit_of, streamed_commit
 from airflow_provider_fds.delta.hint import hinted_version
-from airflow_provider_fds.delta.listing import list_tail, listed, missing, name_before, not_found
+from airflow_provider_fds.delta.listing import list_tail, listed, missing, not_found
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.names import LOG_FOLDER, commit_key
 from airflow_provider_fds.delta.prefetch import read_ahead
@@ -102,36 +101,12 @@ class DeltaLog:
         found = await self.storage.head_async(commit_key(version))
         return found is not None and found.size_bytes > 0
 
-    async def latest_async(self, known: int) -> int:
-        """Return the newest version after checking the log from ``known`` on, as :meth:`verify_position` does."""
-        tail = LogTail()
-        for _ in range(2):
-            tail = LogTail()
-            async for item in self.storage.list_after_async(LOG_FOLDER, name_before(known)):
-                if not tail.see(item):
-                    break
-            if tail.hole is None:
-                break
-        # lists again, blocking, only when something is wrong
-        return await asyncio.to_thread(self._checked, known, tail)
-
     def commit(self, version: int, meta: ObjectMeta | None = None) -> Commit:
         """Return the commit of ``version``: one HEAD and one GET; no HEAD with ``meta``, what a listing said of it."""
         meta = meta or self.storage.head(commit_key(version))
         if meta is None:
             raise missing(self.storage, version)
         return next(self._read(iter([meta]), version, 1))
-
-    async def commit_async(self, version: int) -> Commit:
-        """Like :meth:`commit`, without blocking the event loop; iterating a commit above 16 MiB does block."""
-        meta = await self.storage.head_async(commit_key(version))
-        if meta is None:
-            raise await asyncio.to_thread(missing, self.storage, version)
-        try:
-            data = (await self.storage.get_async(meta.key))[0] if meta.size_bytes <= STREAMED_ABOVE_BYTES else None
-        except FileNotFoundError:
-            raise await asyncio.to_thread(missing, self.storage, version) from None
-        return self._decoded(version, meta, data)
 
     def commits(self, first: int, last: int, window: int = 64) -> Iterator[Commit]:
         """Yield the commits from ``first`` to ``last``, both inclusive, in order.

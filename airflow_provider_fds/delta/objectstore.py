@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import time
@@ -22,7 +21,7 @@ from airflow_provider_fds.errors import RequestRefusedError, StorageError
 from airflow_provider_fds.schemes import S3_SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
     from typing_extensions import Buffer
@@ -106,34 +105,6 @@ class ObjectStorage:
             children.sort()
             yield from children
 
-    async def list_after_async(self, folder: str, after: str | None = None) -> AsyncIterator[ObjectMeta]:
-        """Like :meth:`list_after`, without blocking the event loop."""
-        listing = _Listing(self._prefix, folder, after, is_ordered=self._is_ordered)
-        while (offset := listing.next_offset) is not None:
-            pages = aiter(self._list(listing.path, offset))
-            children: list[ObjectMeta] = []
-            while True:
-                try:
-                    with self._errors("listing", folder):
-                        page = await anext(pages, None)
-                except StorageError as error:
-                    await asyncio.sleep(listing.pause_before_asking_again(error))
-                    children = []
-                    break
-                if page is None:
-                    listing.finish()
-                    break
-                children += listing.children(page)
-                if self._is_ordered:
-                    for child in self._in_order(listing, children):
-                        yield child
-                    children = []
-                    if listing.is_inside_subfolder:
-                        break
-            children.sort()
-            for child in children:
-                yield child
-
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
         """Return the whole object with one GET."""
         with self._errors("reading", key):
@@ -215,12 +186,6 @@ class ObjectStorage:
                 return _meta(key, await obstore.head_async(self._store, self._prefix + key))
             except FileNotFoundError:
                 return None
-
-    async def get_async(self, key: str) -> tuple[bytes, ObjectMeta]:
-        """Like :meth:`get`, without blocking the event loop."""
-        with self._errors("reading", key):
-            result = await obstore.get_async(self._store, self._prefix + key)
-            return bytes(await result.bytes_async()), _meta(key, result.meta)
 
     def _list(self, path: str, offset: str) -> Any:
         with self._errors("listing", path):

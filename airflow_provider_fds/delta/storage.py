@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
 
 class ObjectMeta(NamedTuple):
@@ -81,9 +81,3 @@ class Storage(Protocol):
 
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, without blocking the event loop."""
-
-    async def get_async(self, key: str) -> tuple[bytes, ObjectMeta]:
-        """Like :meth:`get`, without blocking the event loop."""
-
-    def list_after_async(self, folder: str, after: str | None = None) -> AsyncIterator[ObjectMeta]:
-        """Like :meth:`list_after`, without blocking the event loop."""

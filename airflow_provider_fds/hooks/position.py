@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.ending import finished_reason
-from airflow_provider_fds.stream.poll import Sighting
+from airflow_provider_fds.stream.poll import PollResult
 from airflow_provider_fds.stream.quarantine import pause_of
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ class Standing(NamedTuple):
     Attributes:
         position: The committed offset, ``None`` if the stream was never opened.
         pause: Why it goes no further until a person has looked, ``None`` if it may go on.
-        sighting: What a run has to do whether or not the table has anything new, ``None`` if there is no such thing.
+        found: What a run has to do whether or not the table has anything new, ``None`` if there is no such thing.
     """
 
     position: Offset | None
     pause: str | None = None
-    sighting: Sighting | None = None
+    found: PollResult | None = None
 
 
 def read_standing(stream: DeltaStream, around: Surroundings) -> Standing:
@@ -44,10 +44,10 @@ def read_standing(stream: DeltaStream, around: Surroundings) -> Standing:
     state = connected.load()
     if state.phase == "requested" and state.request is not None and state.held is None:
         why = f"epoch {state.epoch} was requested by a {state.request.reason} ({state.request.why})"
-        return Standing(None, sighting=Sighting(connected.log.latest(), has_data=True, reason=why))
+        return Standing(None, found=PollResult(connected.log.latest(), has_data=True, reason=why))
     position = None if state.position is None else Offset.from_json(state.position)
     if state.ended is not None and (reason := finished_reason(connected)) is not None:
         # by the ledger alone: the commits that its end was found by may be gone
-        sighting = Sighting(state.ended.version, has_data=False, reason=reason, is_finished=True)
-        return Standing(position, pause_of(state), sighting)
+        found = PollResult(state.ended.version, has_data=False, reason=reason, is_finished=True)
+        return Standing(position, pause_of(state), found)
     return Standing(position, pause_of(state))

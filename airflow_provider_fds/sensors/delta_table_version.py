@@ -25,7 +25,7 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.poll import TableWatch
+from airflow_provider_fds.stream.poll import TablePoller
 from airflow_provider_fds.triggers.deferral import (
     check_event,
     grace_problems,
@@ -37,7 +37,7 @@ from airflow_provider_fds.triggers.deferral import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.stream.poll import Sighting
+    from airflow_provider_fds.stream.poll import PollResult
 
 
 class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
@@ -115,10 +115,10 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     def poke(self, context: Any) -> PokeReturnValue:
         """Look once, on the worker."""
-        sighting = self._look(context)
-        if sighting is None:
+        found = self._look(context)
+        if found is None:
             return PokeReturnValue(is_done=False)
-        return PokeReturnValue(is_done=True, xcom_value=sighting.newest_version)
+        return PokeReturnValue(is_done=True, xcom_value=found.newest_version)
 
     def execute(self, context: Any) -> int | None:
         """Look once; if there is nothing, wait in the chosen way. Returns the newest version seen."""
@@ -178,7 +178,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     def _stream(self) -> DeltaStream:
         return DeltaStream.coerce(self.stream)
 
-    def _look(self, context: Any) -> Sighting | None:
+    def _look(self, context: Any) -> PollResult | None:
         with task_failures(self._stream):
             stream = self._stream
             _check_arguments(stream, self.wait_for, self.grace)
@@ -191,23 +191,23 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
                 self.log.warning("Waiting: %s", standing.pause)
                 return None
             storage = open_storage(stream.table, surroundings.table_options)
-            sighting = standing.sighting or TableWatch(stream, storage, standing.position).check()
-        if sighting is not None and sighting.is_finished:
-            raise AirflowSkipException(sighting.reason)
-        if sighting is None:
+            found = standing.found or TablePoller(stream, storage, standing.position).check()
+        if found is not None and found.is_finished:
+            raise AirflowSkipException(found.reason)
+        if found is None:
             self.log.info("Nothing new in table %s.", stream.table)
         else:
-            self.log.info("Table %s is at version %d: %s.", stream.table, sighting.newest_version, sighting.reason)
-        return sighting
+            self.log.info("Table %s is at version %d: %s.", stream.table, found.newest_version, found.reason)
+        return found
 
-    def _look_at_interval(self, context: Any, stream: DeltaStream) -> Sighting | None:
+    def _look_at_interval(self, context: Any, stream: DeltaStream) -> PollResult | None:
         interval = run_interval(context, stream)
-        sighting = look_at_interval(context, stream, self.grace)
-        if sighting is None:
+        found = look_at_interval(context, stream, self.grace)
+        if found is None:
             self.log.info("Interval %s of table %s may still get commits.", interval.name, stream.table)
         else:
-            self.log.info("Interval %s of table %s is complete: %s.", interval.name, stream.table, sighting.reason)
-        return sighting
+            self.log.info("Interval %s of table %s is complete: %s.", interval.name, stream.table, found.reason)
+        return found
 
 
 def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> None:

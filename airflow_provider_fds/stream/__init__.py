@@ -16,11 +16,11 @@ _LAZY = {
     "IntervalSession": "interval_session",
     "RunResult": "result",
     "RunWork": "result",
-    "Sighting": "poll",
+    "PollResult": "poll",
     "StreamSession": "session",
     "StreamStatus": "result",
     "Surroundings": "connect",
-    "TableWatch": "poll",
+    "TablePoller": "poll",
     "position_of": "poll",
 }
 

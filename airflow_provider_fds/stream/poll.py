@@ -46,7 +46,7 @@ OLD_POSITION_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class PollResult:
     """Something that a run should look at.
 
     Attributes:
@@ -74,12 +74,12 @@ def position_of(checkpoint: Checkpoint | None) -> Offset | None:
     return Offset.from_json(checkpoint.offset)
 
 
-class TableWatch:
-    """Watches a table from a position on.
+class TablePoller:
+    """Polls a table from a position on.
 
-    A look costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked
-    (:meth:`check`, :meth:`recheck`), and one GET per commit that was not looked at before. The first commit without
-    data, and a stream with ``partition_filter``, take one look at the table's metadata more.
+    A poll costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked (:meth:`check`),
+    and one GET per commit that was not read before. The first commit without data, and a stream with
+    ``partition_filter``, read the table's metadata once more.
 
     Args:
         stream: The stream.
@@ -111,7 +111,7 @@ class TableWatch:
         """The version the next poll asks for; ``None`` before the first look of a stream that has no position."""
         return self._next
 
-    def check(self) -> Sighting | None:
+    def check(self) -> PollResult | None:
         """Look once, with one LIST, and say whether a run has something to do.
 
         Raises:
@@ -136,66 +136,27 @@ class TableWatch:
             if (seen := self._seen(commit, newest)) is not None:
                 return seen
             if self._is_old(commit, newest):
-                return Sighting(newest, has_data=False, reason="position is old")
+                return PollResult(newest, has_data=False, reason="position is old")
             self._next = version + 1
         return self._near_end(newest)
 
-    async def poll(self) -> Sighting | None:
-        """Look with exactly one HEAD if there is no new version; else read the new commits.
+    async def poll(self) -> PollResult | None:
+        """Look with exactly one HEAD if there is no new version; else as :meth:`check` does, in a thread.
 
         Raises:
-            LostPositionError: The log has a hole behind the new version.
+            LostPositionError: The log has a hole before the new version.
         """
-        if self._next is None:
-            return await self.recheck()
-        if not await self._log.probe_async(self._next):
+        if self._next is not None and not await self._log.probe_async(self._next):
             return None
-        if self._position is None:
-            return await self.recheck()
-        return await self._list_on(self._next)
+        return await asyncio.to_thread(self.check)
 
-    async def recheck(self) -> Sighting | None:
-        """Look with one LIST, which also notices a table that is gone, cleaned up or rewound.
-
-        Raises:
-            TableNotFoundError: There is no table.
-            LostPositionError: The position cannot be read on from.
-        """
-        if self._next is None or self._position is None or self._position.is_initial_snapshot:
-            return await asyncio.to_thread(lambda: self._start_seen(self._log.latest()))
-        if (finished := await asyncio.to_thread(self._finished)) is not None:
-            return finished
-        return await self._list_on(self._next)
-
-    async def _list_on(self, version: int) -> Sighting | None:
-        try:
-            newest = await self._log.latest_async(version - 1)
-        except LogTruncatedError as error:
-            return await asyncio.to_thread(self._lost, error)
-        return await self._read_on(newest)
-
-    def _lost(self, error: LogTruncatedError) -> Sighting:
+    def _lost(self, error: LogTruncatedError) -> PollResult:
         """Have a run move a stream that may over versions that are gone; raise for any other. Blocking."""
         if self._options.on_lost_position != "earliest":
             raise error
-        return Sighting(self._log.latest(), has_data=True, reason="position is lost")
+        return PollResult(self._log.latest(), has_data=True, reason="position is lost")
 
-    async def _read_on(self, newest: int) -> Sighting | None:
-        assert self._next is not None  # noqa: S101  # callers have seen to it
-        if self._next <= newest and (finished := await asyncio.to_thread(self._finished)) is not None:
-            return finished
-        if self._filter is not None and self._next <= newest:
-            await asyncio.to_thread(self._find_metadata, newest)
-        for version in range(self._next, self._last(newest) + 1):
-            commit = await self._log.commit_async(version)
-            if (seen := self._seen(commit, newest)) is not None:
-                return seen
-            if await asyncio.to_thread(self._is_old, commit, newest):
-                return Sighting(newest, has_data=False, reason="position is old")
-            self._next = version + 1
-        return self._near_end(newest)
-
-    def _finished(self) -> Sighting | None:
+    def _finished(self) -> PollResult | None:
         """Look up the end of the stream, if it has one, and say whether the position is behind it; blocking."""
         if self._position is None:
             return None
@@ -203,7 +164,7 @@ class TableWatch:
         if self._end is None or not self._end.is_reached(self._position):
             return None
         reason = self._end.words(self._name, self._log.table_uri)
-        return Sighting(self._end.version, has_data=False, reason=reason, is_finished=True)
+        return PollResult(self._end.version, has_data=False, reason=reason, is_finished=True)
 
     def _find_metadata(self, newest: int) -> None:
         """Look up, once, the types of partition values and how long the log is kept; blocking."""
@@ -228,12 +189,12 @@ class TableWatch:
     def _last(self, newest: int) -> int:
         return newest if self._end is None else min(newest, self._end.version)
 
-    def _near_end(self, newest: int) -> Sighting | None:
+    def _near_end(self, newest: int) -> PollResult | None:
         if self._end is None or self._next is None or self._next <= self._end.version:
             return None
-        return Sighting(newest, has_data=False, reason="end is near")
+        return PollResult(newest, has_data=False, reason="end is near")
 
-    def _start_seen(self, newest: int) -> Sighting | None:
+    def _start_seen(self, newest: int) -> PollResult | None:
         """Judge a stream that stands before its first batch; blocking."""
         start = self._options.starting_timestamp
         if (
@@ -244,16 +205,16 @@ class TableWatch:
         ):
             self._next = newest + 1
             return None
-        return Sighting(newest, has_data=True, reason="data")
+        return PollResult(newest, has_data=True, reason="data")
 
-    def _seen(self, commit: Commit, newest: int) -> Sighting | None:
+    def _seen(self, commit: Commit, newest: int) -> PollResult | None:
         content = CommitContent.of(commit.version, commit.actions, table=self._log.table_uri)
         self._metadata = content.metadata or self._metadata
         verdict = classify(content, self._options, table=self._log.table_uri)
         if isinstance(verdict, Stop):
-            return Sighting(newest, has_data=False, reason=f"stopped: {verdict.error}")
+            return PollResult(newest, has_data=False, reason=f"stopped: {verdict.error}")
         if isinstance(verdict, Emit) and self._has_files(commit, content):
-            return Sighting(newest, has_data=True, reason="data")
+            return PollResult(newest, has_data=True, reason="data")
         return None
 
     def _has_files(self, commit: Commit, content: CommitContent) -> bool:

@@ -28,7 +28,7 @@ from airflow_provider_fds.stream.function_writes import refuse_late_writes
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
-from airflow_provider_fds.stream.poll import TableWatch
+from airflow_provider_fds.stream.poll import TablePoller
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured
 from airflow_provider_fds.stream.tries import new_try_id, put_job
@@ -294,10 +294,10 @@ class StreamSession(Session):
         """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards as far as needed."""
         return opening.run_result(self.connected, self.around.owner)
 
-    def watch(self) -> TableWatch:
-        """Return a watch of the table at the committed position."""
+    def poller(self) -> TablePoller:
+        """Return a poller of the table at the committed position."""
         position = self.connected.state.position
-        return TableWatch(
+        return TablePoller(
             self.stream, self.connected.table, Offset.from_json(position) if position is not None else None
         )
 

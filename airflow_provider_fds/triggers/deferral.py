@@ -11,7 +11,7 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
-from airflow_provider_fds.stream.interval_watch import IntervalWatch
+from airflow_provider_fds.stream.interval_poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.poll import Sighting
+    from airflow_provider_fds.stream.poll import PollResult
 
 
 def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
@@ -72,7 +72,7 @@ def check_event(event: Mapping[str, Any]) -> None:
         raise AirflowException(message) if event.get("retryable") else AirflowFailException(message)
 
 
-def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> Sighting | None:
+def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> PollResult | None:
     """Look, on the worker, whether the run's data interval is complete; ``None`` if it may still get commits.
 
     Raises:
@@ -80,7 +80,7 @@ def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None)
         TableNotFoundError: There is no table.
     """
     storage = open_storage(stream.table, reading_surroundings(stream).table_options)
-    return IntervalWatch(storage, run_interval(context, stream).end, grace).check()
+    return IntervalPoller(storage, run_interval(context, stream).end, grace).check()
 
 
 def grace_problems(grace: object) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.interval_watch import IntervalWatch
+from airflow_provider_fds.stream.interval_poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 
@@ -38,12 +38,12 @@ class DeltaIntervalTrigger(DeltaTableVersionTrigger):
             {**arguments, "interval_end": self.interval_end, "grace": self.grace},
         )
 
-    def _watch(self) -> tuple[IntervalWatch, None]:
+    def _poller(self) -> tuple[IntervalPoller, None]:
         stream = DeltaStream.from_dict(self.stream)
         surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
         storage = open_storage(stream.table, surroundings.table_options)
         grace = None if self.grace is None else timedelta(seconds=self.grace)
-        return IntervalWatch(storage, datetime.fromisoformat(self.interval_end), grace), None
+        return IntervalPoller(storage, datetime.fromisoformat(self.interval_end), grace), None
 
 
 __all__ = ["DeltaIntervalTrigger"]

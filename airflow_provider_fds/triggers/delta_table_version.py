@@ -15,13 +15,13 @@ from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.surroundings import reading_surroundings
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.poll import TableWatch
+from airflow_provider_fds.stream.poll import TablePoller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from airflow_provider_fds.stream.interval_watch import IntervalWatch
-    from airflow_provider_fds.stream.poll import Sighting
+    from airflow_provider_fds.stream.interval_poll import IntervalPoller
+    from airflow_provider_fds.stream.poll import PollResult
 
 #: Looks at storage that all triggers of a process have under way at once.
 _LOOKS_AT_ONCE: Final = 64
@@ -102,18 +102,18 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to say, say it, and end."""
-        watch: TableWatch | IntervalWatch | None = None
+        poller: TablePoller | IntervalPoller | None = None
         looks = refusals = 0
         if self.pauses_first:
             await asyncio.sleep(self._pause_seconds(0))
         while True:
             try:
                 async with _slot():
-                    if watch is None or looks % self.recheck_every == 0:
-                        watch, sighting = await sync_to_async(self._watch, thread_sensitive=False)()
-                        sighting = await watch.recheck() if watch is not None else sighting
+                    if poller is None or looks % self.recheck_every == 0:
+                        poller, found = await sync_to_async(self._poller, thread_sensitive=False)()
+                        found = await asyncio.to_thread(poller.check) if poller is not None else found
                     else:
-                        sighting = await watch.poll()
+                        found = await poller.poll()
             except FdsError as error:
                 refusals += 1
                 if not error.retryable or refusals >= self.max_refusals:
@@ -129,24 +129,24 @@ class DeltaTableVersionTrigger(BaseTrigger):
             else:
                 looks += 1
                 refusals = 0
-                if sighting is not None:
-                    yield self._success_event(sighting)
+                if found is not None:
+                    yield self._success_event(found)
                     return
             await asyncio.sleep(self._pause_seconds(refusals))
 
-    def _watch(self) -> tuple[TableWatch | IntervalWatch | None, Sighting | None]:
+    def _poller(self) -> tuple[TablePoller | IntervalPoller | None, PollResult | None]:
         """Look up connection and position. Blocking: for a thread.
 
         Returns:
-            A watch of the table, or what a run has to do anyway; neither while a person has to look first.
+            A poller of the table, or what a run has to do anyway; neither while a person has to look first.
         """
         stream = DeltaStream.from_dict(self.stream)
         surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
         standing = read_standing(stream, surroundings)
-        if standing.pause is not None or standing.sighting is not None:
-            return None, standing.sighting
+        if standing.pause is not None or standing.found is not None:
+            return None, standing.found
         storage = open_storage(stream.table, surroundings.table_options)
-        return TableWatch(stream, storage, standing.position), None
+        return TablePoller(stream, storage, standing.position), None
 
     def _pause_seconds(self, refusals: int) -> float:
         spread = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311  # no secret
@@ -165,8 +165,8 @@ class DeltaTableVersionTrigger(BaseTrigger):
             error,
         )
 
-    def _success_event(self, sighting: Sighting) -> TriggerEvent:
-        payload = {"status": "success", "version": sighting.newest_version, "reason": sighting.reason}
+    def _success_event(self, found: PollResult) -> TriggerEvent:
+        payload = {"status": "success", "version": found.newest_version, "reason": found.reason}
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     def _error_event(self, error: Exception, refusals: int) -> TriggerEvent:

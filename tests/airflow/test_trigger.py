@@ -61,7 +61,8 @@ class Looks:
         self.heads = []
         self.lists = []
         self.news = asyncio.Event()
-        head, listing = LocalStorage.head_async, LocalStorage.list_after_async
+        head, listing = LocalStorage.head_async, LocalStorage.list_after
+        loop = asyncio.get_running_loop()
         looks = self
 
         async def counted_head(storage, key):
@@ -70,12 +71,13 @@ class Looks:
             return await head(storage, key)
 
         def counted_list(storage, folder, after=None):
+            # the log is listed in a thread
             looks.lists.append(after)
-            looks.news.set()
+            loop.call_soon_threadsafe(looks.news.set)
             return listing(storage, folder, after)
 
         monkeypatch.setattr(LocalStorage, "head_async", counted_head)
-        monkeypatch.setattr(LocalStorage, "list_after_async", counted_list)
+        monkeypatch.setattr(LocalStorage, "list_after", counted_list)
 
     async def until(self, kind, count):
         while len(getattr(self, kind)) < count:

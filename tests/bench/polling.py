@@ -17,7 +17,7 @@ def poll(port: int, tables: int, commits: int, sweeps: int, at_once: int) -> dic
 async def _poll(port: int, tables: int, commits: int, sweeps: int, at_once: int) -> dict[str, Any]:
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.source.offset import Offset
-    from airflow_provider_fds.stream import DeltaStream, TableWatch
+    from airflow_provider_fds.stream import DeltaStream, TablePoller
 
     options = {
         "endpoint": f"http://127.0.0.1:{port}",
@@ -30,10 +30,10 @@ async def _poll(port: int, tables: int, commits: int, sweeps: int, at_once: int)
     for number in range(tables):
         stream = DeltaStream(f"t{number}", f"s3://bench/t{number}", starting_version=0)
         storage = open_storage(stream.table, options)
-        watches.append(TableWatch(stream, storage, Offset("id", commits)))
+        watches.append(TablePoller(stream, storage, Offset("id", commits)))
     slots = asyncio.Semaphore(at_once)
 
-    async def look(watch: TableWatch) -> None:
+    async def look(watch: TablePoller) -> None:
         async with slots:
             assert await watch.poll() is None
 

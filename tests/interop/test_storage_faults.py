@@ -115,13 +115,10 @@ def test_what_may_pass_is_asked_again(server, storage, method, fault):
 
 async def test_a_trigger_asks_again_too(server, storage):
     storage.put("f/x", BODY)
-    for method in ("HEAD", "GET", "LIST"):
-        server.fail("silent_before", method, times=1)
-        server.fail("status", method, times=1)
+    server.fail("silent_before", "HEAD", times=1)
+    server.fail("status", "HEAD", times=1)
     assert (await storage.head_async("f/x")).size_bytes == len(BODY)
-    assert (await storage.get_async("f/x"))[0] == BODY
-    assert [meta.key async for meta in storage.list_after_async("f")] == ["f/x"]
-    assert server.requests["HEAD"] == server.requests["GET"] == server.requests["LIST"] == 3
+    assert server.requests["HEAD"] == 3
 
 
 @pytest.mark.parametrize("fault", ["503", "no answer"])
@@ -174,7 +171,7 @@ def test_a_body_that_always_breaks_off_is_an_error(server, storage):
 
 @pytest.mark.parametrize("kind", ["cut", "stall"])
 @pytest.mark.parametrize("after", [0, 1, 2])
-async def test_a_listing_that_breaks_off_goes_on_where_it_was(server, storage, monkeypatch, kind, after):
+def test_a_listing_that_breaks_off_goes_on_where_it_was(server, storage, monkeypatch, kind, after):
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "4")
     keys = [f"f/{i:02d}" for i in range(11)]
     for key in [*keys, *(f"f/05-sub/{i}" for i in range(6))]:
@@ -182,9 +179,7 @@ async def test_a_listing_that_breaks_off_goes_on_where_it_was(server, storage, m
     expected = sorted(keys)
     server.fail(kind, "LIST", times=1, after=after)
     assert [meta.key for meta in storage.list_after("f")] == expected
-    server.fail(kind, "LIST", times=1, after=after)
-    assert [meta.key async for meta in storage.list_after_async("f")] == expected
-    assert [fault.times for fault in server.faults] == [0, 0]
+    assert [fault.times for fault in server.faults] == [0]
 
 
 def test_a_listing_that_always_breaks_off_is_an_error(server, storage):

@@ -79,7 +79,6 @@ async def test_an_empty_file_at_the_head_is_not_a_version_yet(log, six_versions)
     assert not await log.probe_async(6)
     assert log.latest() == 5
     assert log.latest(5) == 5
-    assert await log.latest_async(4) == 5
 
 
 def test_junk_beside_the_log_is_not_taken_for_commits(log, six_versions):
@@ -213,15 +212,6 @@ def test_a_position_above_the_newest_version_is_a_rewound_table(log, six_version
     for call in (lambda: log.verify_position(8), lambda: log.commit(7), lambda: list(log.commits(4, 7))):
         with pytest.raises(LogRewoundError, match=r"no version . any more: its newest version is 5"):
             call()
-
-
-async def test_the_async_check_finds_the_same(log, six_versions):
-    assert await log.latest_async(3) == 5
-    six_versions.clean_up_before(5)
-    with pytest.raises(LogTruncatedError):
-        await log.latest_async(3)
-    with pytest.raises(LogRewoundError):
-        await log.commit_async(9)
 
 
 def test_an_empty_file_in_the_middle_is_torn_and_not_a_gap(log, six_versions):

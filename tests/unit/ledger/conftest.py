@@ -31,7 +31,7 @@ from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from airflow_provider_fds.ledger.entries import Action
 
@@ -124,13 +124,6 @@ class MemoryStorage:
 
     async def head_async(self, key: str) -> ObjectMeta | None:
         return self.head(key)
-
-    async def get_async(self, key: str) -> tuple[bytes, ObjectMeta]:
-        return self.get(key)
-
-    async def list_after_async(self, folder: str, after: str | None = None) -> AsyncIterator[ObjectMeta]:
-        for meta in self.list_after(folder, after):
-            yield meta
 
 
 class Make:

@@ -10,7 +10,7 @@ from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream.poll import TableWatch, position_of
+from airflow_provider_fds.stream.poll import TablePoller, position_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ def test_a_time_as_the_end_is_written_down_once_it_is_known_and_the_log_may_go(b
     assert (work.status, work.target) == ("finished", 3)
     assert session.connected.state.ended.version == 3
     assert session.status().finished
-    assert read_standing(stream, session.around).sighting.is_finished
+    assert read_standing(stream, session.around).found.is_finished
 
 
 def test_an_end_that_is_not_known_yet_leaves_the_stream_unfinished(bench, table, sink):
@@ -129,17 +129,17 @@ def test_the_status_counts_to_the_end_and_says_that_it_is_reached(bench, table, 
     assert "ending_version=3" in found.finished
 
 
-def watch(bench: Bench, stream: Any) -> TableWatch:
+def watch(bench: Bench, stream: Any) -> TablePoller:
     session = bench.session("sensor", stream=stream)
     session.connected.load()
-    return TableWatch(stream, LocalStorage(str(bench.table)), position_of(session.connected.ledger.checkpoint()))
+    return TablePoller(stream, LocalStorage(str(bench.table)), position_of(session.connected.ledger.checkpoint()))
 
 
 @pytest.mark.parametrize("options", ENDS, ids=str)
 async def test_the_sensor_of_a_finished_stream_is_told_so_in_every_way_it_looks(bench, table, sink, options):
     stream = bench.stream(**options)
     run_once(bench, sink, "run-1", stream)
-    for look in (watch(bench, stream).check(), await watch(bench, stream).recheck(), await watch(bench, stream).poll()):
+    for look in (watch(bench, stream).check(), await watch(bench, stream).poll()):
         assert look.is_finished
         assert "is finished" in look.reason
         assert not look.has_data

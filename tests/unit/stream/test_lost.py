@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import shutil
@@ -16,7 +15,7 @@ from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError, TableReplacedError
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.poll import TableWatch, position_of
+from airflow_provider_fds.stream.poll import TablePoller, position_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,11 +56,11 @@ def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
     return work
 
 
-def watch_of(bench: Bench, **options: Any) -> TableWatch:
+def watch_of(bench: Bench, **options: Any) -> TablePoller:
     session = bench.session("looker", stream=bench.stream(**options))
     session.connected.load()
     position = position_of(session.connected.ledger.checkpoint())
-    return TableWatch(session.stream, LocalStorage(str(bench.table)), position)
+    return TablePoller(session.stream, LocalStorage(str(bench.table)), position)
 
 
 def age(builder: Any, version: int, days: float) -> None:
@@ -75,9 +74,8 @@ def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(ben
     clean_up(behind)
     with pytest.raises(LogTruncatedError, match=r"version 2 .* oldest commit left is version 4"):
         run(bench, sink, "run-2")
-    for look in (TableWatch.check, lambda watch: asyncio.run(watch.recheck())):
-        with pytest.raises(LogTruncatedError):
-            look(watch_of(bench))
+    with pytest.raises(LogTruncatedError):
+        watch_of(bench).check()
 
 
 # D39
@@ -104,9 +102,8 @@ def test_51_a_stream_that_may_goes_on_at_what_is_left_and_the_ledger_says_what_i
 
 def test_the_sensor_has_a_run_move_such_a_stream(bench, behind, sink):
     clean_up(behind)
-    for look in (TableWatch.check, lambda watch: asyncio.run(watch.recheck())):
-        seen = look(watch_of(bench, **EARLIEST))
-        assert (seen.newest_version, seen.reason) == (6, "position is lost")
+    seen = watch_of(bench, **EARLIEST).check()
+    assert (seen.newest_version, seen.reason) == (6, "position is lost")
 
 
 def test_50_a_hole_is_an_error_all_the_same(bench, behind, sink):

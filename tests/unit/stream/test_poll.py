@@ -8,7 +8,7 @@ import pytest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import LogRewoundError, LogTruncatedError, TableNotFoundError
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream import DeltaStream, TableWatch
+from airflow_provider_fds.stream import DeltaStream, TablePoller
 
 
 class CountingStorage(LocalStorage):
@@ -18,23 +18,23 @@ class CountingStorage(LocalStorage):
         super().__init__(str(root))
         self.heads = self.lists = self.gets = 0
 
-    async def head_async(self, key):
+    def head(self, key):
         self.heads += 1
-        return await super().head_async(key)
+        return super().head(key)
 
-    async def get_async(self, key):
+    def get(self, key):
         self.gets += 1
-        return await super().get_async(key)
+        return super().get(key)
 
-    def list_after_async(self, folder, after=None):
+    def list_after(self, folder, after=None):
         self.lists += 1
-        return super().list_after_async(folder, after)
+        return super().list_after(folder, after)
 
 
-def watch(log_builder, version: int, **options: Any) -> tuple[TableWatch, CountingStorage]:
+def watch(log_builder, version: int, **options: Any) -> tuple[TablePoller, CountingStorage]:
     storage = CountingStorage(log_builder.root)
     stream = DeltaStream("s", str(log_builder.root), starting_version=0, **options)
-    return TableWatch(stream, storage, Offset(log_builder.table_id, version)), storage
+    return TablePoller(stream, storage, Offset(log_builder.table_id, version)), storage
 
 
 def now_ms() -> int:
@@ -167,7 +167,7 @@ async def test_a_recheck_notices_a_table_that_is_gone(table):
         path.unlink()
     assert await looking.poll() is None
     with pytest.raises(TableNotFoundError):
-        await looking.recheck()
+        looking.check()
 
 
 async def test_a_recheck_notices_that_log_cleanup_has_overtaken_the_position(table):
@@ -177,7 +177,7 @@ async def test_a_recheck_notices_that_log_cleanup_has_overtaken_the_position(tab
     for version in (0, 1, 2):
         (table.log / f"{version:020d}.json").unlink()
     with pytest.raises(LogTruncatedError):
-        await looking.recheck()
+        looking.check()
     with pytest.raises(LogTruncatedError):
         looking.check()
 
@@ -185,14 +185,14 @@ async def test_a_recheck_notices_that_log_cleanup_has_overtaken_the_position(tab
 async def test_a_recheck_notices_a_table_restored_to_before_the_position(table):
     looking, _ = watch(table, 5)
     with pytest.raises(LogRewoundError):
-        await looking.recheck()
+        looking.check()
 
 
 async def test_a_start_in_the_future_waits_for_the_commit_that_reaches_it(log_builder):
     log_builder.create()
     log_builder.append(1)
     stream = DeltaStream("s", str(log_builder.root), starting_timestamp="2024-01-01T00:03:00Z")
-    looking = TableWatch(stream, LocalStorage(str(log_builder.root)), None)
+    looking = TablePoller(stream, LocalStorage(str(log_builder.root)), None)
     assert looking.check() is None
     assert await looking.poll() is None
     log_builder.append(1)  # at 00:02
@@ -206,14 +206,14 @@ def test_a_start_in_the_future_that_is_an_error_wakes_the_run_that_reports_it(lo
     log_builder.create()
     stream = DeltaStream("s", str(log_builder.root), starting_timestamp="2030-01-01", on_future_start="fail")
 
-    assert TableWatch(stream, LocalStorage(str(log_builder.root)), None).check() is not None
+    assert TablePoller(stream, LocalStorage(str(log_builder.root)), None).check() is not None
 
 
 async def test_a_stream_that_was_never_opened_is_woken_at_once_by_what_its_start_covers(log_builder):
     log_builder.create()
     for options in ({}, {"starting_version": "latest"}, {"starting_timestamp": "2024-01-01"}):
         stream = DeltaStream("s", str(log_builder.root), **options)
-        looking = TableWatch(stream, LocalStorage(str(log_builder.root)), None)
+        looking = TablePoller(stream, LocalStorage(str(log_builder.root)), None)
 
         assert looking.check().has_data
         assert (await looking.poll()).has_data

@@ -9,13 +9,13 @@ import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import TableNotFoundError
-from airflow_provider_fds.stream.interval_watch import IntervalWatch
+from airflow_provider_fds.stream.interval_poll import IntervalPoller
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def watch(log_builder, end, grace=None):
-    return IntervalWatch(LocalStorage(str(log_builder.root)), end, grace)
+    return IntervalPoller(LocalStorage(str(log_builder.root)), end, grace)
 
 
 def test_a_commit_at_the_end_makes_it_complete(log_builder):
