@@ -71,9 +71,10 @@ class Looks:
             return await head(storage, key)
 
         def counted_list(storage, folder, after=None):
-            # the log is listed in a thread
-            looks.lists.append(after)
-            loop.call_soon_threadsafe(looks.news.set)
+            # in a thread; staging is listed, too
+            if folder == "_delta_log":
+                looks.lists.append(after)
+                loop.call_soon_threadsafe(looks.news.set)
             return listing(storage, folder, after)
 
         monkeypatch.setattr(LocalStorage, "head_async", counted_head)
