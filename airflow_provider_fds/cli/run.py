@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from airflow_provider_fds.backends.base import SparkBackend
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.spark.connect import ConnectServer
     from airflow_provider_fds.stream.phases import PhaseSeconds
     from airflow_provider_fds.stream.result import Collected, RunWork
     from airflow_provider_fds.stream.session import StreamSession
@@ -84,16 +84,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
+    from airflow_provider_fds.backends.base import UserArguments
+    from airflow_provider_fds.backends.registry import command_line_backend
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream.phases import PhaseSeconds
     from airflow_provider_fds.stream.session import StreamSession
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
-    remote = None if arguments.spark_remote is None else _remote(arguments.spark_remote)
-    conf = common.pairs(arguments.conf, "--conf")
-    if remote is None:
-        _check_machine(conf)
+    given = UserArguments(conf=common.pairs(arguments.conf, "--conf"))
+    backend = command_line_backend(arguments.master, arguments.spark_remote, given, _log_line)
+    backend.check()
     sink = DeltaTableSink(
         arguments.sink,
         partition_by=tuple(arguments.partition_by),
@@ -112,98 +113,40 @@ def run(arguments: argparse.Namespace) -> int:
         with phases.phase("plan"):
             work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
         if work.status == "fence":
-            _load(session, work, sink, remote or arguments.master, conf, phases)
+            _load(session, work, sink, backend, phases)
             continue
         if work.status != "work":
             is_more = False
             error = work.warning if work.status == "paused" else None
             break
-        collected = _load(session, work, sink, remote or arguments.master, conf, phases, arguments.output)
+        collected = _load(session, work, sink, backend, phases, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
     _show_end(session, error, arguments, phases, is_more=is_more)
     return EXIT_OK if error is None else error.exit_code
 
 
-def _check_machine(conf: dict[str, Any]) -> None:
-    """Refuse a machine on which Spark cannot start, before anything is planned."""
-    from airflow_provider_fds.spark.launch import brought_delta_problems, java_problem, spark_problem
-
-    problems = [problem for problem in (java_problem(), spark_problem()) if problem is not None]
-    problems += brought_delta_problems(
-        conf.get("spark.jars.packages"), conf.get("spark.jars"), conf.get("spark.driver.extraClassPath")
-    )
-    if problems:
-        raise ConfigurationError(*problems, subject="Spark on this machine")
-
-
-def _remote(url: str) -> ConnectServer:
-    from airflow_provider_fds.spark.connect import ConnectServer
-    from airflow_provider_fds.spark.install import spark_problem
-
-    if not url.startswith("sc://"):
-        raise ConfigurationError(f"--spark-remote must be sc://host:port, got {url.partition('/;')[0]!r}")
-    if (problem := spark_problem()) is not None:
-        raise ConfigurationError(problem)
-    return ConnectServer(url, "--spark-remote")
-
-
 def _load(
     session: StreamSession,
     work: RunWork,
     sink: DeltaTableSink,
-    where: ConnectServer | str,
-    conf: dict[str, Any],
+    backend: SparkBackend,
     phases: PhaseSeconds,
     output: str = "text",
 ) -> Collected:
     """Run one Spark application, and commit each batch as soon as it is done."""
+    from airflow_provider_fds.backends.base import Application
+
     shown = _Shown(output)
-    with _ending_spark_too(), phases.phase("spark"):
-        if isinstance(where, str):
-            _submit(session, work, sink, where, conf, shown)
-        else:
-            _work_on(session, work, sink, where, conf, shown)
+    application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
+    with _ending_spark_too(), phases.phase("spark"), redirect_stdout(_Log()):
+        backend.run(application)
     with phases.phase("commit"):
         collected = session.collect(work)
     shown(collected)
     if collected.failure is not None:
         raise collected.failure
     return collected
-
-
-def _submit(
-    session: StreamSession, work: RunWork, sink: DeltaTableSink, master: str, conf: dict[str, Any], shown: _Shown
-) -> None:
-    from airflow_provider_fds.spark.launch import SparkSetupError, job_storage, run_locally
-    from airflow_provider_fds.stream.collecting import collecting
-
-    storage = job_storage(session.connected.places(sink.uri), sink)
-    spec_uri = session.job(work, sink)
-    num_bytes = sum(batch.num_bytes for batch in work.batches)
-    with collecting(session, work, shown):
-        try:
-            run_locally(spec_uri, master=master, conf=conf, on_line=_log_line, storage=storage, num_bytes=num_bytes)
-        except SparkSetupError as error:
-            raise ConfigurationError(str(error)) from error
-
-
-def _work_on(
-    session: StreamSession,
-    work: RunWork,
-    sink: DeltaTableSink,
-    server: ConnectServer,
-    conf: dict[str, Any],
-    shown: _Shown,
-) -> None:
-    from airflow_provider_fds.operators.spark_connect import work_off
-    from airflow_provider_fds.spark.connect import ConnectJob
-    from airflow_provider_fds.stream.driver_files import driver_files
-
-    files = driver_files(session.connected, sink)
-    job = ConnectJob(server, session.job(work, sink), files=files, conf=conf, tell=_log_line)
-    with redirect_stdout(_Log()):
-        work_off(job, session, work, shown)
 
 
 class _Log(io.TextIOBase):

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import AirflowException, DecoratedOperator, task_decorator_factory
+from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 
-from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
-from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
-from airflow_provider_fds.operators.spark_backend import SessionBackend, submitted
-from airflow_provider_fds.operators.spark_connect import ConnectBackend
 from airflow_provider_fds.sinks import ForeachBatchSink
-from airflow_provider_fds.spark.session_job import SessionJob
 from airflow_provider_fds.spark.user_code import function_here
-from airflow_provider_fds.stream.collecting import commit_reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow.sdk.bases.decorator import TaskDecorator
 
-    from airflow_provider_fds.operators.spark_task import Application, SparkChoice
+    from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
     from airflow_provider_fds.stream import DeltaStream
 
 #: What the function is given by name.
@@ -104,34 +97,14 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
                 )
         return super()._load(context, deadline=deadline, was_woken=was_woken)
 
-    def _check_spark(self, spark: SparkChoice) -> None:
-        if isinstance(spark.backend, ConnectBackend):
-            super()._check_spark(spark)
-        else:
-            _in_session(spark).check(self, spark.given)
+    def _find_spark(self, conn_id: str) -> SparkBackend:
+        return super()._find_spark(conn_id).in_process()
 
-    def _run_spark(self, context: Any, application: Application) -> AirflowException | None:
+    def _run_spark(self, application: Application) -> Outcome:
         sink = application.sink
         assert isinstance(sink, ForeachBatchSink)  # noqa: S101  # it was made here
-        with function_here(sink.function, self._function(context)):
-            if isinstance(application.spark.backend, ConnectBackend):
-                return super()._run_spark(context, application)
-            return self._run_here(application)
-
-    def _run_here(self, application: Application) -> AirflowException | None:
-        backend = _in_session(application.spark)
-        made = application.submission(backend)
-        reach("submit.before")
-        try:
-            with submitted(backend, made, cache_dir()) as arguments:
-                self._job_here = job = SessionJob(arguments, application.spec_uri, str(self.name))
-                job.work(lambda _: commit_reported(application.session, application.work))
-        except FdsError:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever became of Spark, the reports say what it has done
-            return AirflowException(f"{type(error).__name__}: {error}")
-        reach("submit.after")
-        return None
+        with function_here(sink.function, self._function(application.context)):
+            return super()._run_spark(application)
 
     def _function(self, context: Any) -> Callable[[Any, Any], Any]:
         """Return the user's function as ``function(df, batch)``, with the rest of its arguments given."""
@@ -173,15 +146,6 @@ def _by_name(signature: inspect.Signature) -> inspect.Signature:
         for parameter in signature.parameters.values()
     ]
     return signature.replace(parameters=parameters)
-
-
-def _writes(given: Sequence[str] | Mapping[str, str | None]) -> tuple[str, ...] | Mapping[str, str | None]:
-    return given if isinstance(given, Mapping) else tuple(given)
-
-
-def _in_session(spark: SparkChoice) -> SessionBackend:
-    backend = spark.backend
-    return SessionBackend(**{field.name: getattr(backend, field.name) for field in fields(SessionBackend)})
 
 
 def _check(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk.exceptions import TaskDeferralTimeout
 
+from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.data_interval import run_interval
@@ -19,10 +20,7 @@ from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
 from airflow_provider_fds.operators.sink import coerce_sink
-from airflow_provider_fds.operators.spark_backend import (
-    find_backend,
-)
-from airflow_provider_fds.operators.spark_task import Application, SparkChoice, SparkTask
+from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
@@ -201,11 +199,8 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             check_reading(stream, sink, self.run_time_limit, None if self._waiting is None else self._waiting.grace)
             if not stream.reads_by_interval:
                 refuse_backfill(context, stream)
-            spark = SparkChoice(
-                find_backend(self.conn_id, deploy_mode=self._deploy_mode, spark_binary=self._spark_binary),
-                self._given(),
-            )
-            self._check_spark(spark)
+            self._spark = self._find_spark(self.conn_id)
+            self._spark.check()
             if self.name == _DEFAULT_NAME:
                 self.name = f"fds-{stream.name}"
             session: Session
@@ -215,7 +210,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
                     self._waiting.wait_for_interval(self, context, session, deadline=deadline)
             else:
                 session = open_session(context, stream, sink)
-            result = self._drain(context, session, sink, spark)
+            result = self._drain(context, session, sink)
             if result is not None:
                 session.keep_house(retention())
             elif isinstance(session, StreamSession) and self._may_come(session) and deadline is not None:
@@ -243,9 +238,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         asset_event.emit(self, context, extra, sink.table_uri)
         return result.to_dict()
 
-    def _drain(
-        self, context: Any, session: Session, sink: Sink, spark: SparkChoice
-    ) -> RunResult | IntervalResult | None:
+    def _drain(self, context: Any, session: Session, sink: Sink) -> RunResult | IntervalResult | None:
         """Work application after application until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
         limit = self.run_time_limit
@@ -268,12 +261,12 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
                 return work.result
             if work.status == "fence":
                 self.log.info("Epoch %d was requested; the ones before it are closed in the sink first.", work.epoch)
-                self._work(context, session, sink, work, spark, None)
+                self._work(context, session, sink, work, None)
                 continue
             if work.status != "work":
                 self._idle = work
                 break
-            is_out_of_time = self._work(context, session, sink, work, spark, deadline_ms)
+            is_out_of_time = self._work(context, session, sink, work, deadline_ms)
             has_committed = True
             if is_out_of_time:
                 self.log.warning("Time limit of %s reached; the rest is left to the next run.", limit)
@@ -307,7 +300,6 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         session: Session,
         sink: Sink,
         work: RunWork,
-        spark: SparkChoice,
         deadline_ms: int | None,
     ) -> bool:
         """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
@@ -319,7 +311,8 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
         spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
         with self._phases.phase("spark"):
-            spark_error = self._run_spark(context, Application(session, sink, work, spark, spec_uri))
+            application = Application(session, sink, work, spec_uri, name=str(self.name), context=context)
+            spark_error = self._run_spark(application).error
         with self._phases.phase("commit"):
             collected = session.collect(work)
         if any(report.is_done for report in collected.reports):

@@ -8,20 +8,16 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaMergeSink, DeltaStream, DeltaTableSink
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.registry import find_backend
+from airflow_provider_fds.backends.spark_submit import SparkMaster, check_master, prepare_submission
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
-from airflow_provider_fds.operators.spark_backend import (
-    GivenArguments,
-    SparkBackend,
-    check_backend,
-    find_backend,
-    prepare_submission,
-)
 from airflow_provider_fds.spark.install import delta_package
 from airflow_provider_fds.spark.object_store import JobStorage, Place
 
-LOCAL = SparkBackend("spark_default", "local[1]", None)
+LOCAL = SparkMaster("spark_default", "local[1]", None)
 
 
 @pytest.fixture
@@ -48,7 +44,7 @@ def test_the_master_is_the_one_that_the_spark_provider_would_use(spark_connectio
 
     conn_id = spark_connection(**fields)
     backend = find_backend(conn_id)
-    assert (backend.master, backend.deploy_mode) == (master, deploy_mode)
+    assert (backend.master.master, backend.master.deploy_mode) == (master, deploy_mode)
     if "k8s" not in master:  # the hook needs the kubernetes package for it
         assert SparkSubmitHook(conn_id=conn_id)._connection["master"] == master
 
@@ -74,27 +70,27 @@ def test_without_java_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ConfigurationError, match=r"Spark needs Java 17.*apt-get install openjdk-17"):
-        check_backend(LOCAL, GivenArguments())
+        check_master(LOCAL, UserArguments())
 
 
 def test_a_driver_in_the_cluster_needs_no_java_here(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    check_backend(SparkBackend("spark_default", "yarn", "cluster", binary="spark-submit"), GivenArguments())
+    check_master(SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit"), UserArguments())
 
 
 def test_settings_that_would_lose_rows_are_refused_together_with_what_else_is_wrong(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    given = GivenArguments(conf={"spark.sql.files.ignoreCorruptFiles": True})
+    given = UserArguments(conf={"spark.sql.files.ignoreCorruptFiles": True})
     with pytest.raises(ConfigurationError) as caught:
-        check_backend(LOCAL, given)
+        check_master(LOCAL, given)
     assert len(caught.value.problems) == 2
     assert "ignoreCorruptFiles" in caught.value.problems[0]
 
 
 def test_the_users_own_arguments_are_kept(tmp_path):
-    given = GivenArguments(
+    given = UserArguments(
         conf={"spark.sql.shuffle.partitions": "7", "spark.jars.packages": "a:b:1"},
         jars="/own.jar",
         packages="c:d:2",
@@ -114,26 +110,26 @@ def test_the_users_own_arguments_are_kept(tmp_path):
 
 
 def test_delta_brought_along_as_a_package_is_not_added_again():
-    given = GivenArguments(packages=delta_package())
+    given = UserArguments(packages=delta_package())
     made = prepare_submission(LOCAL, "file:///spec", given=given, storage=JobStorage(), cache_dir=None)
     assert (made.jars, made.driver_class_path) == (None, None)
 
 
 def test_a_delta_of_another_version_is_refused_before_anything_is_planned_with_the_one_that_fits():
     other = "io.delta:delta-spark_2.12:3.3.2"
-    given = GivenArguments(packages=f"org.x:y:1,{other}", conf={"spark.jars": "/own/delta-spark_2.12-3.3.1.jar"})
+    given = UserArguments(packages=f"org.x:y:1,{other}", conf={"spark.jars": "/own/delta-spark_2.12-3.3.1.jar"})
     with pytest.raises(ConfigurationError, match="Leave it out: FDS adds") as caught:
-        check_backend(LOCAL, given)
+        check_master(LOCAL, given)
     assert [problem.split()[0] for problem in caught.value.problems] == [other, "/own/delta-spark_2.12-3.3.1.jar"]
     assert f"FDS adds {delta_package()} by itself" in caught.value.problems[0]
     # another Spark has its own Delta; the driver looks at both
-    check_backend(SparkBackend("spark_default", "yarn", "cluster", binary="spark-submit"), given)
+    check_master(SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit"), given)
 
 
 def test_on_yarn_and_kubernetes_no_environment_is_added_because_it_would_be_visible_there():
-    backend = SparkBackend("spark_default", "yarn", "cluster", binary="spark-submit")
+    backend = SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit")
     storage = JobStorage((Place("s3://lake/orders"),))
-    made = prepare_submission(backend, "s3a://spec", given=GivenArguments(), storage=storage, cache_dir=None)
+    made = prepare_submission(backend, "s3a://spec", given=UserArguments(), storage=storage, cache_dir=None)
     assert made.env_vars == {}
     assert "spark.jars.packages" not in made.conf
 

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.registry import BACKENDS, find_backend
+from airflow_provider_fds.backends.spark_connect import ConnectBackend
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.operators.spark_backend import find_backend
-from airflow_provider_fds.operators.spark_connect import ConnectBackend
 from tests.airflow.test_ingest import DAG_TEXT, data_file
 from tests.interop.connect_server import free_port, running_server
 
@@ -150,10 +151,48 @@ def test_what_only_a_driver_of_ones_own_can_have_is_refused_with_a_server_that_r
         conf={"spark.sql.files.ignoreCorruptFiles": True},
     )
     with pytest.raises(ConfigurationError) as caught:
-        find_backend(conn_id).check(operator)
+        operator._find_spark(conn_id).check()
     first, second = caught.value.problems
     assert "ignoreCorruptFiles" in first
     assert second.startswith("jars, driver_memory cannot be given with connection 'warm'")
+
+
+@pytest.fixture
+def service_connection(connection, monkeypatch, server, tmp_path):
+    """Register the backend of ``service_backend``, with the one line that a new backend takes."""
+    monkeypatch.setitem(BACKENDS, "service", "tests.airflow.service_backend:ServiceBackend")
+    extra = {"log": str(tmp_path / "service.log")}
+    return connection(conn_type="service", host="127.0.0.1", port=server.port, extra=extra)
+
+
+def test_a_backend_of_one_file_and_one_line_loads_batches(service_connection, installation, lake, tmp_path, capsys):
+    for ids in ((1, 2), (3,)):
+        lake.append("orders", *ids)
+    arguments = f"conn_id={service_connection!r}"
+    dag = installation.add(
+        DAG_TEXT.format(name="by_service", lake=lake.uri, options="max_files_per_batch=1", arguments=arguments)
+    )
+    delivered = installation.run(dag)
+    assert delivered.state("ingest") == "success"
+    assert lake.ids("by_service") == [1, 2, 3]
+    assert (delivered.xcom("ingest")["batches"], delivered.xcom("ingest")["rows"]) == (2, 3)
+    assert (tmp_path / "service.log").read_text() == "fds-by_service"
+    said = capsys.readouterr()
+    assert "Job of the service: https://service/jobs/1" in said.out + said.err
+
+
+def test_a_backend_says_what_it_cannot_take_and_a_function_needs_one_that_runs_here(service_connection):
+    backend = find_backend(service_connection, UserArguments(jars="x.jar", driver_memory="4g"))
+    with pytest.raises(ConfigurationError, match="jars, driver_memory cannot be given"):
+        backend.check()
+    with pytest.raises(ConfigurationError, match="ServiceBackend runs jobs outside the task's process"):
+        backend.in_process()
+
+
+def test_a_registered_backend_is_among_those_that_a_connection_of_another_type_is_told(connection, service_connection):
+    conn_id = connection(conn_type="http", host="x")
+    with pytest.raises(ConfigurationError, match=r"expected 'spark' or 'spark_connect' or 'service'.*the service\)"):
+        find_backend(conn_id)
 
 
 def test_a_function_gets_each_batch_once_more_after_it_failed_and_its_writes_land_once(

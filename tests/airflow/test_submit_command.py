@@ -11,15 +11,9 @@ import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.spark_submit import SparkMaster, check_master, prepare_submission, submitted
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.operators.spark_backend import (
-    GivenArguments,
-    SparkBackend,
-    check_backend,
-    find_backend,
-    prepare_submission,
-    submitted,
-)
 from airflow_provider_fds.operators.submit_hook import MOST_LINES, SubmitHook, bounded
 from airflow_provider_fds.spark.object_store import JobStorage
 
@@ -46,14 +40,12 @@ def submitting(airflow_database, monkeypatch, tmp_path):
             name="fds-orders",
             **arguments,
         )
-        backend = find_backend("cluster", deploy_mode=operator._deploy_mode, spark_binary=operator._spark_binary)
-        given = operator._given()
-        check_backend(backend, given)
-        made = prepare_submission(
-            backend, "s3a://staging/x.job.json", given=given, storage=JobStorage(), cache_dir=None
-        )
-        with submitted(backend, made, tmp_path) as final:
-            operator._set_submission(final, backend)
+        backend = operator._find_spark("cluster")
+        backend.check()
+        master, given = backend.master, backend.arguments
+        made = prepare_submission(master, "s3a://staging/x.job.json", given=given, storage=JobStorage(), cache_dir=None)
+        with submitted(master, made, tmp_path) as final:
+            operator._set_submission(final, use_bundled_spark=master.uses_bundled_spark)
             yield operator, operator._get_hook()
 
     return make
@@ -113,6 +105,15 @@ def test_the_command_of_a_cluster_is_this(submitting, host, extra, conf, expecte
     assert own[host] in text
 
 
+def test_the_page_of_an_application_on_yarn_is_known_where_the_connection_names_yarns_pages(submitting):
+    with submitting("yarn", {"yarn_resourcemanager_webapp_address": "http://rm:8088/"}) as (operator, hook):
+        backend = operator._find_spark("cluster")
+        assert backend.links() == {}
+        operator._hook = hook
+        hook._yarn_application_id = "application_1_0001"
+        assert backend.links() == {"YARN application": "http://rm:8088/cluster/app/application_1_0001"}
+
+
 def test_without_secrets_the_command_is_the_providers_own(submitting):
     with submitting("yarn", {}) as (_, hook):
         assert "--properties-file" not in hook._build_spark_submit_command("job.py")
@@ -131,16 +132,16 @@ def test_a_properties_file_of_the_users_is_kept_with_the_secrets_behind_it(submi
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://api:6443"])
 def test_secrets_in_the_environment_are_refused_where_it_is_shown(master):
-    backend = SparkBackend("cluster", master, "cluster", binary="spark-submit")
-    given = GivenArguments(env_vars={"AWS_SECRET_ACCESS_KEY": "x", "TZ": "UTC"})
+    backend = SparkMaster("cluster", master, "cluster", binary="spark-submit")
+    given = UserArguments(env_vars={"AWS_SECRET_ACCESS_KEY": "x", "TZ": "UTC"})
     with pytest.raises(ConfigurationError, match=r"env_vars has AWS_SECRET_ACCESS_KEY: on .* as an argument"):
-        check_backend(backend, given)
+        check_master(backend, given)
 
 
 def test_a_driver_inside_a_standalone_cluster_is_refused():
-    backend = SparkBackend("cluster", "spark://host:7077", "cluster", binary="spark-submit")
+    backend = SparkMaster("cluster", "spark://host:7077", "cluster", binary="spark-submit")
     with pytest.raises(ConfigurationError, match="does not start Python applications inside a standalone cluster"):
-        check_backend(backend, GivenArguments())
+        check_master(backend, UserArguments())
 
 
 def test_a_log_without_end_is_cut_but_for_what_matters_and_its_end():

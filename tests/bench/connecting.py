@@ -112,13 +112,12 @@ def _stream(folder: Path, url: str, _: str) -> None:
 
 def _load(folder: Path, url: str, run_id: str) -> None:
     """Do what a task does: open the stream, plan, load on the server, commit."""
+    from airflow_provider_fds.backends.base import Application, UserArguments
+    from airflow_provider_fds.backends.spark_connect import ConnectBackend
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.entries import Actor, Owner
-    from airflow_provider_fds.operators.spark_connect import work_off
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer
     from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
-    from airflow_provider_fds.stream.driver_files import driver_files
 
     sink = DeltaTableSink(f"{folder}/sink")
     session = StreamSession(
@@ -133,14 +132,8 @@ def _load(folder: Path, url: str, run_id: str) -> None:
     )
     work = session.begin(sink)
     assert work.status == "work"
-    job = ConnectJob(
-        ConnectServer(url, "the server of the benchmark"),
-        session.job(work, sink),
-        files=driver_files(session.connected, sink),
-        conf={},
-        tell=lambda _: None,
-    )
-    work_off(job, session, work)
+    backend = ConnectBackend.from_url(url, UserArguments(), lambda _: None)
+    backend.run(Application(session, sink, work, session.job(work, sink)))
     assert session.collect(work).failure is None
 
 

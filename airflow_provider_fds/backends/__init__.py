@@ -1,0 +1,1 @@
+"""Where Spark runs: one module per backend, found by ``registry.BACKENDS`` by the type of the Airflow connection."""

@@ -1,0 +1,181 @@
+"""The protocol of a Spark backend, and what a backend is given: the user's arguments and an application to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.spark.submit import SubmitArguments
+    from airflow_provider_fds.stream.base_session import Session
+    from airflow_provider_fds.stream.result import Collected, RunWork
+
+
+@dataclass(frozen=True)
+class UserArguments:
+    """The user's own arguments of spark-submit, rendered; the names are those of ``SparkSubmitOperator``.
+
+    All but ``conf`` set up a driver or its executors. A backend whose Spark is already running refuses those that
+    :meth:`for_a_driver` names.
+    """
+
+    conf: dict[str, Any] = field(default_factory=dict, repr=False)
+    jars: str | None = None
+    packages: str | None = None
+    exclude_packages: str | None = None
+    repositories: str | None = None
+    py_files: str | None = None
+    files: str | None = None
+    archives: str | None = None
+    driver_class_path: str | None = None
+    driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
+    total_executor_cores: int | None = None
+    num_executors: int | None = None
+    env_vars: dict[str, Any] = field(default_factory=dict, repr=False)
+    properties_file: str | None = None
+    spark_binary: str | None = None
+    deploy_mode: str | None = None
+    keytab: str | None = None
+    principal: str | None = None
+    proxy_user: str | None = None
+    yarn_queue: str | None = None
+
+    @classmethod
+    def of(cls, operator: Any) -> UserArguments:
+        """Return the arguments that a ``SparkSubmitOperator`` holds; some of its attributes begin with ``_``."""
+        found: dict[str, Any] = {}
+        for each in fields(cls):
+            value = getattr(operator, each.name if hasattr(operator, each.name) else f"_{each.name}")
+            found[each.name] = dict(value or {}) if each.name in ("conf", "env_vars") else value
+        return cls(**found)
+
+    def for_a_driver(self) -> list[str]:
+        """Return the names of the arguments that are set and need a driver that is still to be started."""
+        return [each.name for each in fields(self) if each.name != "conf" and getattr(self, each.name)]
+
+
+class SubmitTask(Protocol):
+    """What starts spark-submit: an Airflow task that is a ``SparkSubmitOperator``."""
+
+    def submit(self, arguments: SubmitArguments, context: Any, *, use_bundled_spark: bool) -> None:
+        """Call spark-submit with ``arguments`` and wait for it."""
+
+    def kill_submission(self) -> None:
+        """Kill what :meth:`submit` started, if anything."""
+
+    def yarn_application_id(self) -> str | None:
+        """Return the id that YARN gave to what :meth:`submit` started, ``None`` where it is not known."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """One Spark application of a run.
+
+    Attributes:
+        session: The run.
+        sink: Where its batches go.
+        work: Its batches, or the epoch to fence.
+        spec_uri: URI of the job spec, as Spark reads it.
+        name: Name that Spark shows.
+        context: The context of the Airflow task, ``None`` on the command line.
+        on_commit: Called with what the attempt has done so far, while Spark is still running; default: a line in the
+            log.
+    """
+
+    session: Session
+    sink: Sink
+    work: RunWork
+    spec_uri: str
+    name: str = "fds"
+    context: Any = None
+    on_commit: Callable[[Collected], object] | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Planned bytes of all its batches."""
+        return sum(batch.num_bytes for batch in self.work.batches)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an application ended. What it did is in its reports and in the sink, not here.
+
+    Attributes:
+        error: How Spark failed, ``None`` if it did not.
+    """
+
+    error: Exception | None = None
+
+
+class SparkBackend(Protocol):
+    """A place where Spark runs the applications of a run, one after the other.
+
+    A backend is made for one run. That of an Airflow connection is a :class:`ConnectionBackend`.
+    """
+
+    def check(self) -> None:
+        """Check everything that can be checked before a batch is planned. Starts no Spark.
+
+        Raises:
+            ConfigurationError: All problems at once.
+        """
+
+    def run(self, application: Application) -> Outcome:
+        """Run an application and wait for its end, committing each batch as soon as it is reported.
+
+        Raises:
+            FdsError: Spark could not be started, or the stream was taken away from this run.
+        """
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Stop what Spark does for this run; does nothing if nothing runs. May be called in a signal handler."""
+
+    def links(self) -> dict[str, str]:
+        """Return pages about the application that ran last, URL by label."""
+        return {}
+
+    def in_process(self) -> SparkBackend:
+        """Return the backend of this connection that runs the job in this process, for a function of the task.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        raise ConfigurationError(
+            f"{type(self).__name__} runs jobs outside the task's process, so it cannot call a function of the task. "
+            "Use a connection of type 'spark' or 'spark_connect', or a ForeachBatchSink."
+        )
+
+
+class ConnectionBackend(SparkBackend, Protocol):
+    """A backend that is registered in :data:`~airflow_provider_fds.backends.registry.BACKENDS`.
+
+    Attributes:
+        expects: What its connection holds, for the message about a connection of another type.
+    """
+
+    expects: ClassVar[str]
+
+    @classmethod
+    def from_connection(
+        cls, conn_id: str, connection: Any, arguments: UserArguments, task: SubmitTask | None
+    ) -> ConnectionBackend:
+        """Return the backend of a connection. Starts nothing.
+
+        Args:
+            conn_id: Name of the connection.
+            connection: The Airflow connection.
+            arguments: The user's arguments.
+            task: The task that runs; ``None`` where nothing is run, only checked.
+
+        Raises:
+            ConfigurationError: The connection lacks something.
+        """
+        raise NotImplementedError

@@ -1,0 +1,56 @@
+"""spark-submit on this machine, as a child of this process: the backend of ``fds run``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend, UserArguments
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.spark.install import SparkSetupError, brought_delta_problems, java_problem, spark_problem
+from airflow_provider_fds.spark.launch import run_locally
+from airflow_provider_fds.spark.object_store import job_storage
+from airflow_provider_fds.stream.collecting import collecting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class LocalBackend(SparkBackend):
+    """The Spark of the installed pyspark, in client mode. An exception that ends the wait ends Spark too."""
+
+    master: str
+    arguments: UserArguments
+    tell: Callable[[str], None]
+
+    def check(self) -> None:
+        """Refuse a machine on which Spark cannot start."""
+        conf = self.arguments.conf
+        problems = [problem for problem in (java_problem(), spark_problem()) if problem is not None]
+        problems += brought_delta_problems(
+            conf.get("spark.jars.packages"), conf.get("spark.jars"), conf.get("spark.driver.extraClassPath")
+        )
+        if problems:
+            raise ConfigurationError(*problems, subject="Spark on this machine")
+
+    def run(self, application: Application) -> Outcome:
+        """Run spark-submit, and commit what is reported meanwhile."""
+        session, sink = application.session, application.sink
+        storage = job_storage(session.connected.places(sink.table_uri), sink)
+        with collecting(session, application.work, application.on_commit):
+            try:
+                run_locally(
+                    application.spec_uri,
+                    master=self.master,
+                    conf=self.arguments.conf,
+                    on_line=self.tell,
+                    storage=storage,
+                    num_bytes=application.num_bytes,
+                )
+            except SparkSetupError as error:
+                raise ConfigurationError(str(error)) from error
+        return Outcome()
+
+    def cancel(self) -> None:
+        """Do nothing: what ends the wait ends spark-submit."""

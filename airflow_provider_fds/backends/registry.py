@@ -1,0 +1,78 @@
+"""The one place that chooses a Spark backend.
+
+A new backend is one module with a class that follows
+:class:`~airflow_provider_fds.backends.base.ConnectionBackend`, and one line in :data:`BACKENDS`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.backends.base import ConnectionBackend, SparkBackend, SubmitTask
+
+#: Backends by the type of the Airflow connection, each ``module:class``, loaded when it is used.
+BACKENDS: Final[dict[str, str]] = {
+    "spark": "airflow_provider_fds.backends.spark_submit:SubmitBackend",
+    "spark_connect": "airflow_provider_fds.backends.spark_connect:ConnectBackend",
+}
+
+
+def find_backend(conn_id: str, arguments: UserArguments | None = None, task: SubmitTask | None = None) -> SparkBackend:
+    """Return the backend of a Spark connection, by its type.
+
+    Airflow's own hook replaces a connection that it does not find with the master ``yarn``, without a message.
+
+    Raises:
+        ConfigurationError: There is no such connection, it is of a type without a backend, or it lacks something.
+    """
+    from airflow_provider_fds.hooks.storage import find_connection
+
+    connection: Any = find_connection(conn_id, "Spark connection (conn_id) of this operator")
+    if connection.conn_type not in BACKENDS:
+        types = " or ".join(repr(name) for name in BACKENDS)
+        choices = ", or one ".join(f"of type {name!r} ({_load(name).expects})" for name in BACKENDS)
+        raise ConfigurationError(
+            f"Connection {conn_id!r} is of type {connection.conn_type!r}, expected {types}. Name a connection "
+            f"{choices} as conn_id."
+        )
+    backend = _load(connection.conn_type)
+    return backend.from_connection(conn_id, connection, arguments or UserArguments(), task)
+
+
+def command_line_backend(
+    master: str, remote: str | None, arguments: UserArguments, tell: Callable[[str], None]
+) -> SparkBackend:
+    """Return the backend of ``fds run``: a server that is already running, else spark-submit on this machine.
+
+    Args:
+        master: Spark's master URL.
+        remote: ``sc://host:port`` of a Spark Connect server.
+        arguments: The user's arguments.
+        tell: Gets each line for people.
+
+    Raises:
+        ConfigurationError: ``remote`` is no such URL.
+    """
+    if remote is None:
+        from airflow_provider_fds.backends.local import LocalBackend
+
+        return LocalBackend(master, arguments, tell)
+    from airflow_provider_fds.backends.spark_connect import ConnectBackend
+
+    return ConnectBackend.from_url(remote, arguments, tell)
+
+
+def _load(conn_type: str) -> type[ConnectionBackend]:
+    module, _, name = BACKENDS[conn_type].partition(":")
+    found: type[ConnectionBackend] = getattr(import_module(module), name)
+    return found
+
+
+__all__ = ["BACKENDS", "command_line_backend", "find_backend"]

@@ -1,0 +1,138 @@
+"""Spark Connect: batches run from the process of the task, on a server that is already running."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
+from airflow_provider_fds.errors import ConfigurationError, ServerLostError
+from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer, ServerUnfitError, ServerUnreachableError
+from airflow_provider_fds.spark.install import spark_problem
+from airflow_provider_fds.spark.settings import conf_problems, setting_text
+from airflow_provider_fds.stream.collecting import commit_reported
+from airflow_provider_fds.stream.driver_files import driver_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.backends.base import SubmitTask
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class ConnectBackend(ConnectionBackend):
+    """A Spark Connect server.
+
+    Attributes:
+        server: The server.
+        arguments: The user's arguments.
+        tell: Gets lines for people.
+    """
+
+    expects: ClassVar[str] = "its host and port are those of a running server"
+
+    server: ConnectServer
+    arguments: UserArguments
+    tell: Callable[[str], None] = log.info
+    _job: ConnectJob | None = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def from_connection(
+        cls,
+        conn_id: str,
+        connection: Any,
+        arguments: UserArguments,
+        task: SubmitTask | None = None,  # noqa: ARG003 - the server does not need it
+    ) -> ConnectBackend:
+        """Return the backend of a connection of type ``spark_connect``.
+
+        Raises:
+            ConfigurationError: The connection has no host, or an invalid one.
+        """
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+        if not connection.host:
+            raise ConfigurationError(
+                f"Spark Connect connection {conn_id!r} has no host. Its host and port are those of the server "
+                "(sc://host, 15002 by default), its login is the user id, its password the token."
+            )
+        try:
+            url = SparkConnectHook(conn_id).get_connection_url()
+        except ValueError:
+            raise ConfigurationError(
+                f"Spark Connect connection {conn_id!r} has the host {connection.host!r}, expected a host name, or "
+                "sc://host, without a path."
+            ) from None
+        return cls(ConnectServer(url, f"connection {conn_id!r}"), arguments)
+
+    @classmethod
+    def from_url(cls, url: str, arguments: UserArguments, tell: Callable[[str], None]) -> ConnectBackend:
+        """Return the backend of ``--spark-remote``.
+
+        Raises:
+            ConfigurationError: The URL is not one of a Spark Connect server.
+        """
+        if not url.startswith("sc://"):
+            raise ConfigurationError(f"--spark-remote must be sc://host:port, got {url.partition('/;')[0]!r}")
+        return cls(ConnectServer(url, "--spark-remote"), arguments, tell)
+
+    def check(self) -> None:
+        """Refuse arguments that only a driver can have, settings that lose rows, and a pyspark that does not fit."""
+        given = self.arguments.for_a_driver()
+        problems = conf_problems(self.arguments.conf)
+        if given:
+            problems.append(
+                f"{', '.join(given)} cannot be given with {self.server.name}, which is of type "
+                "'spark_connect': its server is running already. Set up the server that way, or name a connection of "
+                "type 'spark'"
+            )
+        if "py_files" in given:
+            problems.append(
+                "A transform or function is imported in this process with such a connection: put its folder on the "
+                "worker's PYTHONPATH instead of py_files"
+            )
+        if (problem := spark_problem()) is not None:
+            problems.append(problem)
+        if problems:
+            raise ConfigurationError(*problems, subject=f"Spark job of {self.server.name}")
+
+    def run(self, application: Application) -> Outcome:
+        """Run the job from this process, and commit each batch as soon as it is reported.
+
+        Raises:
+            ServerLostError: The server does not answer; retryable.
+            ConfigurationError: It cannot do what is asked as it is set up.
+        """
+        session, work = application.session, application.work
+        self._job = job = ConnectJob(
+            self.server,
+            application.spec_uri,
+            files=driver_files(session.connected, application.sink),
+            conf={key: setting_text(value) for key, value in self.arguments.conf.items()},
+            tell=self.tell,
+        )
+        tell = application.on_commit or _ignore
+        table = session.stream.table
+        try:
+            job.work(lambda _: tell(commit_reported(session, work)))
+        except ServerUnreachableError as error:
+            raise ServerLostError(str(error), error_class="ServerUnreachable", table=table) from None
+        except ServerUnfitError as error:
+            raise ConfigurationError(str(error), table=table) from None
+        return Outcome()
+
+    def cancel(self) -> None:
+        """Interrupt what the server does for the job."""
+        if self._job is not None:
+            self._job.kill()
+
+    def in_process(self) -> ConnectBackend:
+        """Return this backend: its jobs run in this process anyway."""
+        return self
+
+
+def _ignore(_: object) -> None:
+    """Take what was committed; the log has it already."""
