@@ -11,6 +11,7 @@ import argparse
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from tests.adversary import kinds_airflow, kinds_people, kinds_places, kinds_runs, kinds_tables  # noqa: F401
 from tests.adversary.play import KINDS, Played, Stage, table_of
+from tests.adversary.scene import FDS
 from tests.adversary.servers import install_faketime
 
 START = "<!-- adversary: written by `make adversary` -->"
@@ -34,7 +36,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="play all kinds so often")
     parser.add_argument("--seed", type=int, help="seed of one scenario, or of all the seeds of a long run")
     parser.add_argument("--kind", action="append", help="only kinds with this in their name")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=3, help="how many scenarios at a time")
     parser.add_argument("--folder", type=Path, help="where scenarios are played; those that fail stay")
     parser.add_argument("--page", type=Path, help="page to write the table into")
     parser.add_argument("--keep", action="store_true", help="keep all folders")
@@ -48,7 +50,9 @@ def main() -> int:
     master = arguments.seed if arguments.seed is not None else int(time.time())
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fds-adversary-"))
     print(f"seed {master}, {len(names)} kinds, folder {folder}", flush=True)
-    stage = Stage(folder.resolve())
+    # scenarios use an archive of classes that is there, and make none
+    subprocess.run([*FDS, "prepare"], check=True, stdout=subprocess.DEVNULL)
+    stage = Stage(folder.resolve(), is_long=(arguments.minutes or 0) >= 20)
 
     def leave(*_: object) -> None:
         # servers and hosts end with this process; what a scenario has started ends without them

@@ -1,24 +1,28 @@
 """Runs DAGs as ``dag.test()`` does, each in a process of its own that is forked from one that has Airflow loaded.
 
-``python -m tests.adversary.airflow_host`` is that one: it makes Airflow's database in ``AIRFLOW_HOME`` and reads one
-JSON line per run from standard input.
+``python -m tests.adversary.airflow_host`` is that one; it makes Airflow's database in ``AIRFLOW_HOME``.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.adversary.forks import ForkHost, serve
+from tests.adversary.scene import TIMEOUT_SECONDS, VerdictError, when
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.adversary.forks import Forked
     from tests.adversary.scene import Scene
 
 #: Airflow's installation, in the words of ``[fds] deployment``.
@@ -61,32 +65,32 @@ DAILY: Final = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC")'
 class DagRun:
     """A run of a DAG in a process of its own."""
 
-    def __init__(self, scene: Scene, pid: int, folder: Path) -> None:
-        self.scene, self.pid, self._folder = scene, pid, folder
+    def __init__(self, scene: Scene, process: Forked, folder: Path) -> None:
+        self.scene, self.process, self._folder = scene, process, folder
         self._is_killed = False
 
     @property
     def is_running(self) -> bool:
-        return not (self._folder / "done").exists()
+        return self.process.poll() is None
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group of the run."""
         with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-        if number == signal.SIGKILL:
-            self._is_killed = True
-            (self._folder / "done").touch()
+            os.killpg(self.process.pid, number)
+        self._is_killed = self._is_killed or number == signal.SIGKILL
         self.scene.note(f"{signal.Signals(number).name} to the DAG's run")
 
-    def wait(self, timeout: float = 600) -> dict[str, Any]:
+    def when(self, condition: Callable[[], bool], timeout: float = 60) -> bool:
+        """Wait until the condition holds; ``False`` if the run ended before."""
+        return when(condition, lambda: self.is_running, timeout)
+
+    def wait(self, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
         """Return ``states`` by task, ``xcom`` of the ingest task, and what was ``said``."""
-        deadline = time.monotonic() + timeout
-        pause = threading.Event()
-        while self.is_running:
-            if time.monotonic() > deadline:
-                self.signal(signal.SIGKILL)
-                raise RuntimeError(f"a DAG's run did not end within {timeout} s: {self.said()[-2000:]}")
-            pause.wait(0.02)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            raise VerdictError("stuck", f"a DAG's run did not end within {timeout} s: {self.said()[-2000:]}") from None
         found = self._folder / "result.json"
         result = json.loads(found.read_text()) if found.exists() else {"states": {}, "xcom": None}
         result["said"] = self.said()
@@ -105,8 +109,8 @@ def _essence(said: str) -> str:
     return " | ".join(line[-200:] for line in lines[-2:])
 
 
-class AirflowHost:
-    """The process with Airflow loaded; one at a time uses it to start a run, runs go on side by side."""
+class AirflowHost(ForkHost):
+    """The process with Airflow loaded."""
 
     def __init__(self, home: Path, database: Path | None = None) -> None:
         self.home = home
@@ -114,130 +118,60 @@ class AirflowHost:
         (home / "airflow.cfg").write_text(_CFG.format(home=home, deployment=DEPLOYMENT, secret="t" * 64))
         if database is not None:
             shutil.copy(database, home / "airflow.db")
-        self._count = 0
-        self._lock = threading.Lock()
-        env = {**os.environ, "AIRFLOW_HOME": str(home), "PYTHONWARNINGS": "ignore"}
-        self._log = (home / "host.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.adversary.airflow_host"],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            start_new_session=True,
-        )
-        said = self._answer()
-        if said != "ready":
-            raise RuntimeError(f"Airflow did not start: {said} {(home / 'host.log').read_text()[-3000:]}")
+        self._count = itertools.count(1)
+        env = {"AIRFLOW_HOME": str(home), "PYTHONWARNINGS": "ignore"}
+        super().__init__("tests.adversary.airflow_host", home / "host.log", env)
 
     def start(self, scene: Scene, dag_text: str, *, conn: dict[str, Any], logical_date: str | None = None) -> DagRun:
         """Start a run of the one DAG of the text."""
-        with self._lock:
-            self._count += 1
-            folder = scene.root / f"dag-run-{self._count:03}"
-            folder.mkdir()
-            # `dag.test()` looks for its DAG in the installation's own folder
-            file = self.home / "dags" / f"{scene.root.name}.py"
-            file.write_text(dag_text)
-            request = {
-                "folder": str(folder),
-                "file": str(file),
-                "conn": conn,
-                "logical_date": logical_date,
-                "path": str(scene.root),
-            }
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            pid = int(self._answer())
-        found = DagRun(scene, pid, folder)
-        scene.note(f"starts a DAG's run {folder.name} {logical_date or ''}")
-        scene.cleanups += [lambda: _kill(pid), lambda: file.unlink(missing_ok=True)]
+        # `dag.test()` looks for its DAG in the installation's own folder
+        file = self.home / "dags" / f"{scene.root.name}.py"
+        file.write_text(dag_text)
+        request = {"file": str(file), "conn": conn, "logical_date": logical_date, "path": str(scene.root)}
+        found = self._begin(scene, f"dag-run-{next(self._count):03}", request)
+        scene.note(f"starts a DAG's run {logical_date or ''}")
+        scene.cleanups += [lambda: found.signal(signal.SIGKILL), lambda: file.unlink(missing_ok=True)]
         return found
 
     def mark_failed(self, scene: Scene, dag_id: str) -> None:
         """Mark the tasks of a DAG that are running failed, as a person does, or the scheduler without a heartbeat."""
-        with self._lock:
-            self._count += 1
-            folder = scene.root / f"marked-{self._count:03}"
-            folder.mkdir()
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps({"folder": str(folder), "mark_failed": dag_id}) + "\n")
-            self._process.stdin.flush()
-            pid = int(self._answer())
-        DagRun(scene, pid, folder).wait()
+        self._begin(scene, f"marked-{next(self._count):03}", {"mark_failed": dag_id}).wait()
 
-    def stop(self) -> None:
-        """End it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
-        self._log.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("ANSWER "):
-                return line[7:].strip()
-        return "nothing"
+    def _begin(self, scene: Scene, name: str, request: dict[str, Any]) -> DagRun:
+        folder = scene.root / name
+        folder.mkdir()
+        return DagRun(scene, self.fork(folder / "log", folder / "log", folder, **request), folder)
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def serve() -> None:
-    """Load Airflow, then fork one process for each run that is asked for."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+def main() -> None:
+    """Load Airflow, then be a host of processes that run DAGs."""
     from airflow.settings import engine
     from airflow.utils.db import initdb
 
     if not (Path(os.environ["AIRFLOW_HOME"]) / "airflow.db").exists():
         initdb()
-    import airflow.dag_processing.dagbag
-    import airflow.sdk.definitions.dag
-    import airflow.sdk.execution_time.supervisor  # noqa: F401 - loaded before the fork
+    import pyspark.sql.connect.session  # noqa: F401 - loaded before the fork
 
     import airflow_provider_fds
 
-    for name in ("DeltaIngestOperator", "DeltaMergeSink", "DeltaStream", "DeltaStreamMoveOperator"):
+    for name in airflow_provider_fds.__all__:
         getattr(airflow_provider_fds, name)
     engine.dispose()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    print("ANSWER ready", file=answers, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            _play(request)
-        print(f"ANSWER {pid}", file=answers, flush=True)
+    serve(_play)
 
 
 def _play(request: dict[str, Any]) -> None:
     code = 1
-    folder = Path(request["folder"])
     try:
-        os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.chdir(folder)
         if "mark_failed" in request:
             _mark_failed(request["mark_failed"])
-            (folder / "result.json").write_text(json.dumps({"states": {"marked": "as failed"}, "xcom": None}))
-            return
-        sys.path.insert(0, request["path"])
-        os.environ["PYTHONPATH"] = f"{request['path']}:{os.environ.get('PYTHONPATH', '')}"
-        os.environ["AIRFLOW_CONN_WARM"] = json.dumps(request["conn"])
-        result = _run(Path(request["file"]), request["logical_date"])
-        (folder / "result.json").write_text(json.dumps(result))
+            result: dict[str, Any] = {"states": {"marked": "as failed"}, "xcom": None}
+        else:
+            sys.path.insert(0, request["path"])
+            os.environ["PYTHONPATH"] = f"{request['path']}:{os.environ.get('PYTHONPATH', '')}"
+            os.environ["AIRFLOW_CONN_WARM"] = json.dumps(request["conn"])
+            result = _run(Path(request["file"]), request["logical_date"])
+        Path("result.json").write_text(json.dumps(result))
         code = 0
     except BaseException:  # noqa: BLE001 - the log has it
         import traceback
@@ -245,7 +179,7 @@ def _play(request: dict[str, Any]) -> None:
         traceback.print_exc()
     finally:
         sys.stdout.flush()
-        (folder / "done").touch()
+        # what Airflow and Spark would do at the end of an interpreter takes a second, and is not asked for
         os._exit(code)
 
 
@@ -284,4 +218,4 @@ def _run(path: Path, logical_date: str | None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve()
+    main()

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.adversary.airflow_host import DAG_TEXT, DAILY, DEPLOYMENT, DagRun
 from tests.adversary.checker import Bounds, batches, judge_chain, judge_keys, read
@@ -19,6 +19,9 @@ from tests.adversary.play import kind
 from tests.adversary.scene import Outcome, Scene, Stream, VerdictError, grown
 from tests.adversary.source import Source
 from tests.adversary.ways import named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Column k is changed by updates and merges below; id identifies a row.
 LIMITS = ("max_files_per_batch=1", "max_versions_per_batch=1", "max_files_per_batch=2", "max_bytes_per_batch=1500", "")
@@ -57,6 +60,23 @@ class DagStream:
 
     def run(self, logical_date: str | None = None) -> dict[str, Any]:
         return self.start(logical_date).wait()
+
+    def die_once(self, *conditions: Callable[[], bool]) -> None:
+        """Let a run die when one of the conditions holds, drawn by lot, or a little later."""
+        running = self.start()
+        running.when(self.scene.rng.choice(conditions))
+        time.sleep(self.scene.rng.choice((0, 0, 0.2, 1)))
+        self._kill(running)
+
+    def die_somewhere(self, logical_date: str | None = None) -> None:
+        """Let a run die at any time of it."""
+        running = self.start(logical_date)
+        time.sleep(self.scene.rng.uniform(0.5, 4))
+        self._kill(running)
+
+    def _kill(self, running: DagRun) -> None:
+        running.signal(signal.SIGKILL)
+        running.wait()
 
     def give_up(self, *, by_force: bool = False) -> None:
         """Let the next run take over what a run that is gone has planned: marked failed in Airflow, or adopted."""
@@ -110,11 +130,24 @@ def option_of(scene: Scene) -> str:
     return f"{limit}, " if limit else ""
 
 
-def changing_source(scene: Scene, *, feed: bool) -> Source:
-    """Return a table with keys that are updated, deleted, moved to other partitions and overwritten."""
-    source = Source(scene, scene.root / "orders", is_partitioned=True, has_feed=feed)
+def merging(
+    scene: Scene, options: str | None = None, *, more: str = "", scd: int = 1
+) -> tuple[Source, Path, DagStream]:
+    """Return a table whose keys are updated, deleted, moved and overwritten, a sink that merges, and their stream.
+
+    Args:
+        scene: The scenario.
+        options: Limits of the stream; ``None``: drawn by lot.
+        more: Its other options.
+        scd: Whether the sink keeps the newest rows (1) or all (2).
+    """
+    source = Source(scene, scene.root / "orders", is_partitioned=True, has_feed=True)
     source.create(9)
-    return source
+    sink = scene.root / "silver"
+    kept = ", scd=2" if scd == 2 else ""
+    options = option_of(scene) if options is None else options
+    text = f"DeltaMergeSink({str(sink)!r}, keys=['id']{kept})"
+    return source, sink, DagStream(scene, source, text, name_of(scene), f"read_change_feed=True, {more}{options}")
 
 
 def change(scene: Scene, source: Source) -> None:
@@ -156,12 +189,7 @@ def judge_merged(scene: Scene, source: Source, sink: Path) -> None:
 @kind
 def merged_change_feed(scene: Scene) -> None:
     """A merge sink follows a table with change feed through any commits, with any limits."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "silver"
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
-        f"read_change_feed=True, {option_of(scene)}",
-    )  # fmt: skip
+    source, sink, stream = merging(scene)
     stream.run()
     for _ in range(scene.rng.randint(2, 4)):
         change(scene, source)
@@ -176,13 +204,8 @@ def merged_change_feed(scene: Scene) -> None:
 @kind
 def overwrites_cut_by_limits_before_a_merge(scene: Scene) -> None:
     """A table of several files is overwritten with the same keys, and limits would cut the commit."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "silver"
     limit = scene.rng.choice(("max_files_per_batch=1", "max_files_per_batch=2", "max_bytes_per_batch=900"))
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
-        f"read_change_feed=True, {limit}, ",
-    )  # fmt: skip
+    source, sink, stream = merging(scene, f"{limit}, ")
     stream.run()
     source.overwrite_same(by_spark=scene.rng.random() < 0.7)
     if scene.rng.random() < 0.5:
@@ -195,32 +218,18 @@ def overwrites_cut_by_limits_before_a_merge(scene: Scene) -> None:
 @kind
 def merge_killed_and_taken_up(scene: Scene) -> None:
     """The task dies or stands still in the middle of a merge."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "silver"
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
-        f"read_change_feed=True, {option_of(scene)}",
-    )  # fmt: skip
+    source, sink, stream = merging(scene)
     if scene.rng.random() < 0.5:
         stream.run()
     for _ in range(2):
         change(scene, source)
     for _ in range(scene.rng.randint(1, 2)):
-        running = stream.start()
-        watch = scene.rng.choice(
-            (
-                grown(stream.staging, "*/*/*"),
-                grown(stream.staging, "*/tries/*/*/*"),
-                grown(sink, "**/*.parquet"),
-                grown(sink, "_delta_log/*.json"),
-            )
+        stream.die_once(
+            grown(stream.staging, "*/*/*"),
+            grown(stream.staging, "*/tries/*/*/*"),
+            grown(sink, "**/*.parquet"),
+            grown(sink, "_delta_log/*.json"),
         )
-        deadline = time.monotonic() + 60
-        while running.is_running and not watch() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        time.sleep(scene.rng.choice((0, 0, 0.2, 1)))
-        running.signal(signal.SIGKILL)
-        running.wait()
         stream.give_up()
         change(scene, source)
     stream.settle()
@@ -235,13 +244,7 @@ def adopted_by_force_in_airflow(scene: Scene) -> None:
     source.append()
     sink = scene.root / "bronze"
     stream = DagStream(scene, source, f"DeltaTableSink({str(sink)!r})", name_of(scene), option_of(scene))
-    running = stream.start()
-    watch = grown(stream.staging, "*/tries/*/*/*")
-    deadline = time.monotonic() + 60
-    while running.is_running and not watch() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    running.signal(signal.SIGKILL)
-    running.wait()
+    stream.die_once(grown(stream.staging, "*/tries/*/*/*"))
     stream.give_up(by_force=True)
     source.append()
     stream.settle(allowed=(), tries=3)
@@ -251,12 +254,7 @@ def adopted_by_force_in_airflow(scene: Scene) -> None:
 @kind
 def merge_rewound(scene: Scene) -> None:
     """With scd 1 a rewind merges rows again: once it has caught up the sink is right."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "silver"
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
-        f"read_change_feed=True, starting_version=0, {option_of(scene)}",
-    )  # fmt: skip
+    source, sink, stream = merging(scene, more="starting_version=0, ")
     for _ in range(3):
         change(scene, source)
     stream.run()
@@ -269,11 +267,7 @@ def merge_rewound(scene: Scene) -> None:
 @kind
 def recreated_source_and_reset_with_a_merge(scene: Scene) -> None:
     """The source is another table now; `reset` with a merge sink must not leave rows of the old one in silence."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "silver"
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene), "read_change_feed=True, "
-    )
+    source, sink, stream = merging(scene, "")
     stream.run()
     source.recreate(6)
     refused = stream.run()
@@ -295,12 +289,7 @@ def recreated_source_and_reset_with_a_merge(scene: Scene) -> None:
 @kind
 def merge_reset(scene: Scene) -> None:
     """Rows are deleted from the source, then the stream is reset: a merge sink must not keep them in silence."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "silver"
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
-        f"read_change_feed=True, {option_of(scene)}",
-    )  # fmt: skip
+    source, sink, stream = merging(scene)
     stream.run()
     source.delete()
     change(scene, source)
@@ -315,21 +304,13 @@ def merge_reset(scene: Scene) -> None:
 @kind
 def merge_moved_in_any_order(scene: Scene) -> None:
     """Rewinds, resets, replans and dead runs of a merge, one after the other: in the end the sink is the source."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "silver"
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'])", name_of(scene),
-        f"read_change_feed=True, starting_version=0, {option_of(scene)}",
-    )  # fmt: skip
+    source, sink, stream = merging(scene, more="starting_version=0, ")
     for _ in range(scene.rng.randint(3, 5)):
         change(scene, source)
         step = scene.rng.choice(("run", "kill", "kill", "rewind", "replan", "replan", "rewind twice"))
         scene.note(f"-- {step}")
         if step == "kill":
-            running = stream.start()
-            time.sleep(scene.rng.uniform(0.5, 4))
-            running.signal(signal.SIGKILL)
-            running.wait()
+            stream.die_somewhere()
             stream.give_up()
         elif step == "run":
             stream.run()
@@ -346,20 +327,12 @@ def merge_moved_in_any_order(scene: Scene) -> None:
 @kind
 def history_of_rows(scene: Scene) -> None:
     """scd 2: the current rows are those of the source, and no key is current twice."""
-    source = changing_source(scene, feed=True)
-    sink = scene.root / "history"
-    stream = DagStream(
-        scene, source, f"DeltaMergeSink({str(sink)!r}, keys=['id'], scd=2)", name_of(scene),
-        f"read_change_feed=True, {option_of(scene)}",
-    )  # fmt: skip
+    source, sink, stream = merging(scene, scd=2)
     stream.run()
     for _ in range(scene.rng.randint(2, 5)):
         change(scene, source)
     if scene.rng.random() < 0.5:
-        running = stream.start()
-        time.sleep(scene.rng.uniform(0.5, 4))
-        running.signal(signal.SIGKILL)
-        running.wait()
+        stream.die_somewhere()
         stream.give_up()
     stream.settle()
     rows = read(scene, sink, ("id", "k", "v", "p", "_is_current", "_valid_from", "_valid_to"))
@@ -395,20 +368,11 @@ def function_with_transactions(scene: Scene) -> None:
         f"conf={{'spark.adversary.target': {str(target)!r}}}",
     )  # fmt: skip
     for _ in range(scene.rng.randint(1, 3)):
-        running = stream.start()
-        watch = scene.rng.choice(
-            (
-                grown(stream.staging, "*/tries/*/*/*"),
-                grown(target, "small/_delta_log/*.json"),
-                grown(target, "large/*.parquet"),
-            )
+        stream.die_once(
+            grown(stream.staging, "*/tries/*/*/*"),
+            grown(target, "small/_delta_log/*.json"),
+            grown(target, "large/*.parquet"),
         )
-        deadline = time.monotonic() + 60
-        while running.is_running and not watch() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        time.sleep(scene.rng.choice((0, 0, 0.2, 1)))
-        running.signal(signal.SIGKILL)
-        running.wait()
         stream.give_up()
         source.append()
     stream.settle()
@@ -439,10 +403,7 @@ def replaced_intervals(scene: Scene) -> None:
     for number in order:
         date = (day + timedelta(days=number + 1)).isoformat()
         if scene.rng.random() < 0.4:
-            running = stream.start(date)
-            time.sleep(scene.rng.uniform(0.5, 4))
-            running.signal(signal.SIGKILL)
-            running.wait()
+            stream.die_somewhere(date)
         found = stream.run(date)
         if found["states"].get("ingest") != "success":
             stream.run(date)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import deltalake
 
 from tests.adversary.checker import Bounds, count, judge_keys
-from tests.adversary.kinds_runs import moment, source_of, stream_of, verdict
+from tests.adversary.kinds_runs import begin, kill_a_run, moment, source_of, stall_a_run, verdict
 from tests.adversary.play import kind
 from tests.adversary.scene import NotRunError, Outcome, Scene, Stream, VerdictError, statements
 from tests.adversary.warm import sql
@@ -19,6 +19,8 @@ from tests.adversary.ways import settle
 if TYPE_CHECKING:
     from tests.adversary.source import Source
 
+#: What of a run may be stopped: all of it, or the Python without the JVM.
+ANY = ("group", "python")
 #: What a person follows of a message that names several: the first of these.
 EPOCHS = ("replan", "recover", "resume", "adopt", "rebind", "rewind", "reset")
 
@@ -43,8 +45,7 @@ def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
 @kind
 def rewind_with_its_statement_in_time(scene: Scene) -> None:
     """Rewound, the statement run at once, the stream goes on: every row once."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     for _ in range(scene.rng.randint(1, 2)):
         to = scene.rng.randint(0, source.version)
@@ -58,8 +59,7 @@ def rewind_with_its_statement_in_time(scene: Scene) -> None:
 @kind
 def rewind_with_a_late_statement(scene: Scene) -> None:
     """Rewound, the next run comes before the statement: rows must not be missing while nothing says so."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     to = scene.rng.randint(0, source.version)
     asked = stream.move("rewind", "--to-version", str(to))
@@ -87,25 +87,19 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
 @kind
 def rewind_that_deletes_by_itself(scene: Scene) -> None:
     """`rewind --delete` and `reset --sink empty` beside runs that die and zombies: every row once."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     for _ in range(2):
         source.append()
-        zombie = stream.start("--take-over") if scene.rng.random() < 0.6 else None
-        if zombie is not None:
-            moment(scene, zombie, stream)
-            zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+        is_stalled = scene.rng.random() < 0.6
+        zombie = stall_a_run(scene, stream, "--take-over", which=ANY) if is_stalled else None
         to = str(scene.rng.randint(0, source.version))
         words = scene.rng.choice((["rewind", "--to-version", to, "--delete"], ["reset", "--sink", "empty"]))
         asked = stream.move(*words)
         if "unrecognized arguments" in asked.err:
             raise NotRunError("this version has no --delete")
         if scene.rng.random() < 0.5:
-            killed = stream.start("--take-over")
-            moment(scene, killed, stream)
-            killed.signal(signal.SIGKILL)
-            killed.wait()
+            kill_a_run(scene, stream, "--take-over")
         if zombie is not None and scene.rng.random() < 0.5:
             zombie.signal(signal.SIGCONT)
         settle(stream, allowed=(*EPOCHS, "take-over"))
@@ -120,19 +114,17 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
 @kind
 def two_requests_in_a_row(scene: Scene) -> None:
     """A batch lands uncommitted while one request is followed by another before any run."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--provenance",))
     if scene.rng.random() < 0.7:
         stream.run("--max-batches", "1")
     source.append()
-    zombie = stream.start(via=scene.rng.choice(("connect", "connect", "submit")))
-    moment(
+    zombie = stall_a_run(
         scene,
-        zombie,
         stream,
-        scene.rng.choice(("the sink gets a commit", "the sink gets a file", "a try is written down")),
+        via=scene.rng.choice(("connect", "connect", "submit")),
+        point=scene.rng.choice(("the sink gets a commit", "the sink gets a file", "a try is written down")),
+        which=ANY,
     )
-    zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
     position = scene.rng.randint(0, source.version)
     moves = [
         scene.rng.choice((["rewind", "--to-version", str(position)], ["replan"], ["reset"], ["rebind"]))
@@ -162,14 +154,11 @@ def two_requests_in_a_row(scene: Scene) -> None:
 @kind
 def replan_with_a_zombie(scene: Scene) -> None:
     """A batch on its way, a person gives it up; the zombie goes on early or late: nothing twice, nothing missing."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     if scene.rng.random() < 0.6:
         stream.run("--max-batches", "1")
         source.append()
-    zombie = stream.start(via=scene.rng.choice(("connect", "connect", "submit")))
-    moment(scene, zombie, stream)
-    zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+    zombie = stall_a_run(scene, stream, via=scene.rng.choice(("connect", "connect", "submit")), which=ANY)
     stream.move("replan")
     if scene.rng.random() < 0.4:
         zombie.signal(signal.SIGCONT)
@@ -184,13 +173,10 @@ def replan_with_a_zombie(scene: Scene) -> None:
 @kind
 def rebind_with_a_zombie(scene: Scene) -> None:
     """The stream goes on into another sink while a run of the old one stands still."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
-    zombie = stream.start()
-    moment(scene, zombie, stream)
-    zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
+    zombie = stall_a_run(scene, stream, which=ANY)
     stream.move("rebind")
     old = stream.sink
     stream.sink = scene.root / "silver"
@@ -205,8 +191,7 @@ def rebind_with_a_zombie(scene: Scene) -> None:
 @kind
 def hold_and_resume_at_random(scene: Scene) -> None:
     """Held and resumed beside runs; while it is held nothing new is planned."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     running = stream.start()
     moment(scene, running, stream)
@@ -228,8 +213,7 @@ def hold_and_resume_at_random(scene: Scene) -> None:
 @kind
 def skipped_version(scene: Scene) -> None:
     """A version that is left out is missing, and nothing else is."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     if scene.rng.random() < 0.5:
         source.delete("id >= 0 AND id < 2")
@@ -238,10 +222,7 @@ def skipped_version(scene: Scene) -> None:
     version = source.version - scene.rng.randint(0, 1)
     said = stream.move("skip", "--version", str(version))
     if scene.rng.random() < 0.5:
-        running = stream.start()
-        moment(scene, running, stream)
-        running.signal(signal.SIGKILL)
-        running.wait()
+        kill_a_run(scene, stream)
     settle(stream, allowed=("acknowledge", "skip"))
     source.append()
     settle(stream, allowed=("acknowledge", "skip"))
@@ -255,8 +236,7 @@ def skipped_version(scene: Scene) -> None:
 @kind
 def acknowledged_change(scene: Scene) -> None:
     """A stream that stops before a change goes on when the named command is followed."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     scene.rng.choice(
         (source.delete, source.update, source.overwrite, source.replace_where, source.truncate, source.merge)
@@ -273,8 +253,7 @@ def acknowledged_change(scene: Scene) -> None:
 @kind
 def reset_after_the_sink_was_emptied(scene: Scene) -> None:
     """The printed statement empties the sink, the stream begins anew: every row once."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     asked = stream.move("reset")
     if not run_statement(scene, asked):
@@ -287,8 +266,7 @@ def reset_after_the_sink_was_emptied(scene: Scene) -> None:
 @kind
 def adopted_by_force_beside_its_owner(scene: Scene) -> None:
     """`adopt --force` while the owner is alive: a race for each batch, and one of them wins it."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
     zombie = stream.start()
@@ -308,8 +286,7 @@ def adopted_by_force_beside_its_owner(scene: Scene) -> None:
 @kind
 def recover_beside_everything(scene: Scene) -> None:
     """`recover` of a stream that is well or runs, its checkpoint gone or old, changes nothing that is right."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     kept = stream.checkpoint.read_bytes() if stream.checkpoint.exists() else None
     source.append()
@@ -351,8 +328,7 @@ def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
 @kind
 def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch for each thing a person does
     """A person tries one thing after another, beside runs in progress and beside zombies."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, "skip_change_commits=true", arguments=("--provenance",))
+    source, stream = begin(scene, "skip_change_commits=true", arguments=("--provenance",))
     bounds = Bounds()
     zombies = []
     reread: Counter[int] = Counter()
@@ -369,14 +345,10 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
             source.random_commit(changes=True)
         elif step in ("zombie", "kill"):
             source.append()
-            running = stream.start("--take-over")
-            moment(scene, running, stream)
             if step == "kill":
-                running.signal(signal.SIGKILL)
-                running.wait()
+                kill_a_run(scene, stream, "--take-over")
             else:
-                running.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
-                zombies.append(running)
+                zombies.append(stall_a_run(scene, stream, "--take-over", which=ANY))
         elif step == "go on" and zombies:
             zombies.pop().signal(signal.SIGCONT)
         elif step in ("rewind", "rewind in time", "reset"):

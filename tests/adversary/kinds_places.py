@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.adversary.checker import Bounds, count, judge_chain, judge_keys
 from tests.adversary.kinds_people import EPOCHS, run_statement
-from tests.adversary.kinds_runs import moment, source_of, stream_of, verdict
+from tests.adversary.kinds_runs import begin, kill_a_run, moment, source_of, stall_a_run, stream_of, verdict
 from tests.adversary.play import kind
 from tests.adversary.scene import NotRunError, Scene, Stream, VerdictError, grown
 from tests.adversary.servers import faketime_library
@@ -63,8 +63,7 @@ def staging_lost_with_many_foreign_commits_since(scene: Scene) -> None:
 
 
 def _staging_lost(scene: Scene, foreign: int) -> None:
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     if foreign:
         foreign_commits(stream.sink, foreign)
@@ -86,8 +85,7 @@ def _staging_lost(scene: Scene, foreign: int) -> None:
 @kind
 def staging_put_back_from_a_copy(scene: Scene) -> None:
     """Staging, checkpoint, or both are put back from an older copy, at rest or beside a run."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     for place in (stream.staging, stream.checkpoint):
         copy(place, scene.root / f"copy-{place.name}")
@@ -95,10 +93,7 @@ def staging_put_back_from_a_copy(scene: Scene) -> None:
         source.append()
         stream.run("--max-batches", str(scene.rng.randint(1, 2)))
     what = scene.rng.choice(((stream.staging,), (stream.checkpoint,), (stream.staging, stream.checkpoint)))
-    running = stream.start() if scene.rng.random() < 0.3 else None
-    if running is not None:
-        moment(scene, running, stream)
-        running.signal(signal.SIGSTOP)
+    running = stall_a_run(scene, stream) if scene.rng.random() < 0.3 else None
     for place in what:
         copy(scene.root / f"copy-{place.name}", place)
     scene.note(f"put back from a copy: {[place.name for place in what]}")
@@ -135,8 +130,7 @@ def sink_put_back_from_a_copy(scene: Scene) -> None:
 @kind
 def everything_put_back_from_a_copy(scene: Scene) -> None:
     """Staging, checkpoint and sink are put back together: the stream goes on as it was then."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     places = (stream.staging, stream.checkpoint, stream.sink)
     for place in places:
@@ -238,8 +232,7 @@ def two_streams_into_one_sink(scene: Scene) -> None:
 def full_disk_for_staging(scene: Scene) -> None:
     """Staging is on a small disk that is full for a while."""
     disk = small_disk(scene, "disk", scene.rng.choice(("256k", "400k")))
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.staging = disk / "staging"
     if scene.rng.random() < 0.5:
         stream.run("--max-batches", "1")
@@ -258,8 +251,7 @@ def full_disk_for_staging(scene: Scene) -> None:
 def full_disk_for_the_sink(scene: Scene) -> None:
     """The sink is on a small disk that is full for a while."""
     disk = small_disk(scene, "disk", "512k")
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.sink = disk / "bronze"
     if scene.rng.random() < 0.6:
         stream.run("--max-batches", "1")
@@ -302,15 +294,11 @@ def fill(disk: Path, left: int) -> None:
 def read_only_staging(scene: Scene) -> None:
     """Staging cannot be written for a while (a mount that is read-only)."""
     disk = small_disk(scene, "disk", "8m")
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.staging = disk / "staging"
     if scene.rng.random() < 0.7:
         stream.run("--max-batches", "1")
-    running = stream.start() if scene.rng.random() < 0.5 else None
-    if running is not None:
-        moment(scene, running, stream)
-        running.signal(signal.SIGSTOP)
+    running = stall_a_run(scene, stream) if scene.rng.random() < 0.5 else None
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=False, capture_output=True)
     scene.note("staging is read-only")
     if running is not None:
@@ -329,8 +317,7 @@ def read_only_staging(scene: Scene) -> None:
 @kind
 def sink_overwritten_by_another_job(scene: Scene) -> None:
     """Another job overwrites the sink: the stream's rows are gone, and the next run has to say so."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     rows = Source(scene, scene.root / "unused", next_id=900_000).rows(3)
     how = scene.rng.choice(("overwrite", "overwrite part", "delete all"))
@@ -355,11 +342,8 @@ def sink_overwritten_by_another_job(scene: Scene) -> None:
 @kind
 def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
     """The first write of a stream stands still before its commit; a new epoch begins; the zombie makes the sink."""
-    source = source_of(scene, commits=1)
-    stream = stream_of(scene, source)
-    zombie = stream.start(via="submit")
-    moment(scene, zombie, stream, "the sink gets a file")
-    zombie.signal(signal.SIGSTOP)
+    source, stream = begin(scene, commits=1)
+    zombie = stall_a_run(scene, stream, via="submit", point="the sink gets a file")
     if (stream.sink / "_delta_log").exists() and list((stream.sink / "_delta_log").glob("*.json")):
         scene.note("the commit was there already")
     name = scene.rng.choice(("replan", "reset", "rewind"))
@@ -378,7 +362,7 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
     source.append()
     settle(stream, allowed=EPOCHS)
     bounds = Bounds(source.emitted())
-    if any("twice" in one.said and one.is_refused for one in scene.commands):
+    if any("twice" in one.said and one.is_refused for one in scene.outcomes):
         bounds.maybe_again(count(scene, stream.sink))
     judge_keys(scene, bounds, stream.sink)
 
@@ -386,8 +370,7 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
 @kind
 def table_recreated_under_a_planned_batch(scene: Scene) -> None:
     """A batch is planned, the source dropped and made anew with other rows: nothing of the old is mixed in silence."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     if scene.rng.random() < 0.5:
         stream.run("--max-batches", "1")
         source.append()
@@ -395,10 +378,7 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
     if scene.rng.random() < 0.5:
         stream.plan("--max-batches", str(scene.rng.randint(1, 2)))
     else:
-        running = stream.start()
-        moment(scene, running, stream, scene.rng.choice(("staging grows", "a try is written down")))
-        running.signal(signal.SIGKILL)
-        running.wait()
+        kill_a_run(scene, stream, point=scene.rng.choice(("staging grows", "a try is written down")))
     source.recreate(scene.rng.randint(2, 6))
     for _ in range(scene.rng.randint(0, 6)):
         source.append()
@@ -419,8 +399,7 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
 @kind
 def table_recreated_at_rest(scene: Scene) -> None:
     """The source is dropped and made anew; `reset`, its statement, and the stream has the new table's rows once."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     source.recreate()
     for _ in range(scene.rng.randint(0, 6)):
@@ -439,8 +418,7 @@ def table_recreated_at_rest(scene: Scene) -> None:
 @kind
 def lost_position(scene: Scene) -> None:
     """Log cleanup took versions that were not read: run and status say so and exit with an error."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     for _ in range(4):
         source.append()
@@ -460,8 +438,7 @@ def lost_position(scene: Scene) -> None:
 @kind
 def source_restored_before_the_position(scene: Scene) -> None:
     """The source is restored: its removal is a change; what comes after is loaded once."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, "skip_change_commits=true")
+    source, stream = begin(scene, "skip_change_commits=true")
     stream.run()
     source.restore(scene.rng.randint(0, source.version - 1))
     source.append()
@@ -498,8 +475,7 @@ def source_put_back_from_a_copy(scene: Scene) -> None:
 @kind
 def vacuum_under_a_planned_batch(scene: Scene) -> None:
     """Files of a planned batch are gone: the run refuses, and the named way leads on."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, "skip_change_commits=true")
+    source, stream = begin(scene, "skip_change_commits=true")
     stream.run("--max-batches", "1")
     source.append_files(2)
     stream.plan()
@@ -570,13 +546,9 @@ def a_day_passes_between_runs(scene: Scene) -> None:
     """A run dies at any moment; the next one comes 25 hours later, by the clock of its machine and its server."""
     if faketime_library() is None:
         raise NotRunError("libfaketime is not installed")
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
-    running = stream.start()
-    moment(scene, running, stream)
-    running.signal(signal.SIGKILL)
-    running.wait()
+    kill_a_run(scene, stream)
     source.append()
     settle(stream, allowed=("take-over",), shift=LATER)
     source.append()

@@ -34,6 +34,14 @@ def stream_of(scene: Scene, source: Source, *options: str, arguments: tuple[str,
     return Stream(scene, source.path, options=chosen, arguments=arguments)
 
 
+def begin(
+    scene: Scene, *options: str, arguments: tuple[str, ...] = (), commits: int = 3, **table: bool
+) -> tuple[Source, Stream]:
+    """Return a table with some commits, and a stream that reads it from version 0 on."""
+    source = source_of(scene, commits=commits, **table)
+    return source, stream_of(scene, source, *options, arguments=arguments)
+
+
 def moment(scene: Scene, running: Running, stream: Stream, point: str | None = None) -> str:
     """Wait for a moment of a run that can be seen from outside, and a little longer."""
     points: dict[str, Callable[[], bool]] = {
@@ -49,6 +57,29 @@ def moment(scene: Scene, running: Running, stream: Stream, point: str | None = N
     time.sleep(pause)
     scene.note(f"moment: {point}{'' if reached else ' (not seen)'} + {pause:.2f} s")
     return point
+
+
+def kill_a_run(scene: Scene, stream: Stream, *words: str, point: str | None = None) -> None:
+    """Let a run die at a moment."""
+    running = stream.start(*words)
+    moment(scene, running, stream, point)
+    running.signal(signal.SIGKILL)
+    running.wait()
+
+
+def stall_a_run(
+    scene: Scene,
+    stream: Stream,
+    *words: str,
+    via: str = "connect",
+    point: str | None = None,
+    which: tuple[str, ...] = ("group",),
+) -> Running:
+    """Let a run stand still from a moment on; ``which`` are the processes of it that may be stopped."""
+    running = stream.start(*words, via=via)
+    moment(scene, running, stream, point)
+    running.signal(signal.SIGSTOP, scene.rng.choice(which))
+    return running
 
 
 def _changed(stream: Stream) -> Callable[[], bool]:
@@ -68,13 +99,9 @@ def verdict(scene: Scene, source: Source, stream: Stream, bounds: Bounds | None 
 @kind
 def killed_python_on_a_server(scene: Scene) -> None:
     """The process dies, its write goes on in the server; again and again; then a run that nothing disturbs."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     for _ in range(scene.rng.randint(1, 3)):
-        running = stream.start()
-        moment(scene, running, stream)
-        running.signal(signal.SIGKILL)
-        running.wait()
+        kill_a_run(scene, stream)
         source.append()
     settle(stream)
     verdict(scene, source, stream)
@@ -83,16 +110,13 @@ def killed_python_on_a_server(scene: Scene) -> None:
 @kind
 def zombie_overtaken_on_a_server(scene: Scene) -> None:
     """One stands still, one takes over, the first goes on beside it or after it."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     if scene.rng.random() < 0.5:
         stream.run("--max-batches", "1")
         source.append()
     zombies = []
     for _ in range(scene.rng.randint(1, 2)):
-        zombie = stream.start("--take-over")
-        moment(scene, zombie, stream)
-        zombie.signal(signal.SIGSTOP)
+        zombie = stall_a_run(scene, stream, "--take-over")
         zombies.append(zombie)
         source.append()
     stream.run("--take-over")
@@ -110,8 +134,7 @@ def zombie_overtaken_on_a_server(scene: Scene) -> None:
 @kind
 def two_runs_at_once(scene: Scene) -> None:
     """Two and three runs start at the same moment, some told to take over."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     for _ in range(2):
         runs = [stream.start(*scene.rng.choice((("--take-over",), ()))) for _ in range(scene.rng.randint(2, 3))]
         for run in runs:
@@ -124,8 +147,7 @@ def two_runs_at_once(scene: Scene) -> None:
 @kind
 def killed_with_all_its_processes(scene: Scene) -> None:
     """spark-submit: the whole group dies, or the JVM alone, or the Python alone."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     which = scene.rng.choice(("group", "jvm", "python"))
     running = stream.start(via="submit")
     moment(
@@ -144,11 +166,10 @@ def killed_with_all_its_processes(scene: Scene) -> None:
 @kind
 def zombie_of_spark_submit(scene: Scene) -> None:
     """The driver stands still in the middle of its write, is overtaken on a server, and goes on."""
-    source = source_of(scene, commits=1)
-    stream = stream_of(scene, source)
-    zombie = stream.start(via="submit")
-    moment(scene, zombie, stream, scene.rng.choice(("a try is written down", "the sink gets a file")))
-    zombie.signal(signal.SIGSTOP)
+    source, stream = begin(scene, commits=1)
+    zombie = stall_a_run(
+        scene, stream, via="submit", point=scene.rng.choice(("a try is written down", "the sink gets a file"))
+    )
     source.append()
     if scene.rng.random() < 0.5:
         zombie.signal(signal.SIGKILL, "python")
@@ -162,8 +183,9 @@ def zombie_of_spark_submit(scene: Scene) -> None:
 @kind
 def source_written_and_vacuumed_meanwhile(scene: Scene) -> None:
     """Every kind of commit beside runs that are killed; changes are skipped by option."""
-    source = source_of(scene, partitioned=scene.rng.random() < 0.5, feed=scene.rng.random() < 0.3)
-    stream = stream_of(scene, source, "skip_change_commits=true")
+    source, stream = begin(
+        scene, "skip_change_commits=true", partitioned=scene.rng.random() < 0.5, feed=scene.rng.random() < 0.3
+    )
     for _ in range(scene.rng.randint(2, 3)):
         running = stream.start()
         for _ in range(scene.rng.randint(1, 3)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ import deltalake
 
 from tests.adversary.checker import Bounds, count, judge_keys, read
 from tests.adversary.kinds_people import EPOCHS, run_statement
-from tests.adversary.kinds_runs import moment, source_of, stream_of, verdict
+from tests.adversary.kinds_runs import begin, kill_a_run, moment, source_of, stream_of, verdict
 from tests.adversary.play import kind
 from tests.adversary.scene import Scene, Stream, VerdictError
 from tests.adversary.servers import Server
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
 def killed(scene: Scene, stream: Stream) -> None:
     """Let a run die at any moment, perhaps."""
     if scene.rng.random() < 0.6:
-        running = stream.start()
-        moment(scene, running, stream)
-        running.signal(signal.SIGKILL)
-        running.wait()
+        kill_a_run(scene, stream)
 
 
 def spark_table(scene: Scene, **properties: str) -> Source:
@@ -125,7 +121,7 @@ def _barrier(scene: Scene, change: str, columns: str | None = None, **properties
         stopped = stream.run()
         if stopped.code == 0:
             break
-    if "sink" in scene.commands[-1].said and scene.commands[-1].code:
+    if "sink" in scene.outcomes[-1].said and scene.outcomes[-1].code:
         # the sink has to be brought to the new schema by its owner; that it says so is what is asked
         scene.note("the sink has to be changed first")
         return
@@ -137,8 +133,7 @@ def _barrier(scene: Scene, change: str, columns: str | None = None, **properties
 @kind
 def added_column(scene: Scene) -> None:
     """The source adds a column; the sink takes it, or the run refuses and says how."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     source.add_column()
     killed(scene, stream)
@@ -154,8 +149,7 @@ def added_column(scene: Scene) -> None:
 @kind
 def other_partitioning(scene: Scene) -> None:
     """The source is overwritten with other partition columns: never in silence, and what comes after is there once."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, "skip_change_commits=true")
+    source, stream = begin(scene, "skip_change_commits=true")
     stream.run()
     rows = source.rows(3)
     deltalake.write_deltalake(source.path, rows, mode="overwrite", schema_mode="overwrite", partition_by=["k"])
@@ -170,8 +164,7 @@ def other_partitioning(scene: Scene) -> None:
 @kind
 def truncated_and_filled_again(scene: Scene) -> None:
     """TRUNCATE, then rows again, beside runs that die."""
-    source = source_of(scene)
-    stream = stream_of(scene, source, "skip_change_commits=true")
+    source, stream = begin(scene, "skip_change_commits=true")
     stream.run("--max-batches", "1")
     source.sql("TRUNCATE TABLE {t}")
     source.append()
@@ -237,8 +230,7 @@ def age(path: Path, days: int) -> None:
 @kind
 def log_of_the_source_expires(scene: Scene) -> None:
     """A month passes: cleanup removes commits of the source, read or not; what is missing is never kept silent."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     is_read = scene.rng.random() < 0.5
     if is_read:
         stream.run()
@@ -266,17 +258,13 @@ def log_of_the_source_expires(scene: Scene) -> None:
 @kind
 def log_of_the_sink_expires(scene: Scene) -> None:
     """A month passes: cleanup removes the sink's commits; then a run, or staging is lost, or a batch is on its way."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "2")
     then = scene.rng.choice(("run", "staging lost", "landed", "landed"))
     scene.note(f"then: {then}")
     if then == "landed":
         source.append()
-        running = stream.start()
-        moment(scene, running, stream, "the sink gets a commit")
-        running.signal(signal.SIGKILL)
-        running.wait()
+        kill_a_run(scene, stream, point="the sink gets a commit")
         time.sleep(1)
     age(stream.sink, 40)
     sink = deltalake.DeltaTable(stream.sink)
@@ -327,8 +315,7 @@ def staging_copied_and_both_used(scene: Scene) -> None:
 @kind
 def damaged_staging(scene: Scene) -> None:
     """A file of staging is gone, cut or overwritten: refused, or mended by `recover`; never wrong rows."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "2")
     source.append()
     stream.plan("--max-batches", "1")
@@ -357,8 +344,7 @@ def damaged_staging(scene: Scene) -> None:
 @kind
 def edited_checkpoint(scene: Scene) -> None:
     """The checkpoint file is edited, emptied, or another stream's: refused with the way on."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     how = scene.rng.choice(("offset", "empty", "garbage", "n"))
     value = json.loads(stream.checkpoint.read_text())
@@ -379,8 +365,7 @@ def edited_checkpoint(scene: Scene) -> None:
 @kind
 def sink_dropped(scene: Scene) -> None:
     """The sink is dropped, perhaps made anew by somebody: the run refuses, `reset` leads to every row once."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run()
     shutil.rmtree(stream.sink)
     if scene.rng.random() < 0.5:
@@ -401,8 +386,7 @@ def sink_dropped(scene: Scene) -> None:
 @kind
 def server_killed_in_a_run(scene: Scene) -> None:
     """The Connect server dies in the middle of a batch, and another one takes its place."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     own = Server(scene.root / "own-server")
     scene.cleanups.append(own.stop)
     own.start(scene.servers.jars())
@@ -437,8 +421,7 @@ def finished_stream_rewound(scene: Scene) -> None:
 @kind
 def transferred_and_retired(scene: Scene) -> None:
     """Given to another installation, a stream is refused here and goes on there; retired, nowhere."""
-    source = source_of(scene)
-    stream = stream_of(scene, source)
+    source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
     stream.move("transfer", "--deployment", "elsewhere")

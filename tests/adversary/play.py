@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.adversary import warm
 from tests.adversary.airflow_host import AirflowHost
+from tests.adversary.command_host import CommandHost
 from tests.adversary.scene import NotRunError, Scene, VerdictError
 from tests.adversary.servers import Servers
 
@@ -54,12 +55,20 @@ class Played:
 class Stage:
     """What scenarios share: Connect servers, and Airflow hosts, one for each that plays at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_long: bool = False) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.servers = Servers(folder / "servers")
+        self.servers = Servers(folder / "servers", are_lasting=is_long)
+        self._commands: CommandHost | None = None
         self._hosts: dict[int, AirflowHost] = {}
         self._lock = threading.Lock()
+
+    def commands(self) -> CommandHost:
+        """Return the host of commands."""
+        with self._lock:
+            if self._commands is None:
+                self._commands = CommandHost(self.folder)
+            return self._commands
 
     def host(self) -> AirflowHost:
         """Return the Airflow of this thread."""
@@ -75,7 +84,7 @@ class Stage:
         """Play one scenario; its folder stays where it failed."""
         root = self.folder / f"{name.replace(' ', '-')[:60]}-{seed}"
         shutil.rmtree(root, ignore_errors=True)
-        scene = Scene(name, seed, root, self.servers, self.host)
+        scene = Scene(name, seed, root, self.servers, self.host, self.commands)
         began = time.monotonic()
         verdict, text, silent = "passed", "", False
         try:
@@ -100,7 +109,7 @@ class Stage:
         """End sessions, servers and hosts."""
         warm.close()
         self.servers.stop()
-        for host in self._hosts.values():
+        for host in (*self._hosts.values(), *([self._commands] if self._commands else [])):
             host.stop()
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.adversary.airflow_host import AirflowHost
+    from tests.adversary.command_host import CommandHost
+    from tests.adversary.forks import Forked
     from tests.adversary.servers import Servers
 
 #: The longest that a command may take; a machine with other work is slow.
@@ -69,6 +71,21 @@ class Outcome:
         return f"exit {self.code}: {tail[-700:]}"
 
 
+def when(condition: Callable[[], bool], is_running: Callable[[], bool], timeout: float) -> bool:
+    """Wait until the condition holds; ``False`` if what could fulfil it ended before."""
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    rounds = 0
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        rounds += 1
+        if rounds % 50 == 0 and not is_running():
+            return condition()
+        pause.wait(0.008)
+    return False
+
+
 class Running:
     """A command that runs: whatever it started is found by its process tree."""
 
@@ -76,16 +93,19 @@ class Running:
         self.scene = scene
         self.words = " ".join(words)
         self._out, self._err = log.with_suffix(".out"), log.with_suffix(".err")
-        command = [*FDS, *words]
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                command,
-                env={**os.environ, "FDS_CLASS_ARCHIVE": "use", **env},
-                stdout=out,
-                stderr=err,
-                cwd=scene.root,
-                start_new_session=True,
-            )
+        self.process: subprocess.Popen[bytes] | Forked
+        if "LD_PRELOAD" not in env:
+            self.process = scene.commands().fork(self._out, self._err, scene.root, words=words, env=env)
+        else:
+            with self._out.open("wb") as out, self._err.open("wb") as err:
+                self.process = subprocess.Popen(
+                    [*FDS, *words],
+                    env={**os.environ, "FDS_CLASS_ARCHIVE": "use", **env},
+                    stdout=out,
+                    stderr=err,
+                    cwd=scene.root,
+                    start_new_session=True,
+                )
         self._known: set[int] = {self.process.pid}
 
     @property
@@ -142,19 +162,13 @@ class Running:
 
     def when(self, condition: Callable[[], bool], timeout: float = 120) -> bool:
         """Wait until the condition holds; ``False`` if the command ended before."""
-        deadline = time.monotonic() + timeout
-        pause = threading.Event()
-        rounds = 0
-        while time.monotonic() < deadline:
-            if condition():
-                return True
-            rounds += 1
-            if rounds % 100 == 0:
-                self.tree()
-                if not self.is_running:
-                    return condition()
-            pause.wait(0.004)
-        return False
+
+        def is_running() -> bool:
+            # remembers its children, which would have another parent once it is gone
+            self.tree()
+            return self.is_running
+
+        return when(condition, is_running, timeout)
 
     def _tail(self) -> str:
         return self._err.read_text("utf-8", "replace")[-6000:]
@@ -169,9 +183,10 @@ class Scene:
     root: Path
     servers: Servers
     host: Callable[[], AirflowHost]
+    commands: Callable[[], CommandHost]
     rng: random.Random = field(init=False)
     timeline: list[str] = field(default_factory=list)
-    commands: list[Outcome] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
     running: list[Any] = field(default_factory=list)
     cleanups: list[Callable[[], None]] = field(default_factory=list)
     refusals: int = 0
@@ -196,7 +211,7 @@ class Scene:
     def fds(self, *words: str, shift: str = "", env: dict[str, str] | None = None) -> Outcome:
         """Run a command to its end."""
         found = self.start(*words, shift=shift, env=env).wait()
-        self.commands.append(found)
+        self.outcomes.append(found)
         self.refusals += found.is_refused
         last = found.err.rpartition("Traceback (most recent call last)")
         if last[1] and "\nfds: " not in last[2]:

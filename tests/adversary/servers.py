@@ -77,6 +77,8 @@ class Server:
 
     folder: Path
     shift: str = ""
+    #: Whether code that runs often is compiled well, which takes minutes.
+    is_lasting: bool = False
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -95,7 +97,11 @@ class Server:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
+            # what makes thousands of tiny queries quick: nothing is compiled, nothing is planned again
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.shuffle.partitions": "1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -104,7 +110,9 @@ class Server:
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             "spark.local.dir": str(self.folder / "local"),
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            # room from the start: a heap and a metaspace that grow are collected at each step
+            "spark.driver.extraJavaOptions": f"{'' if self.is_lasting else '-XX:TieredStopAtLevel=1 '}-XX:+UseSerialGC "
+            "-Xms1500m -Xmn500m -XX:MetaspaceSize=400m "
             f"-Dderby.system.home={self.folder}",
             **conf,
         }
@@ -145,8 +153,9 @@ class Server:
 class Servers:
     """Servers by the clock they have, each started when it is asked for first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, are_lasting: bool = False) -> None:
         self._folder = folder
+        self._are_lasting = are_lasting
         self._lock = threading.Lock()
         self._servers: dict[str, Server] = {}
         self._jars: str | None = None
@@ -156,7 +165,9 @@ class Servers:
             found = self._servers.get(shift)
             if found is not None and found.process is not None and found.process.poll() is None:
                 return found
-            found = Server(self._folder / f"server{shift or '+0'}-{len(self._servers)}", shift)
+            found = Server(
+                self._folder / f"server{shift or '+0'}-{len(self._servers)}", shift, self._are_lasting and not shift
+            )
             found.start(self.jars())
             self._servers[shift] = found
             return found

@@ -18,7 +18,7 @@ from tests.adversary.ways import named
 
 @pytest.fixture
 def scene(tmp_path):
-    return Scene("a test", 1, tmp_path / "scene", servers=None, host=None)
+    return Scene("a test", 1, tmp_path / "scene", servers=None, host=None, commands=None)
 
 
 def write(scene, ids, **facts):

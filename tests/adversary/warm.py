@@ -1,4 +1,4 @@
-"""Statements on a warm Spark, for what delta-rs cannot write or read: a session of the scenario's Connect server."""
+"""Statements on a warm Spark, for what delta-rs cannot write or read: a session per thread and Connect server."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ if TYPE_CHECKING:
     from tests.adversary.scene import Scene
 
 _LOCK = threading.Lock()
-_SESSIONS: dict[str, Any] = {}
+_SESSIONS: dict[tuple[str, int], Any] = {}
 
 
 def sql(scene: Scene, *statements: str, shift: str = "") -> list[Any]:
     """Run statements one after the other in one session, and return the rows of the last."""
-    url = scene.servers.get(shift).url
+    session = _session(scene.servers.get(shift).url)
+    rows: list[Any] = []
+    for statement in statements:
+        scene.note(f"sql: {statement[:160]}")
+        rows = list(session.sql(statement).collect())
+    return rows
+
+
+def _session(url: str) -> Any:
+    mine = (url, threading.get_ident())
     with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if url not in _SESSIONS:
+        if mine not in _SESSIONS:
             from pyspark.sql.connect.session import SparkSession
 
             session = SparkSession.builder.remote(url).create()
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-            _SESSIONS[url] = session
-        rows: list[Any] = []
-        for statement in statements:
-            scene.note(f"sql: {statement[:160]}")
-            rows = list(_SESSIONS[url].sql(statement).collect())
-        return rows
+            _SESSIONS[mine] = session
+        return _SESSIONS[mine]
 
 
 def close() -> None:

@@ -1,0 +1,47 @@
+"""Runs ``fds``: its process is forked from one in which the command and Spark's client are loaded.
+
+It is the command of the installation, by its entry point, and knows nothing of what is behind that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from contextlib import redirect_stdout, suppress
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from tests.adversary.forks import ForkHost, serve
+
+
+class CommandHost(ForkHost):
+    """The process with ``fds`` loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__("tests.adversary.command_host", folder / "commands.log", {"FDS_CLASS_ARCHIVE": "use"})
+
+
+def main() -> None:
+    """Load the command, then be a host of its processes."""
+    (entry,) = entry_points(group="console_scripts", name="fds")
+    command = entry.load()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pyspark.sql.connect.session  # noqa: F401 - loaded before the fork
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), suppress(SystemExit):
+        # loads the modules of all its subcommands
+        command(["--version"])
+
+    def play(request: dict[str, Any]) -> None:
+        sys.argv = ["fds", *request["words"]]
+        os.environ.update(request["env"])
+        sys.exit(command())
+
+    serve(play)
+
+
+if __name__ == "__main__":
+    main()
