@@ -28,7 +28,7 @@ MARKS_IN: Final = "FDS_TEST_FAULT_MARKS"
 #: Entries of the ledger that a run writes by itself, and then its checkpoint.
 CHECKPOINTED_KINDS: Final = (
     "created", "opened", "bound", "ended", "planned", "claimed", "advanced", "committed",
-    "boundary", "interval_opened", "interval_planned", "interval_committed",
+    "boundary", "interval_opened",
 )  # fmt: skip
 
 #: All entries with points of their own; who requests an epoch leaves the checkpoint to the next run.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
+from msgspec.structs import replace
+
+from airflow_provider_fds.ledger.layout import check_interval_name
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor
@@ -58,4 +61,32 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return self.apply(state)
 
 
-__all__ = ["BaseAction"]
+class BatchAction(BaseAction, frozen=True, kw_only=True):
+    """Base of the kinds of entry that are about planned batches: those of the open epoch, or of one data interval.
+
+    Attributes:
+        epoch: The stream's epoch; of a data interval its generation.
+        interval: The data interval, ``<start>/<end>``; ``None`` for a stream that reads by offset.
+    """
+
+    epoch: int
+    interval: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval is not None:
+            check_interval_name(self.interval)
+
+    def describe(self) -> str:
+        """Return what is asked for, and of which data interval."""
+        what = super().describe()
+        return what if self.interval is None else f"{what} of interval {self.interval}"
+
+    def change(self, state: StreamState, **changes: Any) -> StreamState:
+        """Return the state with fields changed: those of the stream, or of the record of the action's interval."""
+        if self.interval is None:
+            return replace(state, **changes)
+        record = state.interval(self.interval)
+        return state if record is None else state.with_interval(replace(record, **changes))
+
+
+__all__ = ["BaseAction", "BatchAction"]

@@ -9,9 +9,9 @@ from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.intervals import IntervalRecord
+    from airflow_provider_fds.ledger.action import BatchAction
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
 
 
@@ -38,41 +38,92 @@ def check_open(state: StreamState, epoch: int, what: str) -> None:
         raise refusals.not_opened(state, what)
 
 
-def check_not_stopped(state: StreamState, what: str) -> None:
-    """Refuse ``what`` if the stream is held, in quarantine or blocked."""
+def work_of(state: StreamState, action: BatchAction) -> StreamState | IntervalRecord:
+    """Return the stream or the record of the action's interval if the action is of its newest epoch, else refuse it."""
+    if action.interval is not None:
+        return interval_of(state, action)
+    check_open(state, action.epoch, action.describe())
+    return state
+
+
+def interval_of(state: StreamState, action: BatchAction) -> IntervalRecord:
+    """Return the record of the action's interval if it is of the newest generation, else refuse it."""
+    check_interval_stream(state)
+    record = state.interval(action.interval or "")
+    if record is None or record.generation != action.epoch:
+        known = 0 if record is None else record.generation
+        raise refusals.moved(
+            state, f"{action.describe()} (generation {action.epoch}) is not possible, it is in generation {known}"
+        )
+    return record
+
+
+def check_interval_stream(state: StreamState) -> None:
+    """Refuse work on data intervals of a stream that reads by offset."""
+    if state.phase == "open":
+        raise refusals.refusal(
+            state,
+            f"the stream reads by offset (it stands at {state.position}), and cannot read data intervals as well: its "
+            "rows would come twice. Use a stream with another name",
+        )
+
+
+def check_not_held(state: StreamState, what: str) -> None:
+    """Refuse ``what`` if the stream is held."""
     if state.held is not None:
         raise refusals.held(state, what)
-    if state.blocked is not None:
-        raise refusals.blocked(state, what, state.blocked)
+
+
+def check_not_blocked(state: StreamState, work: StreamState | IntervalRecord, what: str) -> None:
+    """Refuse ``what`` while a failed verification waits for a person."""
+    if work.blocked is not None:
+        raise refusals.blocked(state, what, work.blocked)
+
+
+def check_not_stopped(state: StreamState, what: str) -> None:
+    """Refuse ``what`` if the stream is held, in quarantine or blocked."""
+    check_not_held(state, what)
+    check_not_blocked(state, state, what)
     if state.quarantined is not None:
         raise refusals.quarantined(state, what)
 
 
-def check_owner(state: StreamState, owner: Owner | None, what: str) -> None:
-    """Refuse ``what`` if planned batches belong to another owner."""
-    if state.owner is not None and state.owner != owner:
-        raise refusals.busy(state, what, state.owner)
+def check_owner(state: StreamState, work: StreamState | IntervalRecord, owner: Owner | None, what: str) -> None:
+    """Refuse ``what`` if the planned batches belong to another owner."""
+    if work.owner is not None and work.owner != owner:
+        raise refusals.busy(state, what, work, work.owner)
 
 
 def check_nothing_planned(state: StreamState, owner: Owner, what: str) -> None:
     """Refuse ``what`` while batches are planned and not committed."""
-    check_owner(state, owner, what)
+    check_owner(state, state, owner, what)
     if state.planned:
         raise refusals.moved(
             state, f"{what} is not possible, this run has {len(state.planned)} planned batches already"
         )
 
 
-def check_first(state: StreamState, batch_id: int, what: str) -> PlannedBatch:
-    """Return the batch if it is the one that is next to be committed, else refuse ``what``."""
-    if state.planned and state.planned[0].batch_id == batch_id:
-        return state.planned[0]
-    if batch_id < state.first_uncommitted:
+def check_next(
+    state: StreamState, work: StreamState | IntervalRecord, batch_id: int, what: str
+) -> tuple[PlannedBatch, ...]:
+    """Return the batches of the next transaction if ``batch_id`` is the last of them, else refuse ``what``.
+
+    That is the first planned batch; all batches of an interval if the sink replaces.
+    """
+    is_whole = work is not state and state.sink is not None and state.sink.replaces
+    parts = work.planned if is_whole else work.planned[:1]
+    if parts and parts[-1].batch_id == batch_id:
+        return parts
+    if parts and batch_id < parts[0].batch_id:
         found = f"batch {batch_id} is committed already"
-    elif state.planned:
-        found = f"next in order is batch {state.planned[0].batch_id} of {len(state.planned)} planned"
-    else:
+    elif parts:
+        found = (
+            f"next in order is batch {parts[-1].batch_id} of {len(work.planned)} planned: the job loaded something else"
+        )
+    elif work is state and batch_id >= state.next_batch_id:
         found = f"nothing is planned, the next batch to be planned is {state.next_batch_id}"
+    else:
+        found = "nothing is planned"
     raise refusals.refusal(
         state, f"{what} is not possible, {found}. Batches are committed in order; see `fds status {state.name}`"
     )
@@ -147,38 +198,20 @@ def check_table_id(state: StreamState, table_id: str | None) -> None:
         raise refusals.changed_sink(state, f"its table id is {table_id}, recorded is {state.sink_table_id}")
 
 
-def check_sink_of_commit(state: StreamState, batch_id: int, version: int | None, table_id: str | None) -> None:
-    """Refuse a commit to a sink that is not as the ledger knows it."""
+def check_sink_of_commit(
+    state: StreamState, batch_id: int, version: int | None, table_id: str | None, *, after: int | None
+) -> None:
+    """Refuse a commit to a sink that is not as the ledger knows it; it is later than version ``after``."""
     if version is None or table_id is None:
         raise refusals.refusal(
             state, f"the report of batch {batch_id} does not say which version of which table holds it"
         )
     check_table_id(state, table_id)
-    if state.sink_version is not None and version <= state.sink_version:
+    if after is not None and version <= after:
         raise refusals.changed_sink(
             state,
-            f"batch {batch_id} is in its version {version}, what was committed before it in version "
-            f"{state.sink_version}",
+            f"batch {batch_id} is in its version {version}, what was committed before it in version {after}",
         )
-
-
-def check_interval_stream(state: StreamState) -> None:
-    """Refuse work on data intervals of a stream that reads by offset."""
-    if state.phase == "open":
-        raise refusals.refusal(
-            state,
-            f"the stream reads by offset (it stands at {state.position}), and cannot read data intervals as well: its "
-            "rows would come twice. Use a stream with another name",
-        )
-
-
-def interval_of(state: StreamState, interval: str, generation: int, what: str) -> IntervalRecord:
-    """Return the record of an interval if ``generation`` is its newest one, else refuse ``what``."""
-    record = state.interval(interval)
-    if record is None or record.generation != generation:
-        known = 0 if record is None else record.generation
-        raise refusals.moved(state, f"{what} (generation {generation}) is not possible, it is in generation {known}")
-    return record
 
 
 def offset_of(state: StreamState, text: str, what: str) -> Offset:

@@ -11,9 +11,9 @@ import msgspec
 from airflow_provider_fds import __version__
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.batch_entries import Accepted, Advanced, Blocked, Claimed, Committed, Planned
+from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Opened, Requested, Shown
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalCommitted, IntervalOpened, IntervalPlanned
+from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.layout import ForeignKeyError
 from airflow_provider_fds.ledger.operator_entries import (
     Acknowledged,
@@ -24,6 +24,7 @@ from airflow_provider_fds.ledger.operator_entries import (
     Transferred,
 )
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
 from airflow_provider_fds.ledger.values import (
     Fence,
     PlannedBatch,
@@ -62,8 +63,6 @@ Action = (
     | Acknowledged
     | Boundary
     | IntervalOpened
-    | IntervalPlanned
-    | IntervalCommitted
     | Transferred
     | Retired
 )
@@ -175,9 +174,7 @@ __all__ = [
     "Entry",
     "Fence",
     "Held",
-    "IntervalCommitted",
     "IntervalOpened",
-    "IntervalPlanned",
     "Opened",
     "Owner",
     "Planned",

@@ -18,9 +18,7 @@ import msgspec
 
 from airflow_provider_fds.ledger.entries import (
     Committed,
-    IntervalCommitted,
     IntervalOpened,
-    IntervalPlanned,
     Opened,
     Planned,
     Requested,
@@ -108,6 +106,9 @@ def removable(
             break
         next_entry = entry.n + 1
         match entry.action:
+            case IntervalOpened() | Planned(interval=str()) | Committed(interval=str()):
+                intervals.see(entry)
+                continue
             case Planned(epoch=epoch, batches=batches):
                 planned |= {(epoch, batch.batch_id): (batch.manifest, entry.n) for batch in batches}
                 continue
@@ -118,9 +119,6 @@ def removable(
                 decided = [key for key in planned if key[0] < epoch]
             case Opened(epoch=epoch):
                 fences.append(epoch)
-                continue
-            case IntervalOpened() | IntervalPlanned() | IntervalCommitted():
-                intervals.see(entry)
                 continue
             case _:
                 continue
@@ -142,7 +140,7 @@ class _OldIntervals:
     def __init__(self) -> None:
         self.manifests: list[str] = []
         self.tries: list[str] = []
-        self._planned: dict[str, tuple[int, IntervalPlanned]] = {}
+        self._planned: dict[str, tuple[int, Planned]] = {}
 
     @property
     def needed_entries(self) -> tuple[int, ...]:
@@ -151,11 +149,11 @@ class _OldIntervals:
 
     def see(self, entry: Entry) -> None:
         match entry.action:
-            case IntervalPlanned() as planned if planned.batches:
-                self._planned.setdefault(planned.interval, (entry.n, planned))
+            case Planned(interval=str() as interval) as planned if planned.batches:
+                self._planned.setdefault(interval, (entry.n, planned))
             case IntervalOpened(interval=interval):
                 self._decide(interval)
-            case IntervalCommitted(interval=interval, batch_id=batch_id):
+            case Committed(interval=str() as interval, batch_id=batch_id):
                 known = self._planned.get(interval)
                 if known is not None and known[1].batches[-1].batch_id == batch_id:
                     self._decide(interval)
@@ -165,7 +163,7 @@ class _OldIntervals:
             return
         _, planned = self._planned.pop(interval)
         self.manifests += [batch.manifest for batch in planned.batches]
-        folder = f"{interval_folder(interval)}/{planned.generation}"
+        folder = f"{interval_folder(interval)}/{planned.epoch}"
         self.tries += [f"{kind}/{folder}/{b.batch_id}" for kind in ("tries", "jobs") for b in planned.batches]
 
 

@@ -1,4 +1,4 @@
-"""Data intervals as the ledger keeps them: the instants between them, and what was done with each."""
+"""Data intervals: their names, the instants between them, and the digest of batches that are one transaction."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-# the annotations of a struct are read when it is defined
-from airflow_provider_fds.ledger.batch_entries import Blocked  # noqa: TC001
-from airflow_provider_fds.ledger.measures import NONE_YET, Measures
-from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
-from airflow_provider_fds.ledger.values import PlannedBatch  # noqa: TC001
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 _DIGEST_CHARACTERS: Final = 32
 
@@ -29,52 +25,6 @@ class KnownBoundary(msgspec.Struct, frozen=True, array_like=True):
 
     instant: str
     version: int
-
-
-class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was done with one data interval.
-
-    Attributes:
-        interval: ``<start>/<end>``, both as in :class:`KnownBoundary`; the end is exclusive.
-        generation: Counts from 1 how often the interval was opened; it takes the place of an epoch in transactions.
-        first_version: First version of the interval.
-        last_version: Last version of it (inclusive), one below the first if it has none.
-        owner: Who planned this generation, ``None`` as long as it is not planned.
-        planned: Batches of this generation that are not committed.
-        since: Version of the sink that was the newest of this stream when the generation was planned.
-        batches: Number of committed batches of this generation, as far as the next fields go.
-        rows: Rows written, ``None`` if one batch did not say.
-        measures: What was measured of the committed batches, together.
-        blocked: The verification that failed, until a person's word or the next generation.
-        accepted: The failed verification that a person accepted, until its batch is committed.
-    """
-
-    interval: str
-    generation: int
-    first_version: int
-    last_version: int
-    owner: Owner | None = None
-    planned: tuple[PlannedBatch, ...] = ()
-    since: int | None = None
-    options_digest: str | None = None
-    batches: int = 0
-    num_files: int = 0
-    num_bytes: int = 0
-    rows: int | None = 0
-    measures: Measures = NONE_YET
-    sink_version: int | None = None
-    blocked: Blocked | None = None
-    accepted: Blocked | None = None
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether this generation was planned, if only to find that there is nothing in it."""
-        return self.owner is not None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all of this generation is committed."""
-        return self.is_planned and not self.planned
 
 
 def interval_name(start: str, end: str) -> str:
@@ -120,7 +70,6 @@ def clamped(known: Sequence[KnownBoundary], instant: str, version: int) -> int:
 
 
 __all__ = [
-    "IntervalRecord",
     "KnownBoundary",
     "clamped",
     "digest_of_parts",

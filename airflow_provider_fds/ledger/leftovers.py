@@ -11,7 +11,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.ledger.entries import IntervalOpened, IntervalPlanned, Planned
+from airflow_provider_fds.ledger.entries import IntervalOpened, Planned
 from airflow_provider_fds.ledger.intervals import interval_folder
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def interval_orphans(folders: dict[Generation, set[str]], entries: Iterable[Entr
     named: dict[Generation, set[str]] = {}
     for entry in entries:
         match entry.action:
-            case IntervalPlanned(interval=interval, generation=generation, batches=batches):
+            case Planned(interval=str() as interval, epoch=generation, batches=batches):
                 of_plan = named.setdefault((interval_folder(interval), generation), set())
                 of_plan.update(batch.manifest for batch in batches)
             case IntervalOpened(interval=interval, generation=generation):

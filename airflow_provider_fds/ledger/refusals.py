@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.batch_entries import Blocked
-    from airflow_provider_fds.ledger.intervals import IntervalRecord
+    from airflow_provider_fds.ledger.commit_entries import Blocked
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
 
 
@@ -126,49 +125,38 @@ def quarantined(state: StreamState, what: str) -> LedgerError:
 
 def blocked(state: StreamState, what: str, found: Blocked) -> LedgerError:
     """Return the refusal of ``what`` while a failed verification waits for a person."""
+    if found.interval is None:
+        place = f"epoch {found.epoch}"
+        way_out = (
+            f"`fds accept {state.name} --batch {found.batch_id} --why …` takes the batch as it is in the sink, "
+            f"`fds replan {state.name} --why …` plans it anew in a new epoch"
+        )
+    else:
+        place = "the interval"
+        way_out = f"`fds accept {state.name} --interval {found.interval} --why …` takes it as it is in the sink"
     return refusal(
         state,
-        f"{what} is not possible, batch {found.batch_id} of epoch {found.epoch} is blocked: {found.reason} (planned "
-        f"rows: {found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version}). Compare sink "
-        f"and source; then `fds accept {state.name} --batch {found.batch_id} --why …` takes the batch as it is in the "
-        "sink, "
-        f"`fds replan {state.name} --why …` plans it anew in a new epoch",
+        f"{what} is not possible, batch {found.batch_id} of {place} is blocked: {found.reason} (planned rows: "
+        f"{found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version}). Compare sink and "
+        f"source; then {way_out}",
     )
 
 
-def busy(state: StreamState, what: str, owner: Owner) -> StreamBusyError:
+def busy(state: StreamState, what: str, work: StreamState | IntervalRecord, owner: Owner) -> StreamBusyError:
     """Return the refusal of ``what``, because the planned batches belong to ``owner``."""
-    first, last = state.first_uncommitted, state.next_batch_id - 1
-    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
+    ids = [batch.batch_id for batch in work.planned]
+    if len(ids) > 1:
+        batches = f"batches {ids[0]} to {ids[-1]} belong"
+    else:
+        batches = f"batch {ids[0]} belongs" if ids else "it belongs"
+    or_else = f", or `fds adopt {state.name} --why …` does" if work is state else ""
     error = StreamBusyError(
-        f"{_subject(state)}: {what} is not possible, {batches} of epoch {state.epoch} belong to {owner.words()}. Wait "
-        f"for it; if it does not run any more, the next run takes over, or `fds adopt {state.name} --why …` does",
+        f"{_subject(state)}: {what} is not possible, {batches} to {owner.words()}. Wait for it; if it does not run any "
+        f"more, the next run takes over{or_else}",
         owner=owner.words(),
     )
     error.table = state.table or None
     return error
-
-
-def interval_busy(state: StreamState, what: str, record: IntervalRecord) -> StreamBusyError:
-    """Return the refusal of ``what``, because the interval belongs to another run."""
-    owner = record.owner.words() if record.owner is not None else "another run"
-    error = StreamBusyError(
-        f"{_subject(state)}: {what} is not possible, it belongs to {owner}. Wait for it; if it does not run any more, "
-        "the next run takes over",
-        owner=owner,
-    )
-    error.table = state.table or None
-    return error
-
-
-def interval_blocked(state: StreamState, what: str, interval: str, found: Blocked) -> LedgerError:
-    """Return the refusal of ``what`` while a failed verification of the interval waits for a person."""
-    return refusal(
-        state,
-        f"{what} is not possible, it is blocked: {found.reason} (planned rows: {found.rows_planned}, written: "
-        f"{found.rows_written}, sink version {found.sink_version}). Compare sink and source; then `fds accept "
-        f"{state.name} --interval {interval} --why …` takes it as it is in the sink",
-    )
 
 
 def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> SinkError:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 
 # the annotations of a struct are read when it is defined, so nothing of this is for type checking only
-from airflow_provider_fds.ledger.batch_entries import Blocked, Committed  # noqa: TC001
+from airflow_provider_fds.ledger.commit_entries import Blocked, Committed  # noqa: TC001
 from airflow_provider_fds.ledger.epoch_entries import Ended, Requested  # noqa: TC001
-from airflow_provider_fds.ledger.intervals import IntervalRecord, KnownBoundary  # noqa: TC001
+from airflow_provider_fds.ledger.intervals import KnownBoundary  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Retired  # noqa: TC001
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
@@ -80,6 +80,67 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
             measures=self.measures.plus(committed.measures),
             sink_version=committed.sink_version,
         )
+
+
+class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was done with one data interval.
+
+    Attributes:
+        interval: ``<start>/<end>``, both as in :class:`KnownBoundary`; the end is exclusive.
+        generation: Counts from 1 how often the interval was opened; it takes the place of an epoch in transactions.
+        first_version: First version of the interval.
+        last_version: Last version of it (inclusive), one below the first if it has none.
+        owner: Who planned this generation, ``None`` as long as it is not planned.
+        planned: Batches of this generation that are not committed.
+        since: Version of the sink that was the newest of this stream when the generation was planned.
+        batches: Number of committed batches of this generation, as far as the next fields go.
+        rows: Rows written, ``None`` if one batch did not say.
+        measures: What was measured of the committed batches, together.
+        blocked: The verification that failed, until a person's word or the next generation.
+        accepted: The failed verification that a person accepted, until its batch is committed.
+    """
+
+    interval: str
+    generation: int
+    first_version: int
+    last_version: int
+    owner: Owner | None = None
+    planned: tuple[PlannedBatch, ...] = ()
+    since: int | None = None
+    options_digest: str | None = None
+    batches: int = 0
+    num_files: int = 0
+    num_bytes: int = 0
+    rows: int | None = 0
+    measures: Measures = NONE_YET
+    sink_version: int | None = None
+    blocked: Blocked | None = None
+    accepted: Blocked | None = None
+
+    def plus(self, committed: Committed) -> IntervalRecord:
+        """Return the record with the planned batches up to the committed one as committed."""
+        parts = [batch for batch in self.planned if batch.batch_id <= committed.batch_id]
+        return replace(
+            self,
+            planned=self.planned[len(parts) :],
+            batches=self.batches + len(parts),
+            num_files=self.num_files + sum(batch.num_files for batch in parts),
+            num_bytes=self.num_bytes + sum(batch.num_bytes for batch in parts),
+            rows=None if self.rows is None or committed.rows is None else self.rows + committed.rows,
+            measures=self.measures.plus(committed.measures),
+            sink_version=committed.sink_version,
+            accepted=None,
+        )
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether this generation was planned, if only to find that there is nothing in it."""
+        return self.owner is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of this generation is committed."""
+        return self.is_planned and not self.planned
 
 
 class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,6 +336,14 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         new = AnsweredRequest(request_id=request_id, n=n, kind=kind)
         return replace(self, answered=(*self.answered, new)[-KEPT_REQUESTS:])
 
+    def with_generation(self, interval: str, generation: int, first_version: int, last_version: int) -> StreamState:
+        """Return the state with a new generation of an interval; its earlier one is forgotten."""
+        return self.with_interval(
+            IntervalRecord(
+                interval=interval, generation=generation, first_version=first_version, last_version=last_version
+            )
+        )
+
     def with_interval(self, record: IntervalRecord) -> StreamState:
         """Return the state with a new record of an interval, as the one that was changed last."""
         others = tuple(known for known in self.intervals if known.interval != record.interval)
@@ -319,6 +388,7 @@ __all__ = [
     "Acknowledgement",
     "AnsweredRequest",
     "ClosedEpoch",
+    "IntervalRecord",
     "RunRecord",
     "StreamState",
 ]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.errors import BatchFailedError
+from airflow_provider_fds.ledger.entries import Blocked, Committed
 from airflow_provider_fds.ledger.intervals import digest_of_parts
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.failed import batch_failure
 from airflow_provider_fds.stream.house import keep_house_of
-from airflow_provider_fds.stream.result import Collected, rows_differ
+from airflow_provider_fds.stream.result import Collected, measured, rows_differ
 from airflow_provider_fds.stream.tries import put_job, read_report
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
@@ -153,12 +154,8 @@ class Session(ABC):
         return [Transaction((batch,)) for batch in work.batches]
 
     @abstractmethod
-    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
-        """Record that the sink has the transaction, verified."""
-
-    @abstractmethod
-    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
-        """Record that verification failed, and raise; return if a person has accepted exactly this before."""
+    def _check_not_blocked(self, transaction: Transaction, report: TryReport, reason: str) -> None:
+        """Raise ``VerificationError`` if the stream, or the interval, is blocked because of ``reason``."""
 
     def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
         """Write the job of ``work`` into staging and return its URI, as Spark reads it.
@@ -241,6 +238,42 @@ class Session(ABC):
         differs = rows_differ(report, self._sink, transaction.num_rows)
         changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
         return list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
+
+    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
+        """Record that the sink has the transaction, verified."""
+        self.connected.execute(
+            Committed(
+                epoch=work.epoch,
+                interval=self._interval,
+                batch_id=transaction.last.batch_id,
+                owner=self.around.owner,
+                try_id=work.try_id,
+                outcome="written" if report.outcome == "written" else "verified",
+                digest=transaction.digest,
+                sink_version=report.sink_version,
+                sink_table_id=report.sink_table_id,
+                rows=report.rows_written,
+                measures=measured(report),
+            )
+        )
+
+    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
+        """Record that verification failed, and raise; return if a person has accepted exactly this before."""
+        self.connected.execute(
+            Blocked(
+                epoch=work.epoch,
+                interval=self._interval,
+                batch_id=transaction.last.batch_id,
+                owner=self.around.owner,
+                try_id=work.try_id,
+                reason=reason,
+                rows_planned=transaction.num_rows,
+                rows_written=report.rows_written,
+                sink_version=report.sink_version,
+                sink_table_id=report.sink_table_id,
+            )
+        )
+        self._check_not_blocked(transaction, report, reason)
 
     def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
         """Return why a transaction is not done, as an error."""

@@ -15,28 +15,21 @@ from airflow_provider_fds.errors import (
     TableReplacedError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.entries import (
-    Blocked,
-    Boundary,
-    IntervalCommitted,
-    IntervalOpened,
-    IntervalPlanned,
-)
+from airflow_provider_fds.ledger.entries import Boundary, Claimed, IntervalOpened, Planned
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
-from airflow_provider_fds.stream.result import IntervalResult, RunWork, measured
+from airflow_provider_fds.stream.result import IntervalResult, RunWork
 from airflow_provider_fds.stream.tries import new_try_id
 from airflow_provider_fds.stream.verifying import check_planned
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.ledger.entries import Owner
-    from airflow_provider_fds.ledger.intervals import IntervalRecord
-    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import Surroundings
     from airflow_provider_fds.stream.data_interval import DataInterval
@@ -205,12 +198,14 @@ class IntervalSession(Session):
         )
         batches = plan_interval(self.connected, state, self._record(), replaces=replaces)
         self.connected.execute(
-            IntervalPlanned(
+            Planned(
+                epoch=generation,
                 interval=self.interval.name,
-                generation=generation,
                 owner=me,
+                target=self._record().last_version,
                 batches=batches,
                 options_digest=self.stream.options.digest(),
+                meaning_digest=self.stream.options.meaning_digest(),
             )
         )
         record = self._record()
@@ -243,13 +238,12 @@ class IntervalSession(Session):
             previous.words(),
         )
         self.connected.execute(
-            IntervalPlanned(
+            Claimed(
+                epoch=record.generation,
                 interval=record.interval,
-                generation=record.generation,
                 owner=self.around.owner,
-                batches=record.planned,
-                options_digest=record.options_digest or "",
                 previous=previous,
+                why="the owner does not run any more",
             )
         )
         return self._record()
@@ -263,23 +257,6 @@ class IntervalSession(Session):
             try_id=new_try_id(),
             target=record.last_version,
             is_more=len(batches) < len(record.planned),
-        )
-
-    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
-        self.connected.execute(
-            IntervalCommitted(
-                interval=self.interval.name,
-                generation=work.epoch,
-                batch_id=transaction.last.batch_id,
-                owner=self.around.owner,
-                try_id=work.try_id,
-                outcome="written" if report.outcome == "written" else "verified",
-                digest=transaction.digest,
-                sink_version=report.sink_version,
-                sink_table_id=report.sink_table_id,
-                rows=report.rows_written,
-                measures=measured(report),
-            )
         )
 
     def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
@@ -297,21 +274,8 @@ class IntervalSession(Session):
             table=self.stream.table,
         )
 
-    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
-        self.connected.execute(
-            Blocked(
-                interval=self.interval.name,
-                epoch=work.epoch,
-                batch_id=transaction.last.batch_id,
-                owner=self.around.owner,
-                try_id=work.try_id,
-                reason=reason,
-                rows_planned=transaction.num_rows,
-                rows_written=report.rows_written,
-                sink_version=report.sink_version,
-                sink_table_id=report.sink_table_id,
-            )
-        )
+    def _check_not_blocked(self, transaction: Transaction, report: TryReport, reason: str) -> None:
+        del report
         if self._record().blocked is not None:
             raise self._blocked(reason, transaction.last.batch_id, replaces=self._replaces)
 

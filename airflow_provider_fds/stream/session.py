@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import (
     StreamBusyError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.entries import Advanced, Blocked, Claimed, Committed, Planned, Requested
+from airflow_provider_fds.ledger.entries import Advanced, Claimed, Planned, Requested
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
@@ -30,7 +30,7 @@ from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of
 from airflow_provider_fds.stream.poll import TablePoller
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
-from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus, measured
+from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus
 from airflow_provider_fds.stream.tries import new_try_id, put_job
 from airflow_provider_fds.stream.verifying import check_planned
 from airflow_provider_fds.stream.whole_commits import (
@@ -229,22 +229,6 @@ class StreamSession(Session):
             opening.open_epoch(self.connected, state, fence=fence_of(report, state), report=report)
         return Collected()
 
-    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
-        self.connected.execute(
-            Committed(
-                epoch=work.epoch,
-                batch_id=transaction.last.batch_id,
-                owner=self.around.owner,
-                try_id=work.try_id,
-                outcome="written" if report.outcome == "written" else "verified",
-                digest=transaction.digest,
-                sink_version=report.sink_version,
-                sink_table_id=report.sink_table_id,
-                rows=report.rows_written,
-                measures=measured(report),
-            )
-        )
-
     def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
         if report is not None and report.error_class == _SINK_APPEARED:
             return self._request_fence(work, report)
@@ -423,23 +407,10 @@ class StreamSession(Session):
             warning=warning,
         )
 
-    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
-        batch = transaction.last
-        state = self.connected.execute(
-            Blocked(
-                epoch=work.epoch,
-                batch_id=batch.batch_id,
-                owner=self.around.owner,
-                try_id=work.try_id,
-                reason=reason,
-                rows_planned=batch.num_rows,
-                rows_written=report.rows_written,
-                sink_version=report.sink_version,
-                sink_table_id=report.sink_table_id,
-            )
-        )
-        if state.blocked is None:
+    def _check_not_blocked(self, transaction: Transaction, report: TryReport, reason: str) -> None:
+        if self.connected.state.blocked is None:
             return
+        batch = transaction.last
         raise VerificationError(
             f"stream {self.stream.name!r}, batch {batch.batch_id} (versions {batch.first_version} to "
             f"{batch.last_version} of {self.connected.log.table_uri}): {reason}. Planned {batch.num_rows} rows, the "

@@ -43,7 +43,7 @@ RECOVERING: Final = ("recover.before", "entry.before.created", "entry.after.crea
 #: A run of a data interval comes to these one after the other.
 INTERVALS: Final = tuple(
     f"{place}.{kind}"
-    for kind in ("boundary", "interval_opened", "interval_planned", "interval_committed")
+    for kind in ("boundary", "interval_opened", "planned", "committed")
     for place in ("entry.before", "entry.after", "checkpoint.after")
 )
 

@@ -66,7 +66,7 @@ class IntervalRound:
         interval, actors = self.close(), []
         for point in points:
             actors.append(self.hit(interval, Fault(effect, point)))
-            if point == "entry.after.interval_committed":
+            if point == "entry.after.committed":
                 # the interval is loaded: a run that comes now has nothing to do in it
                 interval = self.close()
         return interval, actors
@@ -80,9 +80,7 @@ class IntervalRound:
         entries = list(self._stage.lake.ledger().entries())
         boundaries = [e.action.instant for e in entries if e.action.kind == "boundary"]
         committed = [
-            (e.action.interval, e.action.generation, e.action.batch_id)
-            for e in entries
-            if e.action.kind == "interval_committed"
+            (e.action.interval, e.action.epoch, e.action.batch_id) for e in entries if e.action.kind == "committed"
         ]
         twice = {"boundaries": boundaries, "committed": committed}
         problems = [f"{name}: {said}" for name, said in twice.items() if len(set(said)) != len(said)]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger import batch_entries, epoch_entries, interval_entries, operator_entries
+from airflow_provider_fds.ledger import commit_entries, epoch_entries, interval_entries, operator_entries, plan_entries
 from airflow_provider_fds.ledger.entries import (
     Accepted,
     Acknowledged,
@@ -27,9 +27,7 @@ from airflow_provider_fds.ledger.entries import (
     Entry,
     Fence,
     Held,
-    IntervalCommitted,
     IntervalOpened,
-    IntervalPlanned,
     Opened,
     Planned,
     Quarantined,
@@ -100,7 +98,7 @@ def every_action(make):
         ),
         Bound(epoch=1, sink=make.sink, table_id=make.sink_id),
         Planned(epoch=1, owner=owner, target=9, batches=(batch,), options_digest="o1", meaning_digest="m1"),
-        Claimed(epoch=1, owner=owner, previous=make.owner("r0"), why="state is failed"),
+        Claimed(epoch=1, interval=interval, owner=owner, previous=make.owner("r0"), why="state is failed"),
         Committed(
             epoch=1,
             batch_id=0,
@@ -163,27 +161,6 @@ def every_action(make):
             owner=owner,
             previous=make.owner("r0"),
         ),
-        IntervalPlanned(
-            interval=interval,
-            generation=1,
-            owner=owner,
-            batches=(batch,),
-            options_digest="o1",
-            previous=make.owner("r0"),
-        ),
-        IntervalCommitted(
-            interval=interval,
-            generation=1,
-            batch_id=0,
-            owner=owner,
-            try_id="t1",
-            outcome="verified",
-            digest="d0",
-            sink_version=18,
-            sink_table_id=make.sink_id,
-            rows=20,
-            measures=measures,
-        ),
         Ended(epoch=1, instant="2024-01-01T00:03:30.000Z", version=3),
         Transferred(previous="prod", deployment="prod2", why="moved"),
         Retired(why="no longer needed"),
@@ -210,12 +187,11 @@ def test_entries_from_before_some_of_their_fields_existed_are_read(make):
         "created": ("recovered",),
         "opened": ("meaning_digest", "continues"),
         "acknowledged": ("skip",),
-        "committed": ("measures",),
+        "committed": ("interval", "measures"),
         "blocked": ("owner",),
         "requested": ("seen", "removal", "closes", "replaces"),
         "interval_opened": ("owner", "previous"),
-        "interval_planned": ("previous",),
-        "interval_committed": ("measures",),
+        "planned": ("interval",),
     }
     for kind, names in later.items():
         old = json.loads((GOLDEN / f"{kind}.json").read_bytes())
@@ -227,12 +203,11 @@ def test_entries_from_before_some_of_their_fields_existed_are_read(make):
 
 def test_planned_batches_from_before_contents_were_compared_are_read():
     later = ("log_checksum", "log_etags")
-    for kind in ("planned", "interval_planned"):
-        old = json.loads((GOLDEN / f"{kind}.json").read_bytes())
-        for name in later:
-            del old["action"]["batches"][0][name]
-        (read,) = Entry.from_json(json.dumps(old).encode(), where=WHERE).action.batches
-        assert [getattr(read, name) for name in later] == ["", ""]
+    old = json.loads((GOLDEN / "planned.json").read_bytes())
+    for name in later:
+        del old["action"]["batches"][0][name]
+    (read,) = Entry.from_json(json.dumps(old).encode(), where=WHERE).action.batches
+    assert [getattr(read, name) for name in later] == ["", ""]
 
 
 def test_an_entry_is_one_line_of_json(make):
@@ -303,7 +278,7 @@ def test_the_checkpoint_of_a_fold_shows_the_committed_batch_and_offset(make):
 
 
 def test_actions_are_immutable_values():
-    for module in (batch_entries, epoch_entries, interval_entries, operator_entries):
+    for module in (commit_entries, epoch_entries, interval_entries, operator_entries, plan_entries):
         for name in dir(module):
             cls = getattr(module, name)
             if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
@@ -317,8 +292,9 @@ def test_actions_are_immutable_values():
         ("opened", "snapshots/0-5f2e.parquet", "snapshots/../ledger"),
         ("planned", "manifests/1/0-d0", "../../x"),
         ("interval_opened", "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z", ".."),
-        ("interval_planned", "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z", "../../x"),
-        ("interval_committed", "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z", ".."),
+        ("claimed", "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z", "../../x"),
+        ("planned", '"interval":null', '"interval":"../../x"'),
+        ("committed", '"interval":null', '"interval":".."'),
     ],
 )
 def test_an_entry_that_names_something_outside_the_folder_of_its_stream_is_refused(make, kind, field, value):

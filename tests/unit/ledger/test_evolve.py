@@ -11,11 +11,10 @@ from airflow_provider_fds.ledger.entries import (
     Acknowledged,
     Blocked,
     Boundary,
+    Committed,
     Fence,
     Held,
-    IntervalCommitted,
     IntervalOpened,
-    IntervalPlanned,
     Quarantined,
     Requested,
     Resumed,
@@ -211,10 +210,10 @@ def test_entries_of_data_intervals_do_not_move_an_offset_stream(make):
     for action in (
         Boundary(instant="2026-11-20T00:00:00.000Z", version=4),
         IntervalOpened(interval="a/b", generation=1, first_version=0, last_version=3),
-        IntervalPlanned(interval="a/b", generation=1, owner=make.owner(), batches=(make.batch(0),), options_digest="o"),
-        IntervalCommitted(
+        make.plan(make.batch(0), interval="a/b"),
+        Committed(
             interval="a/b",
-            generation=1,
+            epoch=1,
             batch_id=0,
             owner=make.owner(),
             try_id="t",

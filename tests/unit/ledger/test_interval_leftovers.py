@@ -11,10 +11,9 @@ from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.ledger.entries import (
     Bound,
     Boundary,
+    Committed,
     Created,
-    IntervalCommitted,
     IntervalOpened,
-    IntervalPlanned,
     Requested,
     SinkBinding,
 )
@@ -60,12 +59,10 @@ class Days:
         for name in names:
             self.manifest(generation, name)
         owner = self.make.owner()
-        self.execute(
-            IntervalPlanned(interval=DAY, generation=generation, owner=owner, options_digest="o", batches=batches)
-        )
-        return IntervalCommitted(
+        self.execute(self.make.plan(*batches, epoch=generation, interval=DAY))
+        return Committed(
             interval=DAY,
-            generation=generation,
+            epoch=generation,
             batch_id=batches[-1].batch_id,
             owner=owner,
             try_id="t",

@@ -21,9 +21,9 @@ from airflow_provider_fds.ledger.access import Get, Put, answer
 from airflow_provider_fds.ledger.entries import (
     Bound,
     Boundary,
-    IntervalCommitted,
+    Claimed,
+    Committed,
     IntervalOpened,
-    IntervalPlanned,
     SinkBinding,
 )
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_name
@@ -114,16 +114,12 @@ class IntervalProtocol(Writers):
             return
         else:
             previous, batches = gone(record), record.planned
-        if not record.is_planned or record.owner != owner:
-            plan = IntervalPlanned(
-                interval=what,
-                generation=record.generation,
-                owner=owner,
-                batches=batches,
-                options_digest="o1",
-                previous=previous,
-            )
+        if not record.is_planned:
+            plan = make.plan(*batches, run=name, epoch=record.generation, interval=what, target=record.last_version)
             yield from execute(plan)
+        elif record.owner != owner:
+            claim = Claimed(epoch=record.generation, interval=what, owner=owner, previous=previous, why="it is gone")
+            yield from execute(claim)
         yield from self.load_interval(ledger, what, owner, execute)
         yield Put(ledger.folder.fold(ledger.n), ledger._head.to_json())
 
@@ -160,9 +156,9 @@ class IntervalProtocol(Writers):
             if found is None:
                 return
             yield from execute(
-                IntervalCommitted(
+                Committed(
                     interval=what,
-                    generation=record.generation,
+                    epoch=record.generation,
                     batch_id=parts[-1].batch_id,
                     owner=owner,
                     try_id=attempt,
@@ -256,11 +252,11 @@ class IntervalProtocol(Writers):
                 record = state.interval(action.interval)
                 assert action.generation == (0 if record is None else record.generation) + 1
                 assert self.replaces or action.generation == 1
-            case "interval_committed":
+            case "committed":
                 record = state.interval(action.interval)
-                assert (record.generation, record.owner) == (action.generation, action.owner)
+                assert (record.generation, record.owner) == (action.epoch, action.owner)
                 landed = [commit for commit in self.sink if commit.interval == action.interval]
-                transaction = txn_version(action.generation, action.batch_id)
+                transaction = txn_version(action.epoch, action.batch_id)
                 assert where(landed, transaction, action.digest) is not None, "committed, and not in the sink"
 
     @invariant()

@@ -12,11 +12,11 @@ from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries import (
     Bound,
     Boundary,
+    Committed,
     Created,
-    IntervalCommitted,
     IntervalOpened,
-    IntervalPlanned,
     Opened,
+    Planned,
     Requested,
     SinkBinding,
 )
@@ -59,14 +59,14 @@ def opened(make, generation=1, owner=None):
 
 
 def planned(make, *batches, generation=1, **changes):
-    fields = {"interval": DAY, "generation": generation, "owner": make.owner(), "options_digest": "o"}
-    return IntervalPlanned(**{**fields, "batches": batches, **changes})
+    fields = {"interval": DAY, "epoch": generation, "owner": make.owner(), "target": 89, "options_digest": "o"}
+    return Planned(**{**fields, "meaning_digest": "m", "batches": batches, **changes})
 
 
 def committed(make, batches, generation=1, **changes):
     fields = {
         "interval": DAY,
-        "generation": generation,
+        "epoch": generation,
         "batch_id": batches[-1].batch_id,
         "owner": make.owner(),
         "try_id": "t",
@@ -76,7 +76,7 @@ def committed(make, batches, generation=1, **changes):
         "sink_table_id": "s",
         "rows": 20,
     }
-    return IntervalCommitted(**{**fields, **changes})
+    return Committed(**{**fields, **changes})
 
 
 @given(

@@ -1,0 +1,230 @@
+"""Entries that say what became of planned batches: committed, blocked by a failed verification, or accepted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from msgspec.structs import replace
+
+from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.ledger.action import BatchAction
+from airflow_provider_fds.ledger.conditions import (
+    check_interval_stream,
+    check_next,
+    check_not_blocked,
+    check_open,
+    check_owner,
+    check_sink_of_commit,
+    work_of,
+)
+from airflow_provider_fds.ledger.intervals import digest_of_parts
+
+# the annotations of a struct are read when it is defined
+from airflow_provider_fds.ledger.measures import Measures  # noqa: TC001
+from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
+    """A batch is in the sink, verified; the position moved to ``end``.
+
+    Of a data interval all planned batches up to ``batch_id`` are, in one transaction; no position moves.
+
+    Attributes:
+        outcome: ``written``, ``verified`` (looked up in the sink's history) or ``own_job``.
+        digest: Digest of the batch's manifest, or of all batches of the transaction.
+        end: End of the batch; derived.
+        rows: Rows written, ``None`` where an own job did not say.
+        last_commit_sha256: Digest of the last consumed commit file of the source; derived.
+        was_accepted: Whether a person accepted a verification that failed; derived.
+        measures: What the driver measured, ``None`` where it said nothing.
+    """
+
+    subject: ClassVar[str] = "committing batch {0.batch_id}"
+
+    batch_id: int
+    owner: Owner
+    try_id: str
+    outcome: Literal["written", "verified", "own_job"]
+    digest: str
+    end: str = ""
+    sink_version: int | None = None
+    sink_table_id: str | None = None
+    rows: int | None = None
+    last_commit_sha256: str = ""
+    was_accepted: bool = False
+    measures: Measures | None = None
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it for the transaction that is next in order, by its owner; nothing to do if it is committed."""
+        if self._is_committed(state):
+            return None
+        what, work = self.describe(), work_of(state, self)
+        parts = check_next(state, work, self.batch_id, what)
+        check_owner(state, work, self.owner, what)
+        check_not_blocked(state, work, what)
+        if self.digest != digest_of_parts(parts):
+            raise refusals.refusal(
+                state,
+                f"{what} is not possible: its manifest has digest {digest_of_parts(parts)}, the report names "
+                f"{self.digest!r}. The job loaded something else; `fds show {state.name}` prints the plan",
+            )
+        if state.sink is None:
+            raise refusals.refusal(
+                state,
+                f"{what} is not possible, the stream is bound to no sink. Bind it first: a run with a sink does so",
+            )
+        if state.sink.is_own_job != (self.outcome == "own_job"):
+            raise refusals.refusal(
+                state,
+                f"{what} is not possible: the stream is bound to {state.sink.words()}, the commit is of kind "
+                f"{self.outcome!r}. Use one way to load a stream, or `fds rebind {state.name} --why …`",
+            )
+        if not state.sink.is_users_own:
+            # intervals are committed in any order
+            after = state.sink_version if self.interval is None else None
+            check_sink_of_commit(state, self.batch_id, self.sink_version, self.sink_table_id, after=after)
+        return replace(
+            self,
+            end=parts[-1].end,
+            last_commit_sha256=parts[-1].last_commit_sha256,
+            was_accepted=work.accepted is not None,
+        )
+
+    def _is_committed(self, state: StreamState) -> bool:
+        if self.interval is None:
+            last = state.last_committed
+            return last is not None and last.epoch == self.epoch and self.batch_id <= last.batch_id
+        record = state.interval(self.interval)
+        if record is None or record.generation != self.epoch or not record.is_planned:
+            return False
+        return not record.planned or self.batch_id < record.planned[0].batch_id
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Take the batches off the planned ones; of a stream with an offset move the position to their end."""
+        if self.interval is not None:
+            return self._apply_to_interval(state, self.interval)
+        batch, *rest = state.planned
+        is_users_own = state.sink is not None and state.sink.is_users_own
+        keeps_version = is_users_own and self.sink_version is None
+        return replace(
+            state,
+            planned=tuple(rest),
+            position=batch.end,
+            last_txn_end=batch.end,
+            last_committed=self,
+            last_commit_sha256=self.last_commit_sha256,
+            prev_txn_version=txn_version(self.epoch, self.batch_id),
+            sink_version=state.sink_version if keeps_version else self.sink_version,
+            sink_table_id=state.sink_table_id if self.sink_table_id is None else self.sink_table_id,
+            accepted=None,
+            runs=(*state.runs[:-1], state.runs[-1].plus(batch, self)),
+        )
+
+    def _apply_to_interval(self, state: StreamState, interval: str) -> StreamState:
+        record = state.interval(interval)
+        if record is None:
+            return state
+        # intervals are committed in any order
+        versions = [version for version in (state.sink_version, self.sink_version) if version is not None]
+        state = replace(
+            state,
+            sink_version=max(versions, default=None),
+            sink_table_id=self.sink_table_id or state.sink_table_id,
+        )
+        return state.with_interval(record.plus(self))
+
+
+class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
+    """What is in the sink is not what was planned; nothing goes on until a person accepts it or gives it up.
+
+    With an ``interval`` only that one stops.
+
+    Attributes:
+        owner: Who found it; ``None`` in older entries.
+    """
+
+    subject: ClassVar[str] = "blocking batch {0.batch_id}"
+
+    batch_id: int
+    try_id: str
+    reason: str
+    rows_planned: int | None = None
+    rows_written: int | None = None
+    sink_version: int | None = None
+    sink_table_id: str | None = None
+    owner: Owner | None = None
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it for the transaction that is next in order, by its owner, unless a person accepted the very same."""
+        what, work = self.describe(), work_of(state, self)
+        if work.blocked is not None:
+            return None
+        check_next(state, work, self.batch_id, what)
+        check_owner(state, work, self.owner, what)
+        return None if self._is_accepted_as(work.accepted) else self
+
+    def _is_accepted_as(self, accepted: Blocked | None) -> bool:
+        return accepted is not None and (accepted.sink_version, accepted.rows_written, accepted.reason) == (
+            self.sink_version,
+            self.rows_written,
+            self.reason,
+        )
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Stop the stream, or the interval."""
+        return self.change(state, blocked=self)
+
+
+class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
+    """A person takes the blocked batch as it is in the sink.
+
+    Attributes:
+        epoch: Derived for a data interval, as is ``batch_id``.
+    """
+
+    subject: ClassVar[str] = "accepting batch {0.batch_id}"
+
+    epoch: int = 0
+    batch_id: int = 0
+    why: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it for a blocked batch."""
+        if self.interval is not None:
+            return self._decide_of_interval(state, self.interval)
+        what = self.describe()
+        check_open(state, self.epoch, what)
+        if state.blocked is None and state.accepted is not None and state.accepted.batch_id == self.batch_id:
+            return None
+        if state.blocked is None or state.blocked.batch_id != self.batch_id:
+            found = "no batch is" if state.blocked is None else f"batch {state.blocked.batch_id} is"
+            raise refusals.refusal(
+                state, f"{what} is not possible: {found} blocked in epoch {state.epoch}. See `fds status {state.name}`"
+            )
+        return self
+
+    def _decide_of_interval(self, state: StreamState, interval: str) -> Self | None:
+        check_interval_stream(state)
+        record = state.interval(interval)
+        if record is not None and record.blocked is None and record.accepted is not None:
+            return None
+        if record is None or record.blocked is None:
+            blocked = [record.interval for record in state.intervals if record.blocked is not None]
+            raise refusals.refusal(
+                state,
+                f"interval {interval!r} is not blocked; blocked are: {', '.join(blocked) or 'none'}. See "
+                f"`fds history {state.name}`",
+            )
+        return replace(self, epoch=record.generation, batch_id=record.blocked.batch_id)
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Let the stream, or the interval, go on; the next block that says just the same is none."""
+        work = state if self.interval is None else state.interval(self.interval)
+        return self.change(state, blocked=None, accepted=None if work is None else work.blocked)
+
+
+__all__ = ["Accepted", "Blocked", "Committed"]

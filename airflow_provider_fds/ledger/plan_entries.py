@@ -1,0 +1,179 @@
+"""Entries that say which batches are planned and by whom, and that pass over commits without data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from msgspec.structs import replace
+
+from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.ledger.action import BaseAction, BatchAction
+from airflow_provider_fds.ledger.conditions import (
+    check_batches,
+    check_meaning,
+    check_not_blocked,
+    check_not_held,
+    check_not_stopped,
+    check_nothing_planned,
+    check_open,
+    check_owner,
+    check_stretch,
+    check_target,
+    interval_of,
+    work_of,
+)
+
+# the annotations of a struct are read when it is defined
+from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
+from airflow_provider_fds.ledger.values import PlannedBatch, Skipped  # noqa: TC001
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
+    """Batches frozen by a run; their manifests are written.
+
+    Attributes:
+        target: Newest version the run saw when it planned first; the last version of a data interval.
+        batches: At least one; none in a data interval without data for a sink that appends.
+        options_digest: Digest of all source options.
+        meaning_digest: Digest of the options that change what an index within a version counts.
+    """
+
+    subject: ClassVar[str] = "planning"
+
+    owner: Owner
+    target: int
+    batches: tuple[PlannedBatch, ...]
+    options_digest: str
+    meaning_digest: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow batches that follow the position without a gap if nothing else is planned; an interval's once."""
+        what = self.describe()
+        if self.interval is not None:
+            return self._decide_of_interval(state)
+        check_open(state, self.epoch, what)
+        check_not_stopped(state, what)
+        check_nothing_planned(state, self.owner, what)
+        check_target(state, self.owner, self.target)
+        check_batches(state, self.batches)
+        check_meaning(state, self.meaning_digest)
+        return self
+
+    def _decide_of_interval(self, state: StreamState) -> Self | None:
+        what = self.describe()
+        record = interval_of(state, self)
+        check_not_held(state, what)
+        if record.is_planned:
+            if self.batches != record.planned:
+                raise refusals.moved(state, f"{what}: it is planned already")
+            check_owner(state, record, self.owner, what)
+            return None
+        if [batch.batch_id for batch in self.batches] != list(range(len(self.batches))):
+            raise refusals.refusal(state, f"{what}: its batches do not count up from 0")
+        outside = [
+            batch.batch_id
+            for batch in self.batches
+            if batch.num_files
+            and not record.first_version <= batch.first_version <= batch.last_version <= record.last_version
+        ]
+        if outside:
+            raise refusals.refusal(
+                state,
+                f"{what}: batches {outside} are not within versions {record.first_version} to {record.last_version}",
+            )
+        return self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Make the batches the planned ones; the first plan of a run fixes its target."""
+        if self.interval is not None:
+            return self.change(
+                state,
+                owner=self.owner,
+                planned=self.batches,
+                since=state.sink_version,
+                options_digest=self.options_digest,
+            )
+        run = state.run
+        if run is None or run.owner != self.owner or run.epoch != self.epoch:
+            state = state.with_run(self.owner, self.epoch, self.target)
+        elif run.target is None:
+            state = replace(state, runs=(*state.runs[:-1], replace(run, target=self.target)))
+        return replace(
+            state,
+            planned=self.batches,
+            next_batch_id=self.batches[-1].batch_id + 1,
+            options_digest=self.options_digest,
+            meaning_digest=self.meaning_digest,
+        )
+
+
+class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
+    """The planned batches have a new owner, since the one before no longer runs.
+
+    Attributes:
+        previous: The owner that was found not to run. If another has claimed since, the claim is refused.
+        why: How that was found out.
+    """
+
+    subject: ClassVar[str] = "taking over the planned batches"
+
+    owner: Owner
+    previous: Owner
+    why: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it if the batches still belong to the owner that was found not to run."""
+        what, work = self.describe(), work_of(state, self)
+        if not work.planned:
+            raise refusals.moved(state, "there is no planned batch to take over any more")
+        if work.owner == self.owner:
+            return None
+        check_owner(state, work, self.previous, what)
+        check_not_held(state, what)
+        check_not_blocked(state, work, what)
+        return self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Give the batches to the new owner, whose run has no target of its own."""
+        if self.interval is not None:
+            return self.change(state, owner=self.owner)
+        return state.with_run(self.owner, self.epoch)
+
+
+class Advanced(BaseAction, frozen=True, kw_only=True, tag="advanced"):
+    """The position advanced over commits without data: plan and commit in one, nothing in the sink."""
+
+    subject: ClassVar[str] = "moving the position over commits without data"
+
+    epoch: int
+    owner: Owner
+    start: str
+    end: str
+    first_version: int
+    last_version: int
+    skipped: tuple[Skipped, ...]
+    log_digest: str
+    last_commit_sha256: str
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it if nothing is planned."""
+        what = self.describe()
+        check_open(state, self.epoch, what)
+        if state.position == self.end:
+            return None
+        check_not_stopped(state, what)
+        check_nothing_planned(state, self.owner, what)
+        check_stretch(state, self.start, self.end, what)
+        return self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Move the position."""
+        if state.run_of(self.owner) is None:
+            state = state.with_run(self.owner, self.epoch)
+        return replace(state, position=self.end, last_commit_sha256=self.last_commit_sha256)
+
+
+__all__ = ["Advanced", "Claimed", "Planned"]
