@@ -87,11 +87,10 @@ def test_a_commit_has_its_actions_in_line_order_with_size_time_and_digest(log, l
     assert commit.sha256 == hashlib.sha256(content).hexdigest()
 
 
-async def test_a_commit_without_a_last_newline_is_whole(log, log_builder):
+def test_a_commit_without_a_last_newline_is_whole(log, log_builder):
     # deltalake writes no newline at the end
     log_builder.write_raw(0, b'{"txn":{"appId":"a","version":1}}\n{"add":{"path":"x"}}')
     assert len(log.commit(0).actions) == 2
-    assert len((await log.commit_async(0)).actions) == 2
 
 
 @pytest.mark.parametrize("mode", ["whole", "streamed"])
