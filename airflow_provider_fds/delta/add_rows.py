@@ -123,6 +123,8 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # Parquet readers take strings as they are; one that is not UTF-8 fails much later, where it is converted
+    batch.validate(full=True)
     for at, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         if pa.types.is_integer(column.type):
             _check_range(name, column)

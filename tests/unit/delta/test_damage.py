@@ -183,6 +183,26 @@ def test_a_number_below_zero_in_a_checkpoint_names_its_version(log_builder, chec
         freeze_snapshot(log, 1, LocalStorage(str(log_builder.root.parent / "staging")), "snapshots")
 
 
+@pytest.mark.parametrize("text", [b"part-00001-00001", b"numRecords"], ids=["path", "statistics"])
+@pytest.mark.parametrize("has_numpy", [True, False], ids=["numpy", "no numpy"])
+def test_a_text_in_a_checkpoint_that_is_not_utf_8_names_its_version(
+    log_builder, checkpoint_writer, log, text, has_numpy, monkeypatch
+):
+    if not has_numpy:
+        monkeypatch.setattr(repeats, "_numpy", lambda: None)
+    log_builder.create()
+    log_builder.append(3)
+    path = checkpoint_writer.classic()
+    whole = pq.read_table(path)
+    pq.write_table(whole, path, compression="none", use_dictionary=False, write_statistics=False)
+    data = path.read_bytes()
+    assert text in data
+    path.write_bytes(data.replace(text, b"\xff" + text[1:]))
+
+    with pytest.raises(TornFileError, match=r"checkpoint of version 1 .*UTF8"):
+        freeze_snapshot(log, 1, LocalStorage(str(log_builder.root.parent / "staging")), "snapshots")
+
+
 def rows(log, version):
     return [row for batch in snapshot_files(log, version) for row in batch.to_pylist()]
 
