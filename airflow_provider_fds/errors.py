@@ -181,6 +181,22 @@ class LedgerError(FdsError):
     exit_code = EXIT_CONFIGURATION
 
 
+class UnreadableEntryError(LedgerError):
+    """An entry of the ledger is damaged, missing, or of a version of FDS that this one does not know.
+
+    Attributes:
+        n: Number of the entry, -1 where it is not known.
+        data: Its bytes, empty if it is missing.
+        is_newer: Whether a newer FDS wrote it: then it says something, and must not be given up.
+    """
+
+    def __init__(self, message: str, *, n: int = -1, data: bytes = b"", is_newer: bool = False) -> None:
+        super().__init__(message)
+        self.n = n
+        self.data = data
+        self.is_newer = is_newer
+
+
 class CheckpointError(LedgerError):
     """Checkpoint and ledger disagree: edited, foreign, ahead of the ledger, or the ledger is gone.
 

@@ -73,9 +73,11 @@ def show(arguments: argparse.Namespace) -> int:
 
 def history(arguments: argparse.Namespace) -> int:
     """Perform ``fds history``."""
+    from airflow_provider_fds.errors import UnreadableEntryError
+
     ledger, _ = common.ledger_of(arguments)
     expected = 0
-    for entry in ledger.entries():
+    for entry in ledger.readable():
         if entry.n > expected:
             print(
                 f"WARNING entries {expected} to {entry.n - 1} are gone: staging was removed, or part of it. What they "
@@ -83,6 +85,9 @@ def history(arguments: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
         expected = entry.n + 1
+        if isinstance(entry, UnreadableEntryError):
+            print(f"WARNING {entry}", file=sys.stderr)
+            continue
         print(entry.to_json().decode().strip() if arguments.output == "json" else _line(entry))
     return EXIT_OK
 
@@ -128,6 +133,8 @@ def _line(entry: Entry) -> str:
         facts.append(f"removes={which}" + ("(forced)" if removal["is_forced"] else ""))
         if (rows := (action.get("fence") or {}).get("removed_rows")) is not None:
             facts.append(f"removed_rows={rows}")
+    if given_up := (action.get("recovered") or {}).get("given_up"):
+        facts.append(f"instead of unreadable entries={','.join(str(one['n']) for one in given_up)}")
     line = f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.words()}]"
     passed = [
         *action.get("skipped", ()),

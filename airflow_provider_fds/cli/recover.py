@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_fds.checkpoint.variable import variable_key
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.errors import EXIT_OK, CheckpointError, ConfigurationError
+from airflow_provider_fds.errors import EXIT_OK, CheckpointError, ConfigurationError, UnreadableEntryError
 from airflow_provider_fds.fault_points import reach
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.stream.moving import Move
     from airflow_provider_fds.stream.recovery import SinkAccount
+    from airflow_provider_fds.stream.repair import LedgerDamage
 
     class _Readable(Protocol):
         def read(self) -> Checkpoint | None: ...
@@ -31,8 +32,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show what sink, ledger, checkpoint and Airflow say of a stream, and repair it",
         description="Shows what the sink's commits, the ledger in staging, the checkpoint and (--airflow) Airflow's "
         "asset events say. A ledger that was lost (--table names the source then), or is older than the sink, is "
-        "continued behind the last batch that the sink has; a checkpoint file that is lost or does not fit is written "
-        "from the ledger; a Variable that does not fit is removed, and the next run writes it.",
+        "continued after the last batch that the sink has; so is one with entries that cannot be read, which are named "
+        "with what is lost. A checkpoint file that is lost or does not fit is written from the ledger; a Variable that "
+        "does not fit is removed, and the next run writes it.",
     )
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     common.add_storage(parser, staging_required=True)
@@ -54,15 +56,25 @@ def recover(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.stream.moving import perform, position_words
     from airflow_provider_fds.stream.recovery import ask_sink
+    from airflow_provider_fds.stream.repair import inspect
 
     options = common.pairs(arguments.storage_option, "--storage-option")
     ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
-    state = ledger.find()
+    damage = inspect(ledger)
+    try:
+        state = ledger.find()
+    except UnreadableEntryError as error:
+        if error.is_newer:
+            raise
+        return _repair(arguments, ledger, damage)
     if state.phase == "empty":
         print("ledger:     there is none")
     else:
         position = state.position or (state.closed.position if state.closed is not None else None)
         print(f"ledger:     entry {ledger.n}, epoch {state.epoch}, {position_words(position)}")
+    _show_damage(damage)
+    if any(one.n > damage.begun_again for one in damage.unreadable):
+        print("            a fold of a later entry has what it came to: only its line of the history is lost")
     target = arguments.sink or (state.sink.target if state.sink is not None else None)
     account = None
     if target:
@@ -82,6 +94,63 @@ def recover(arguments: argparse.Namespace) -> int:
         print(perform(ledger, move, actor))
     _settle_checkpoints(arguments, ledger, agreed=arguments.yes or move is not None)
     return EXIT_OK
+
+
+def _repair(arguments: argparse.Namespace, ledger: Ledger, damage: LedgerDamage) -> int:
+    """Begin a ledger again that cannot be read, after what its sink has."""
+    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.ledger.entries import Actor
+    from airflow_provider_fds.stream.recovery import ask_sink
+    from airflow_provider_fds.stream.repair import known_sink, known_uuid, repair
+
+    print("ledger:     cannot be read")
+    _show_damage(damage)
+    target = arguments.sink or known_sink(damage)
+    account = None
+    if target:
+        options = common.pairs(arguments.storage_option, "--storage-option")
+        account = ask_sink(open_storage(target, options), arguments.stream, known_uuid(damage))
+        print(f"sink:       {account.words() if account is not None else 'has no batch of this stream'}")
+    _show_checkpoints(arguments, ledger)
+    found = repair(
+        ledger,
+        damage,
+        account,
+        table=canonical_uri(arguments.table) if arguments.table else None,
+        deployment=arguments.deployment,
+        is_sink_named=arguments.sink is not None,
+        checkpoint=_checkpoint(arguments),
+    )
+    print(found.words())
+    if not arguments.yes and not common.agrees():
+        print("nothing was done")
+        return EXIT_OK
+    actor = Actor(deployment=found.created.deployment, user=getpass.getuser(), host=socket.gethostname())
+    reach("recover.before")
+    print(found.perform(ledger, actor))
+    _settle_checkpoints(arguments, ledger, agreed=True)
+    return EXIT_OK
+
+
+def _show_damage(damage: LedgerDamage) -> None:
+    for line in damage.words():
+        print(f"            {line}")
+
+
+def _checkpoint(arguments: argparse.Namespace) -> Checkpoint | None:
+    """Return the checkpoint that was asked for, ``None`` if there is none that can be read."""
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.hooks.metadata import MetadataVariable
+
+    store: _Readable | None = None
+    if arguments.checkpoint is not None:
+        store = FileCheckpointStore(Path(arguments.checkpoint))
+    elif arguments.airflow:
+        store = MetadataVariable(arguments.stream)
+    try:
+        return None if store is None else store.read()
+    except CheckpointError:
+        return None
 
 
 def _move(arguments: argparse.Namespace, ledger: Ledger, account: SinkAccount | None) -> Move | None:

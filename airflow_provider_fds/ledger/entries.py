@@ -10,7 +10,7 @@ import msgspec
 
 from airflow_provider_fds import __version__
 from airflow_provider_fds.delta.damage import DAMAGE, describe
-from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Opened, Requested, Shown
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
@@ -97,15 +97,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """Read an entry; ``where`` is its URI, for the message.
 
         Raises:
-            LedgerError: Another format, an action that format 1 does not have, or no entry at all. An entry is never
-                passed over: it may be the one that forbids what comes next.
+            UnreadableEntryError: Another format, an action that format 1 does not have, or no entry at all. An entry
+                is never passed over: it may be the one that forbids what comes next.
         """
         try:
             entry = _DECODER.decode(data)
         except DAMAGE as error:
             raise _unreadable(data, where, error) from error
         if entry.format != ENTRY_FORMAT:
-            raise _other_format(entry.format, entry.writer, where)
+            raise _other_format(data, entry.format, entry.writer, where)
         return entry
 
 
@@ -129,10 +129,12 @@ def iso_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _other_format(found: int, writer: str, where: str) -> LedgerError:
-    return LedgerError(
+def _other_format(data: bytes, found: int, writer: str, where: str) -> LedgerError:
+    return UnreadableEntryError(
         f"ledger entry {where} has format {found}, written by FDS {writer}; this is FDS {__version__}, which reads "
-        f"format {ENTRY_FORMAT}: install FDS {writer} or newer wherever this stream is worked on"
+        f"format {ENTRY_FORMAT}: install FDS {writer} or newer wherever this stream is worked on",
+        data=data,
+        is_newer=True,
     )
 
 
@@ -140,21 +142,42 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
     try:
         header = _HEADER.decode(data)
     except DAMAGE:
-        return LedgerError(
+        return UnreadableEntryError(
             f"ledger entry {where} is damaged: {len(data)} bytes that are no entry ({describe(error)}). Entries are "
-            "written whole and never changed; restore the file from a copy of the staging folder, then run `fds status`"
+            "written whole and never changed; restore the file from a copy of the staging folder",
+            data=data,
         )
     if header.format != ENTRY_FORMAT:
-        return _other_format(header.format, header.writer, where)
+        return _other_format(data, header.format, header.writer, where)
     if isinstance(error.__cause__, ForeignKeyError):
-        return LedgerError(
+        return UnreadableEntryError(
             f"ledger entry {where} cannot be used: {error.__cause__}. FDS does not write such an entry, so it was "
-            "edited; restore the file from a copy of the staging folder, and check who can write to it"
+            "edited; restore the file from a copy of the staging folder, and check who can write to it",
+            data=data,
         )
-    return LedgerError(
+    if not _is_newer(header.writer):
+        # what this version wrote, or one before it, it can read
+        return UnreadableEntryError(
+            f"ledger entry {where} is damaged: {describe(error)}. Entries are written whole and never changed; restore "
+            "the file from a copy of the staging folder",
+            data=data,
+        )
+    return UnreadableEntryError(
         f"ledger entry {where}, written by FDS {header.writer}, cannot be read by this FDS {__version__}: {error}. "
-        "An entry is never passed over, it may forbid what comes next; install the version that wrote it or a newer one"
+        "An entry is never passed over, it may forbid what comes next; install the version that wrote it, or a newer "
+        "one",
+        data=data,
+        is_newer=True,
     )
+
+
+def _is_newer(writer: str) -> bool:
+    """Say whether a version of FDS is later than this one, or cannot be told to be earlier."""
+    try:
+        found, own = (tuple(int(part) for part in version.split(".")) for version in (writer, __version__))
+    except ValueError:
+        return writer != __version__
+    return found > own
 
 
 __all__ = [

@@ -12,6 +12,8 @@ from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.action import BaseAction
 from airflow_provider_fds.ledger.conditions import check_deployment, check_epoch, check_open, check_table_id, offset_of
 
+from airflow_provider_fds.ledger.operator_entries import Held
+
 # the annotations of a struct are read when it is defined
 from airflow_provider_fds.ledger.values import (
     Fence,
@@ -34,7 +36,8 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
 
     Attributes:
         uuid: Random id of the new stream; one that was created before wins.
-        recovered: For a stream whose ledger was lost: what it goes on from; ``uuid`` is then that of the lost ledger.
+        recovered: For a stream whose ledger was lost, or has entries that cannot be read: what it goes on from; ``uuid``
+            is then that of the ledger before.
     """
 
     subject: ClassVar[str] = "creating it again"
@@ -59,9 +62,11 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
         return None
 
     def apply(self, state: StreamState) -> StreamState:
-        """Request the first epoch, or the one after the newest that the sink knows of."""
-        state = replace(
-            state,
+        """Request the first epoch, or one after those that the sink and readable entries know of.
+
+        Where entries could not be read, they have no part in the state.
+        """
+        state = type(state)(
             name=self.name,
             phase="requested",
             uuid=self.uuid,
@@ -72,15 +77,27 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
         found = self.recovered
         if found is None:
             return state
+        to = {"offset": found.position}
+        if found.meaning_digest is not None:
+            to["meaning_digest"] = found.meaning_digest
         request = Requested(
-            epoch=found.epoch + 1,
+            epoch=max(found.epoch, found.after) + 1,
             reason="recover",
-            why="the ledger was lost",
+            why="entries of the ledger could not be read" if found.given_up else "the ledger was lost",
             position=found.position,
-            to={"offset": found.position},
+            to=to,
+        )
+        state = replace(
+            state,
+            epoch=found.epoch,
+            position=found.position,
+            sink=found.sink,
+            snapshot=found.snapshot,
+            held=None if found.held is None else Held(why=found.held),
+            acknowledged=found.acknowledged,
         )
         # as if the epoch that the sink knows of had been closed just now
-        return request.apply(replace(state, epoch=found.epoch, position=found.position, sink=found.sink))
+        return request.apply(state)
 
 
 class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):

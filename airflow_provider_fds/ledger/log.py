@@ -7,9 +7,11 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.errors import FdsError, LedgerError, StorageError
+from msgspec.structs import replace
+
+from airflow_provider_fds.errors import FdsError, LedgerError, StorageError, UnreadableEntryError
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.ledger.access import ListNames, Put, perform
+from airflow_provider_fds.ledger.access import ListNames, Put, PutIfAbsent, perform
 from airflow_provider_fds.ledger.conditions import check_deployment
 from airflow_provider_fds.ledger.entries import Created, Entry, Transferred, iso_time
 from airflow_provider_fds.ledger.fold import Fold
@@ -20,7 +22,7 @@ from airflow_provider_fds.ledger.state import KEPT_RUNS, StreamState
 from airflow_provider_fds.ledger.writing import self_test, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.access import Steps
@@ -34,6 +36,9 @@ FOLD_EVERY: Final = 50
 
 #: Clocks of writers differ; so far an entry's time may be off.
 _CLOCK_TOLERANCE: Final = timedelta(days=1)
+
+#: In place of an entry that is gone.
+_NO_ENTRY: Final = b'{"gone":true}\n'
 
 _log: Final = logging.getLogger(__name__)
 
@@ -135,13 +140,49 @@ class Ledger:
         return perform(self.execute_steps(action, actor, request_id), self._storage)
 
     def entries(self, first: int = 0) -> Iterator[Entry]:
-        """Yield the entries from number ``first`` on. One LIST, and one GET each."""
+        """Yield the entries from number ``first`` on. One LIST, and one GET each.
+
+        One that is damaged is left out if the state is known without it; its number is missing then.
+
+        Raises:
+            UnreadableEntryError: An entry cannot be read, and the head was not read or a newer FDS wrote the entry.
+        """
+        for found in self.readable(first):
+            if isinstance(found, Entry):
+                yield found
+            elif found.is_newer or found.n > self.n:
+                raise found
+            else:
+                _log.warning("%s", found)
+
+    def readable(self, first: int = 0) -> Iterator[Entry | UnreadableEntryError]:
+        """Yield the entries from number ``first`` on; for one that cannot be read, the error that says why."""
         after = None if first <= 0 else self.folder.entry(first - 1).rsplit("/", 1)[-1]
         names = perform(retried(ListNames(self.folder.entries, after)), self._storage)
         for n in map(parse_numbered_name, names):
-            found = None if n is None else perform(self._reader.entry(n), self._storage)
-            if found is not None:
-                yield found[0]
+            try:
+                found = None if n is None else perform(self._reader.entry(n), self._storage)
+            except UnreadableEntryError as damage:
+                yield damage
+            else:
+                if found is not None:
+                    yield found[0]
+
+    def begin_again(self, created: Created, actor: Actor, *, after: int, missing: Sequence[int] = ()) -> Entry:
+        """Write an entry on which the state does not depend on any before it, after entries that cannot be read.
+
+        Args:
+            created: What is known of the stream.
+            actor: Who asks.
+            after: Number of the last entry that is there, as the caller saw it.
+            missing: Numbers before it without an entry. They are filled first, so that no writer that has read only
+                what is before them takes such a number.
+
+        Raises:
+            LedgerError: Another entry was written meanwhile.
+            StorageError: Staging did not answer; it can be asked for again.
+        """
+        return perform(self.begin_again_steps(created, actor, after=after, missing=missing), self._storage)
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint of the head. Raises ``LedgerError`` if there is no entry."""
@@ -233,6 +274,25 @@ class Ledger:
             yield from self.refresh_steps()
             is_fresh = True
 
+    def begin_again_steps(
+        self, created: Created, actor: Actor, *, after: int, missing: Sequence[int] = ()
+    ) -> Steps[Entry]:
+        """The procedure of :meth:`begin_again`."""
+        for n in missing:
+            yield from retried(PutIfAbsent(self.folder.entry(n), _NO_ENTRY))
+        entry = replace(self._entry(created, actor, None), n=after + 1)
+        data = entry.to_json()
+        reach("entry.before", created.kind)
+        if not (yield from write(self._reader, entry, data)):
+            raise LedgerError(
+                f"stream {self.folder.name!r}: entry {entry.n} of its ledger was written meanwhile, and nothing was "
+                f"done. Run `fds recover {self.folder.name}` again"
+            )
+        reach("entry.after", created.kind)
+        self._head = self._empty().plus(entry, data)
+        yield from self._save_fold_steps()
+        return entry
+
     def _decided(self, action: Action, actor: Actor) -> Action | FdsError | None:
         """Return the action as it is to be written in the state at hand, a refusal as a value."""
         try:
@@ -292,8 +352,15 @@ class Ledger:
 
     def _find_run_steps(self, owner: Owner, earliest: str | None) -> Steps[RunRecord | None]:
         for n in range(self.n, -1, -1):
-            found = yield from self._reader.entry(n)
+            try:
+                found = yield from self._reader.entry(n)
+            except UnreadableEntryError as damage:
+                _log.warning("what %s has done is not known any more: %s", owner.words(), damage)
+                return None
             if found is None or (earliest is not None and found[0].time < earliest):
+                return None
+            if isinstance(found[0].action, Created):
+                # of before nothing is known where the ledger was begun again
                 return None
             if getattr(found[0].action, "owner", None) == owner:
                 fold = yield from self._reader.up_to(n)

@@ -6,8 +6,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from airflow_provider_fds.delta.limits import TRIES, pause_seconds
-from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError
+from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError, UnreadableEntryError
 from airflow_provider_fds.ledger.access import Get, ListNames, Pause
 from airflow_provider_fds.ledger.entries import Created, Entry, digest_of
 from airflow_provider_fds.ledger.fold import Fold
@@ -60,15 +62,24 @@ class LedgerReader:
         return f"{self.uri}/{self.folder.entry(n)}"
 
     def entry(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
-        """Read entry ``n`` with its bytes; ``None`` if there is none."""
+        """Read entry ``n`` with its bytes; ``None`` if there is none.
+
+        Raises:
+            UnreadableEntryError: It is damaged, under another number, or of a newer version of FDS.
+        """
         data = yield from retried(Get(self.folder.entry(n)))
         if data is None:
             return None
-        entry = Entry.from_json(data, where=self.where(n))
+        try:
+            entry = Entry.from_json(data, where=self.where(n))
+        except UnreadableEntryError as damage:
+            raise self._with_way(damage, n) from damage
         if entry.n != n:
-            raise LedgerError(
+            raise UnreadableEntryError(
                 f"ledger entry {self.where(n)} says it is number {entry.n}: the file was renamed or copied. Restore "
-                f"the ledger from a copy of the staging folder, then run `fds status {self.folder.name}`"
+                f"the ledger from a copy of the staging folder, or run `fds recover {self.folder.name}`",
+                n=n,
+                data=data,
             )
         if isinstance(entry.action, Created) and entry.action.name != self.folder.name:
             raise LedgerError(
@@ -80,11 +91,17 @@ class LedgerReader:
     def on_from(self, fold: Fold) -> Steps[Fold]:
         """Read the entries after ``fold`` until there is none; from far behind, leap to the newest fold in staging."""
         start = fold.n
-        while (found := (yield from self.entry(fold.n + 1))) is not None:
+        while True:
+            try:
+                found = yield from self.entry(fold.n + 1)
+            except UnreadableEntryError as damage:
+                fold = yield from self._after(damage)
+                continue
+            if found is None:
+                return fold
             fold = fold.plus(*found)
             if fold.n - start == FAR_BEHIND and (newest := (yield from self._newest_fold(None))).n > fold.n:
                 fold = newest
-        return fold
 
     def up_to(self, n: int) -> Steps[Fold]:
         """Return the fold of the entries 0 to ``n``, both inclusive; entry ``n`` must be there."""
@@ -99,13 +116,15 @@ class LedgerReader:
     def found(self) -> Steps[tuple[Fold, int]]:
         """Find the ledger by LIST and read it; return its fold and the number of the fold in staging it came from."""
         fold = base = yield from self._newest_fold(None)
-        after = numbered_name(fold.n) if fold.n >= 0 else None
-        numbers = yield from self._numbers(after)
-        for expected, n in enumerate(numbers, start=fold.n + 1):
-            found = (yield from self.entry(n)) if n == expected else None
-            if found is None:
-                raise self._hole(expected, numbers[-1])
-            fold = fold.plus(*found)
+        numbers = yield from self._numbers(_name_before(fold.n + 1))
+        while numbers and fold.n < numbers[-1]:
+            try:
+                found = yield from self.entry(fold.n + 1)
+                if found is None:
+                    raise self._hole(fold.n + 1, numbers[-1])
+                fold = fold.plus(*found)
+            except UnreadableEntryError as damage:
+                fold = yield from self._after(damage)
         return fold, base.n
 
     def from_checkpoint(self, checkpoint: Checkpoint) -> Steps[tuple[Fold, int]]:
@@ -129,11 +148,17 @@ class LedgerReader:
             fold = yield from self._newest_fold(checkpoint.n)
         base = fold.n
         while fold.n < checkpoint.n:
-            found = yield from self.entry(fold.n + 1)
+            try:
+                found = yield from self.entry(fold.n + 1)
+            except UnreadableEntryError as damage:
+                fold = yield from self._after(damage)
+                continue
             if found is None:
                 raise (yield from self._ahead(checkpoint))
             fold = fold.plus(*found)
-        self._compare(checkpoint, fold.checkpoint())
+        # what the ledger came to at an entry before one that cannot be read, nobody can say any more
+        is_known = fold.n == checkpoint.n
+        self._compare(checkpoint, fold.checkpoint() if is_known else replace(checkpoint, uuid=fold.state.uuid))
         return (yield from self.on_from(fold)), base
 
     def _newest_fold(self, limit: int | None) -> Steps[Fold]:
@@ -151,20 +176,65 @@ class LedgerReader:
         """Return ``fold`` if its last entry is there with its digest."""
         if fold is None:
             return None
-        found = yield from self.entry(fold.n)
+        try:
+            found = yield from self.entry(fold.n)
+        except UnreadableEntryError as damage:
+            _log.warning("%s", damage)
+            return None
         if found is not None and digest_of(found[1]) == fold.digest:
             return fold
         _log.warning("the fold of %s does not belong to this ledger and is not used", self.where(fold.n))
+        return None
+
+    def _after(self, damage: UnreadableEntryError) -> Steps[Fold]:
+        """Return a state that does not depend on an entry that cannot be read.
+
+        Raises:
+            UnreadableEntryError: There is none.
+        """
+        if damage.is_newer:
+            raise damage
+        fold = yield from self._newest_fold(None)
+        if fold.n <= damage.n:
+            begun_again = yield from self._begun_again(damage.n)
+            if begun_again is None:
+                raise damage
+            entry, data = begun_again
+            fold = Fold(n=-1, digest="", state=StreamState(name=self.folder.name)).plus(entry, data)
+        _log.warning("%s. It is passed over: entry %d says what the stream has come to since", damage, fold.n)
+        return fold
+
+    def _begun_again(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
+        """Return the newest entry after ``n`` with which the ledger was begun again, ``None`` if there is none.
+
+        The state after it depends on no entry before it.
+        """
+        for later in reversed((yield from self._numbers(_name_before(n + 1)))):
+            try:
+                found = yield from self.entry(later)
+            except UnreadableEntryError as damage:
+                if damage.is_newer:
+                    raise
+                continue
+            if found is not None and isinstance(found[0].action, Created):
+                return found
         return None
 
     def _numbers(self, after: str | None) -> Steps[list[int]]:
         names = yield from retried(ListNames(self.folder.entries, after))
         return [n for n in map(parse_numbered_name, names) if n is not None]
 
-    def _hole(self, missing: int, last: int) -> LedgerError:
-        return LedgerError(
+    def _with_way(self, damage: UnreadableEntryError, n: int) -> UnreadableEntryError:
+        way = f". `fds recover {self.folder.name}` shows what is lost without it, and how the stream goes on"
+        return UnreadableEntryError(
+            str(damage) + ("" if damage.is_newer else way), n=n, data=damage.data, is_newer=damage.is_newer
+        )
+
+    def _hole(self, missing: int, last: int) -> UnreadableEntryError:
+        return UnreadableEntryError(
             f"ledger entry {self.where(missing)} is missing, though entry {last} is there: files were removed from the "
-            f"staging folder. Restore it from a copy, or run `fds recover {self.folder.name}`"
+            f"staging folder. Restore it from a copy, or run `fds recover {self.folder.name}`",
+            n=missing,
         )
 
     def _ahead(self, checkpoint: Checkpoint) -> Steps[CheckpointError]:
@@ -215,6 +285,11 @@ class LedgerReader:
             f"run `{command}` to set it right, with --airflow, or with --checkpoint FILE if it is kept in a file",
             can_be_discarded=can_be_discarded,
         )
+
+
+def _name_before(n: int) -> str | None:
+    """Return the name after which a LIST begins with entry ``n``."""
+    return numbered_name(n - 1) if n > 0 else None
 
 
 __all__ = ["LedgerReader", "pause_before", "retried"]

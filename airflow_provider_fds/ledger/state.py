@@ -16,7 +16,14 @@ from airflow_provider_fds.ledger.intervals import KnownBoundary  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Retired  # noqa: TC001
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
-from airflow_provider_fds.ledger.values import LeftSink, PlannedBatch, SeenBatch, SinkBinding, SnapshotRef  # noqa: TC001
+from airflow_provider_fds.ledger.values import (
+    Acknowledgement,
+    LeftSink,
+    PlannedBatch,
+    SeenBatch,
+    SinkBinding,
+    SnapshotRef,
+)
 
 #: So many runs, the newest, are in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
@@ -149,21 +156,6 @@ class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     n: int
     kind: str
-
-
-class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
-    """A version that a person lets the stream pass.
-
-    Attributes:
-        who: That person, in words.
-        why: The reason that was given.
-        skip: Whether its rows are left out even if the stream may read them.
-    """
-
-    version: int
-    who: str
-    why: str
-    skip: bool = False
 
 
 class ClosedEpoch(msgspec.Struct, frozen=True, kw_only=True):

@@ -197,18 +197,72 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         check_manifest_key(self.manifest)
 
 
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A version that a person lets the stream pass.
+
+    Attributes:
+        who: That person, in words.
+        why: The reason that was given.
+        skip: Whether its rows are left out even if the stream may read them.
+    """
+
+    version: int
+    who: str
+    why: str
+    skip: bool = False
+
+
+class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that could not be read when the ledger was begun again.
+
+    Attributes:
+        sha256: Of its bytes, empty if it was missing.
+        why: What was wrong with it.
+    """
+
+    n: int
+    sha256: str
+    why: str
+
+
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sink says of a stream whose ledger was lost, or is older than the sink.
+    """What a sink says of a stream whose ledger was lost, or cannot be read.
+
+    The fields after ``sink`` are for a ledger that cannot be read: what its other entries say.
 
     Attributes:
         epoch: Newest epoch that the sink has a batch or a fence of.
         position: End of the newest batch (inclusive).
         sink: The sink.
+        after: The new epoch comes after this one too: the newest that an entry may have requested.
+        snapshot: The frozen snapshot that the position lies in.
+        meaning_digest: Of the options that a position within a version was counted with.
+        held: Why the stream is held, ``None`` if it is not.
+        acknowledged: Versions that the stream may pass.
+        given_up: The entries that could not be read.
     """
 
     epoch: int
     position: str
     sink: SinkBinding
+    after: int = 0
+    snapshot: SnapshotRef | None = None
+    meaning_digest: str | None = None
+    held: str | None = None
+    acknowledged: tuple[Acknowledgement, ...] = ()
+    given_up: tuple[GivenUp, ...] = ()
 
 
-__all__ = ["Fence", "PlannedBatch", "Recovered", "Removal", "SeenBatch", "SinkBinding", "Skipped", "SnapshotRef"]
+__all__ = [
+    "Acknowledgement",
+    "Fence",
+    "GivenUp",
+    "LeftSink",
+    "PlannedBatch",
+    "Recovered",
+    "Removal",
+    "SeenBatch",
+    "SinkBinding",
+    "Skipped",
+    "SnapshotRef",
+]

@@ -477,12 +477,22 @@ class Mover:
 
     def _to_batch(self, batch_id: int, asked: _Asked) -> Move:
         found: tuple[Planned, PlannedBatch] | None = None
+        expected = 0
+        is_known = True
         for entry in self.ledger.entries():
+            is_known = is_known and entry.n == expected
+            expected = entry.n + 1
             if isinstance(entry.action, Planned):
+                is_known = is_known or any(b.batch_id == batch_id for b in entry.action.batches)
                 batches = (b for b in entry.action.batches if b.batch_id == batch_id)
                 found = next(((entry.action, batch) for batch in batches), found)
         if found is None:
             raise ConfigurationError(f"stream {self._name!r} has no batch {batch_id}; see `fds history {self._name}`")
+        if not is_known:
+            raise ConfigurationError(
+                f"stream {self._name!r}: entries of its ledger are gone or cannot be read, and may have planned a "
+                f"later batch {batch_id} than the one that is known. Name a version: --to-version N"
+            )
         planned, batch = found
         start = Offset.from_json(batch.start)
         position = self._position()

@@ -120,6 +120,32 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
     )
 
 
+def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False) -> None:
+    """Make sure that a sink can say where a stream stood.
+
+    Args:
+        name: Name of the stream.
+        account: What the sink says.
+        has_snapshot: Whether the frozen snapshot that the position may lie in is there.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    if account.broke_at is not None:
+        raise ConfigurationError(
+            f"stream {name!r}: the sink {account.uri} was restored or replaced at version "
+            f"{account.broke_at}, or a fence removed rows there, after {account.words()}: its commits "
+            "do not say which rows it has. Look for the last "
+            "batch that it has, and rewind the stream to the one after it"
+        )
+    if Offset.from_json(account.end).is_initial_snapshot and not has_snapshot:
+        raise ConfigurationError(
+            f"stream {name!r}: {account.words()} lies within the initial snapshot, whose frozen list of "
+            "files was in the staging folder. Without it the snapshot has to be loaded anew, into an empty sink: "
+            "start a stream under another name"
+        )
+
+
 def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: str, why: str) -> Move | None:
     """Work out how the stream goes on behind what its sink has, ``None`` if the ledger knows as much.
 
@@ -135,20 +161,8 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     """
     state = ledger.state
     end = Offset.from_json(account.end)
-    if account.broke_at is not None:
-        raise ConfigurationError(
-            f"stream {ledger.folder.name!r}: the sink {account.uri} was restored or replaced at version "
-            f"{account.broke_at}, or a fence removed rows there, after {account.words()}: its commits "
-            "do not say which rows it has. Look for the last "
-            "batch that it has, and rewind the stream to the one after it"
-        )
-    if end.is_initial_snapshot:
-        raise ConfigurationError(
-            f"stream {ledger.folder.name!r}: {account.words()} lies within the initial snapshot, whose frozen list of "
-            "files was in the staging folder. Without it the snapshot has to be loaded anew, into an empty sink: "
-            "start a "
-            "stream under another name"
-        )
+    snapshot = state.snapshot if state.closed is None else state.closed.snapshot
+    check_account(ledger.folder.name, account, has_snapshot=snapshot is not None and snapshot.version == end.version)
     after = f"epoch {max(account.epoch, state.epoch) + 1}, goes on at {position_words(account.end)}"
     note = f"The sink {account.uri} has {account.words()}."
     if state.phase == "empty":
@@ -162,8 +176,13 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         )
         return Move(ledger.folder.name, (command,), "no ledger", after, (note,))
     known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
-    is_asked_for = state.request is not None and state.request.to == {"offset": account.end}
-    if is_asked_for or (account.batch_epoch, account.batch_id) <= known:
+    is_known = (account.batch_epoch, account.batch_id) <= known
+    asked = None if state.request is None or state.request.to is None else state.request.to.get("offset")
+    if state.request is not None and state.request.reason == "recover" and asked is not None:
+        # the sink was asked before, and may have had less: its epochs say nothing of that
+        place = Offset.from_json(asked)
+        is_known = end.table_id == place.table_id and end <= place
+    if asked == account.end or is_known:
         return None
     request = Requested(
         epoch=account.epoch + 1,
@@ -177,4 +196,4 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     return Move(ledger.folder.name, (request,), before, after, (note,))
 
 
-__all__ = ["SinkAccount", "ask_sink", "recovery"]
+__all__ = ["SinkAccount", "ask_sink", "check_account", "recovery"]

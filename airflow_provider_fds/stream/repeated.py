@@ -197,10 +197,14 @@ def _is_told_by_version(again: Sequence[Load], start: Offset | None) -> bool:
 
 def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
     """Return where the newest batches end that the sink has and the ledger's history lacks, ``None`` if it has all."""
-    # without its first entries, the folder was emptied under a run, which went on
-    found = state.position if entries and entries[0].n > 0 else None
+    found = None
+    expected = 0
     for entry in entries:
         action = entry.action
+        if entry.n > expected:
+            # the folder was emptied under a run, which went on; or an entry is damaged, and a fold has what it came to
+            found = state.position if state.closed is None else state.closed.position
+        expected = entry.n + 1
         if isinstance(action, Created) and action.recovered is not None:
             found = action.recovered.position
         elif isinstance(action, Requested) and action.reason == "recover" and action.to is not None:

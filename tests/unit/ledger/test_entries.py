@@ -46,6 +46,7 @@ from airflow_provider_fds.ledger.entries import (
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledger"
 WHERE = "s3://staging/orders/ledger/00000000000000000003.json"
@@ -83,7 +84,17 @@ def every_action(make):
             name="orders",
             table=make.table,
             deployment="prod",
-            recovered=Recovered(epoch=3, position=end, sink=make.sink),
+            recovered=Recovered(
+                epoch=3,
+                position=end,
+                sink=make.sink,
+                after=5,
+                snapshot=snapshot,
+                meaning_digest="m1",
+                held="maintenance",
+                acknowledged=(Acknowledgement(version=7, who="ann@desk", why="read it", skip=True),),
+                given_up=(GivenUp(n=2, sha256="5e", why="is damaged"),),
+            ),
         ),
         Opened(
             epoch=2,
@@ -199,6 +210,15 @@ def test_entries_from_before_some_of_their_fields_existed_are_read(make):
             del old["action"][name]
         read = Entry.from_json(json.dumps(old).encode(), where=WHERE).action
         assert not any(getattr(read, name) for name in names)
+
+
+def test_a_recovered_ledger_from_before_entries_could_be_given_up_is_read():
+    later = ("after", "snapshot", "meaning_digest", "held", "acknowledged", "given_up")
+    old = json.loads((GOLDEN / "created.json").read_bytes())
+    for name in later:
+        del old["action"]["recovered"][name]
+    read = Entry.from_json(json.dumps(old).encode(), where=WHERE).action.recovered
+    assert not any(getattr(read, name) for name in later)
 
 
 def test_planned_batches_from_before_contents_were_compared_are_read():

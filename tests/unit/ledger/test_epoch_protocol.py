@@ -22,6 +22,9 @@ from airflow_provider_fds.ledger.entries import Fence, Removal, Requested, Shown
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epoch import as_seen, unseen_batches
+from airflow_provider_fds.stream.moving import perform
+from airflow_provider_fds.stream.recovery import SinkAccount, recovery
+from airflow_provider_fds.stream.repair import inspect, repair
 from airflow_provider_fds.stream.sink_before import left_out, requests_between
 
 #: The source has so many versions, one row each.
@@ -82,9 +85,14 @@ class Epochs(RuleBasedStateMachine):
 
     # -- the ledger
 
+    def ledger(self):
+        ledger = Ledger(self.storage, "orders", clock=lambda: self.make.now)
+        ledger.find()
+        return ledger
+
     @property
     def state(self):
-        return Ledger(self.storage, "orders", clock=lambda: self.make.now).find()
+        return self.ledger().state
 
     def execute(self, command, actor):
         return Ledger(self.storage, "orders", clock=lambda: self.make.now).execute(command, actor)
@@ -202,7 +210,7 @@ class Epochs(RuleBasedStateMachine):
     def open(self, state, fence, landed, evidence=None):
         """The run's word; it read the request before it went to the sink."""
         start = Offset.from_json(state.request.to["offset"])
-        requests = requests_between(Ledger(self.storage, "orders").entries(), state)
+        requests = requests_between(self.ledger().entries(), state)
         if left_out(state, evidence, start, requests) is not None:
             return
         unseen = unseen_batches(state, landed, start)
@@ -322,6 +330,73 @@ class Epochs(RuleBasedStateMachine):
             fence.is_done = True
         self.ask(*instead)
 
+    @precondition(lambda self: self.sink)
+    @rule(data=st.data(), lost=st.booleans())
+    def entries_become_unreadable_and_a_person_recovers(self, data, lost):
+        keys = [key for key in self.storage.objects if "/ledger/" in key]
+        whole = {key: self.storage.objects[key] for key in keys}
+        for key in keys:
+            if "_checkpoint" in key:
+                del self.storage.objects[key]
+        entries = [key for key in keys if "_checkpoint" not in key]
+        count = data.draw(st.integers(1, min(3, len(entries))))
+        for key in data.draw(st.permutations(entries))[:count]:
+            if lost and key != entries[-1]:
+                del self.storage.objects[key]
+            else:
+                self.storage.objects[key] = b"?"
+        ledger = Ledger(self.storage, "orders", clock=lambda: self.make.now)
+        try:
+            found = repair(
+                ledger,
+                inspect(ledger),
+                self.account(),
+                table=self.make.table,
+                deployment="prod",
+                is_sink_named=True,
+            )
+            found.perform(ledger, self.make.person)
+        except FdsError:
+            # the sink cannot tell: the ledger is put back from a copy
+            self.storage.objects |= whole
+            return
+        assert self.state.epoch > max((commit.transaction >> 32 for commit in self.sink), default=0)
+
+    @precondition(lambda self: self.state.request is not None and self.state.request.reason == "recover")
+    @rule()
+    def a_person_recovers_what_landed_since(self):
+        ledger = self.ledger()
+        try:
+            move = recovery(ledger, self.account(), table=self.make.table, deployment="prod", why="test")
+        except FdsError:
+            return
+        if move is not None:
+            perform(ledger, move, self.make.person)
+
+    def account(self):
+        """What the sink says of the stream."""
+        newest, epoch, broke_at = None, 0, None
+        for version, commit in enumerate(self.sink):
+            epoch = max(epoch, commit.transaction >> 32)
+            if commit.removes is not None:
+                broke_at = version
+            if commit.key is not None:
+                newest, broke_at = (version, commit), None
+        if newest is None:
+            return None
+        version, commit = newest
+        return SinkAccount(
+            uri=self.make.sink.target,
+            uuid="u1",
+            epoch=epoch,
+            batch_epoch=commit.key[0],
+            batch_id=commit.key[1],
+            end=self.make.offset(commit.version + 1),
+            digest=commit.digest,
+            version=version,
+            broke_at=broke_at,
+        )
+
     def ask(self, first, removal):
         state = self.state
         position = state.position if state.closed is None else state.closed.position
@@ -330,7 +405,7 @@ class Epochs(RuleBasedStateMachine):
             return
         committed = {
             (entry.action.epoch, entry.action.batch_id)
-            for entry in Ledger(self.storage, "orders").entries()
+            for entry in self.ledger().entries()
             if entry.action.kind == "committed"
         }
         seen = state.shown

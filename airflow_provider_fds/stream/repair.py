@@ -1,0 +1,396 @@
+"""A ledger with entries that cannot be read: what is lost with them, and how the stream goes on after its sink.
+
+An entry is never passed over, because it may forbid what comes next. So the ledger is begun again: an entry ``created``
+after all others says what the sink knows of the stream, and asks for an epoch after every one that may have been asked
+for. Its fence closes all of them in the sink, as after any request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.errors import ConfigurationError, LedgerError, UnreadableEntryError
+from airflow_provider_fds.ledger.entries import (
+    Accepted,
+    Acknowledged,
+    Blocked,
+    Bound,
+    Boundary,
+    Committed,
+    Created,
+    Entry,
+    Held,
+    Opened,
+    Planned,
+    Recovered,
+    Requested,
+    Resumed,
+    Retired,
+    SinkBinding,
+    Transferred,
+)
+from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
+from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.moving import position_words
+from airflow_provider_fds.stream.recovery import check_account
+
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    from airflow_provider_fds.ledger.entries import Actor
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.values import SnapshotRef
+    from airflow_provider_fds.stream.recovery import SinkAccount
+
+    _A = TypeVar("_A")
+
+#: More entries than this are not taken for missing: then a file has a name that FDS never gave it.
+MOST_MISSING: Final = 1000
+
+#: What an entry was, if its bytes still tell.
+_KIND: Final = re.compile(rb'"kind":"([a-z_]{1,30})"')
+_BATCH: Final = re.compile(rb'"batch_id":(\d{1,9})\b')
+_EPOCH: Final = re.compile(rb'"action":\{.{0,4000}?"epoch":(\d{1,9})\b', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDamage:
+    """What is in the folder of a ledger, entry by entry.
+
+    Attributes:
+        entries: Those that can be read, in order.
+        unreadable: Those that cannot, the missing ones among them, in order.
+        last: Number of the last one that is there, -1 if there is none.
+        begun_again: Number of the newest entry with which the ledger was begun again, -1 if there is none.
+    """
+
+    entries: tuple[Entry, ...]
+    unreadable: tuple[UnreadableEntryError, ...]
+    last: int
+    begun_again: int
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Numbers without an entry."""
+        return tuple(damage.n for damage in self.unreadable if not damage.data)
+
+    def words(self) -> list[str]:
+        """Return a line for each entry that cannot be read, and what the others say; empty if all can be."""
+        lines = []
+        for damage in self.unreadable:
+            passed = ", passed over" if damage.n < self.begun_again else ""
+            lines.append(f"entry {damage.n} of 0 to {self.last} cannot be read{passed}: {_first_sentence(damage)}")
+            if (said := _said(damage.data)) is not None:
+                lines.append(f"  its bytes look like {said}")
+        if self.unreadable and self.unreadable[-1].n > self.begun_again:
+            first = next(damage.n for damage in self.unreadable if damage.n > self.begun_again)
+            before = [entry for entry in self.entries if entry.n < first]
+            after = [entry for entry in self.entries if entry.n > first]
+            lines.append(f"  before it: {_summary(before)}")
+            lines.append(f"  after it:  {_summary(after)}")
+        return lines
+
+    def of_kind(self, kind: type[_A]) -> list[_A]:
+        """Return the actions of one kind, in order."""
+        return [entry.action for entry in self.entries if isinstance(entry.action, kind)]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """How a ledger is begun again.
+
+    Attributes:
+        created: What is written.
+        after: Number of the last entry that is there.
+        missing: Numbers without an entry.
+        notes: What it means.
+    """
+
+    created: Created
+    after: int
+    missing: tuple[int, ...]
+    notes: tuple[str, ...]
+
+    def words(self) -> str:
+        """Return the repair as people read it before they agree to it."""
+        return "\n".join([f"stream {self.created.name}", *(f"  {note}" for note in self.notes)])
+
+    def perform(self, ledger: Ledger, actor: Actor) -> str:
+        """Begin the ledger again, and say in a sentence what came of it."""
+        entry = ledger.begin_again(self.created, actor, after=self.after, missing=self.missing)
+        return (
+            f"stream {self.created.name}: its ledger begins again with entry {entry.n}. The next run closes the epochs "
+            f"before epoch {ledger.state.epoch} in the sink, and begins it"
+        )
+
+
+def inspect(ledger: Ledger) -> LedgerDamage:
+    """Read all entries of a ledger, one by one.
+
+    Raises:
+        ConfigurationError: So many are missing that a file has a name which FDS never gave it.
+    """
+    entries: list[Entry] = []
+    unreadable: list[UnreadableEntryError] = []
+    last = -1
+    for found in ledger.readable():
+        if found.n - last - 1 > MOST_MISSING:
+            raise ConfigurationError(
+                f"the ledger {ledger.uri}/ledger has a file for entry {found.n}, and none for the "
+                f"{found.n - last - 1} before it. FDS does not write such a file: remove it, or restore the folder "
+                "from a copy"
+            )
+        unreadable += [_missing(ledger, n) for n in range(last + 1, found.n)]
+        last = found.n
+        if isinstance(found, Entry):
+            entries.append(found)
+        else:
+            unreadable.append(found)
+    begun_again = max((entry.n for entry in entries if entry.n and isinstance(entry.action, Created)), default=-1)
+    return LedgerDamage(tuple(entries), tuple(unreadable), last, begun_again)
+
+
+def repair(
+    ledger: Ledger,
+    damage: LedgerDamage,
+    account: SinkAccount | None,
+    *,
+    table: str | None,
+    deployment: str,
+    is_sink_named: bool,
+    checkpoint: Checkpoint | None = None,
+) -> Repair:
+    """Work out how a ledger is begun again that cannot be read.
+
+    Args:
+        ledger: The ledger.
+        damage: What can be read of it.
+        account: What the sink says, ``None`` if it has no batch of the stream.
+        table: URI of the source table, where a person named it.
+        deployment: The installation that the stream is to belong to if the ledger does not say.
+        is_sink_named: Whether a person named the sink.
+        checkpoint: Of the stream, if there is one.
+
+    Raises:
+        UnreadableEntryError: A newer FDS wrote one of the entries.
+        LedgerError: The stream has ended, or a batch in the sink failed its verification.
+        ConfigurationError: The sink cannot say where the stream stood.
+    """
+    name = ledger.folder.name
+    for one in damage.unreadable:
+        if one.is_newer:
+            raise one
+    _refuse_what_no_sink_tells(name, damage)
+    created = damage.of_kind(Created)
+    source = table or (created[-1].table if created else None)
+    if source is None:
+        raise ConfigurationError(f"stream {name!r}: its ledger does not say which table it reads; name it: --table URI")
+    if account is None:
+        raise ConfigurationError(
+            f"stream {name!r}: its ledger cannot be read, and the sink has no batch of the stream that says where it "
+            f"goes on. Restore the ledger from a copy. If nothing of it was ever loaded: end its runs, remove "
+            f"{ledger.uri}, and let the stream begin anew"
+        )
+    _refuse_another_sink(name, damage, account, checkpoint, is_sink_named=is_sink_named)
+    _refuse_blocked(name, damage, account)
+    planned, snapshot = _plan_of(damage, account), _snapshot_of(ledger, damage, account)
+    check_account(name, account, has_snapshot=snapshot is not None)
+    position = Offset.from_json(account.end)
+    is_within = position.next_index > 0 and not position.is_initial_snapshot
+    newest_epoch = max([account.epoch, *(getattr(entry.action, "epoch", 0) for entry in damage.entries)])
+    held = _held(damage)
+    moved = damage.of_kind(Transferred)
+    owner = moved[-1].deployment if moved else created[-1].deployment if created else deployment
+    recovered = Recovered(
+        epoch=account.epoch,
+        position=account.end,
+        sink=SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),)),
+        # each of the entries that cannot be read may have asked for an epoch
+        after=newest_epoch + len(damage.unreadable),
+        snapshot=snapshot,
+        meaning_digest=planned.meaning_digest if planned is not None and is_within else None,
+        held=held,
+        acknowledged=_acknowledged(damage, position),
+        given_up=tuple(
+            GivenUp(n=one.n, sha256=hashlib.sha256(one.data).hexdigest() if one.data else "", why=_first_sentence(one))
+            for one in damage.unreadable
+        ),
+    )
+    which = ", ".join(str(one.n) for one in damage.unreadable)
+    lost = (
+        f"Lost: what entry {which} decided, acknowledgements and skipped versions among it; and the results of earlier "
+        "runs, which a cleared task of before does not return again."
+    )
+    notes = (
+        f"The sink {account.uri} has {account.words()}.",
+        f"Epoch {recovered.after + 1} goes on at {position_words(account.end)}; all after that is planned anew.",
+        lost,
+        "A rewind to before that place cannot tell which rows to remove.",
+        *(("The stream stays on hold.",) if held is not None else ()),
+    )
+    new = Created(uuid=account.uuid, name=name, table=source, deployment=owner, recovered=recovered)
+    return Repair(new, damage.last, damage.missing, notes)
+
+
+def known_sink(damage: LedgerDamage) -> str | None:
+    """Return the sink that the newest readable entry names, ``None`` if there is none."""
+    bound = [found.sink for found in damage.of_kind(Bound)]
+    recovered = [found.recovered.sink for found in damage.of_kind(Created) if found.recovered is not None]
+    sinks = bound or recovered
+    return sinks[-1].target if sinks and not sinks[-1].is_users_own else None
+
+
+def known_uuid(damage: LedgerDamage) -> str | None:
+    """Return the uuid of the stream, ``None`` if no entry says it."""
+    created = damage.of_kind(Created)
+    return created[-1].uuid if created else None
+
+
+def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
+    if damage.of_kind(Retired):
+        raise LedgerError(f"stream {name!r} has ended for good; its ledger is not begun again")
+    if damage.of_kind(Boundary):
+        raise ConfigurationError(
+            f"stream {name!r} reads data intervals, and has no offset that a sink could tell. Restore the ledger from "
+            "a copy; or, where the sink is one that replaces, load the intervals again under another name of the stream"
+        )
+    bound = damage.of_kind(Bound)
+    if bound and bound[-1].sink.is_users_own:
+        raise ConfigurationError(
+            f"stream {name!r} is loaded by {bound[-1].sink.words()}, and FDS has no sink to ask what is there. Restore "
+            "the ledger from a copy; or find out what was loaded, and go on with a stream of another name"
+        )
+
+
+def _refuse_another_sink(
+    name: str, damage: LedgerDamage, account: SinkAccount, checkpoint: Checkpoint | None, *, is_sink_named: bool
+) -> None:
+    """Refuse a sink that cannot be the one that the stream has written to last."""
+    committed = [(found.epoch, found.batch_id) for found in damage.of_kind(Committed) if found.sink_version is not None]
+    if checkpoint is not None and checkpoint.batch_id is not None and checkpoint.uuid == account.uuid:
+        committed.append((checkpoint.epoch, checkpoint.batch_id))
+    newest = max(committed, default=(0, -1))
+    if newest > (account.batch_epoch, account.batch_id):
+        raise ConfigurationError(
+            f"stream {name!r}: batch {newest[1]} of epoch {newest[0]} was committed, and the newest that the sink "
+            f"{account.uri} has is {account.words()}. It is another sink, or was put back from a copy: name the one "
+            "that the stream wrote to last (--sink URI)"
+        )
+    kinds = [entry.action for entry in damage.entries if isinstance(entry.action, Bound | Requested)]
+    is_left = bool(kinds) and isinstance(kinds[-1], Requested) and kinds[-1].reason == "rebind"
+    # a stream is bound to another sink with three entries
+    if not is_sink_named and (is_left or len(damage.unreadable) > 1):
+        raise ConfigurationError(
+            f"stream {name!r}: the entries that cannot be read may have bound it to another sink. Name the one that it "
+            "wrote to last: --sink URI"
+        )
+
+
+def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> None:
+    """Refuse to take a batch for loaded whose verification failed and that nobody has accepted."""
+    newest = (account.batch_epoch, account.batch_id)
+    words = [
+        entry.action
+        for entry in damage.entries
+        if isinstance(entry.action, Blocked | Accepted) and (entry.action.epoch, entry.action.batch_id) == newest
+    ]
+    if words and isinstance(words[-1], Blocked):
+        raise LedgerError(
+            f"stream {name!r}: the newest batch that the sink {account.uri} has is {account.words()}, and its "
+            f"verification failed: {words[-1].reason}. Begun again, the ledger would take it for loaded. Restore the "
+            "ledger from a copy; or go on with a stream of another name, once the sink's rows are right"
+        )
+
+
+def _plan_of(damage: LedgerDamage, account: SinkAccount) -> Planned | None:
+    """Return the entry that planned the newest batch in the sink, ``None`` if it cannot be read."""
+    for found in damage.of_kind(Planned):
+        if found.epoch == account.batch_epoch and any(batch.digest == account.digest for batch in found.batches):
+            return found
+    return None
+
+
+def _snapshot_of(ledger: Ledger, damage: LedgerDamage, account: SinkAccount) -> SnapshotRef | None:
+    """Return the frozen snapshot that the newest batch in the sink is of, ``None`` if there is none any more."""
+    position = Offset.from_json(account.end)
+    for found in damage.of_kind(Opened):
+        snapshot = found.snapshot
+        if (
+            position.is_initial_snapshot
+            and snapshot is not None
+            and (found.epoch, snapshot.version) == (account.batch_epoch, position.version)
+            and ledger.storage.head(ledger.folder.below(snapshot.key)) is not None
+        ):
+            return snapshot
+    return None
+
+
+def _held(damage: LedgerDamage) -> str | None:
+    """Return why the stream is held, ``None`` if no readable entry says that it is."""
+    why = None
+    for action in (entry.action for entry in damage.entries):
+        if isinstance(action, Held):
+            why = action.why
+        elif isinstance(action, Resumed):
+            why = None
+        elif isinstance(action, Created) and action.recovered is not None:
+            why = action.recovered.held
+    return why
+
+
+def _acknowledged(damage: LedgerDamage, position: Offset) -> tuple[Acknowledgement, ...]:
+    words: dict[int, Acknowledgement] = {}
+    for entry in damage.entries:
+        action = entry.action
+        if isinstance(action, Created) and action.recovered is not None:
+            words |= {word.version: word for word in action.recovered.acknowledged}
+        elif isinstance(action, Acknowledged) and action.version >= position.version:
+            who = entry.actor.words()
+            words[action.version] = Acknowledgement(version=action.version, who=who, why=action.why, skip=action.skip)
+    return tuple(words.values())[-KEPT_ACKNOWLEDGEMENTS:]
+
+
+def _missing(ledger: Ledger, n: int) -> UnreadableEntryError:
+    return UnreadableEntryError(f"ledger entry {ledger.storage.uri}/{ledger.folder.entry(n)} is missing", n=n)
+
+
+def _first_sentence(damage: UnreadableEntryError) -> str:
+    """Return what is wrong with an entry, without where it is and what to do."""
+    text = re.sub(r"^ledger entry \S+ ", "", str(damage))
+    return text.partition(". ")[0]
+
+
+def _said(data: bytes) -> str | None:
+    """Return what an entry that cannot be read was, as far as its bytes still tell."""
+    kind = _KIND.search(data)
+    if kind is None:
+        return None
+    text = f"`{kind[1].decode()}`"
+    if (batch := _BATCH.search(data)) is not None:
+        text += f" of batch {int(batch[1])}"
+    if (epoch := _EPOCH.search(data)) is not None:
+        text += f", epoch {int(epoch[1])}"
+    return text
+
+
+def _summary(entries: list[Entry]) -> str:
+    """Return what some entries say, in a line."""
+    if not entries:
+        return "no entry"
+    kinds = Counter(entry.action.kind for entry in entries)
+    text = f"{len(entries)} entries ({', '.join(f'{count} {kind}' for kind, count in kinds.items())})"
+    committed: list[Any] = [entry.action for entry in entries if isinstance(entry.action, Committed)]
+    if committed:
+        last = committed[-1]
+        text += f", up to batch {last.batch_id} of epoch {last.epoch}, which ends at {position_words(last.end)}"
+    return text
+
+
+__all__ = ["LedgerDamage", "Repair", "inspect", "known_sink", "known_uuid", "repair"]
