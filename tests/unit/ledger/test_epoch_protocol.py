@@ -77,6 +77,8 @@ class Epochs(RuleBasedStateMachine):
         self.sink = None
         self.processes = []
         self.told = set()
+        #: What the sink had when its log was last asked; a rewind says that the history lacks it.
+        self.recovered = set()
         self.runs = 0
         self.shown_to_person = False
         self.execute(make.create(), make.actor)
@@ -360,6 +362,7 @@ class Epochs(RuleBasedStateMachine):
             # the sink cannot tell: the ledger is put back from a copy
             self.storage.objects |= whole
             return
+        self.recovered = {commit.key for commit in self.sink}
         assert self.state.epoch > max((commit.transaction >> 32 for commit in self.sink), default=0)
 
     @precondition(lambda self: self.state.request is not None and self.state.request.reason == "recover")
@@ -372,6 +375,7 @@ class Epochs(RuleBasedStateMachine):
             return
         if move is not None:
             perform(ledger, move, self.make.person)
+            self.recovered = {commit.key for commit in self.sink}
 
     def account(self):
         """What the sink says of the stream."""
@@ -419,7 +423,7 @@ class Epochs(RuleBasedStateMachine):
             removal=removal,
         )
         self.execute(request, self.make.person)
-        self.told |= committed | {(batch.epoch, batch.batch_id) for batch in seen}
+        self.told |= self.recovered | committed | {(batch.epoch, batch.batch_id) for batch in seen}
 
     # -- what must always hold
 
