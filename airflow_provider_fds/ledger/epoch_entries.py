@@ -11,7 +11,6 @@ from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.action import BaseAction
 from airflow_provider_fds.ledger.conditions import check_deployment, check_epoch, check_open, check_table_id, offset_of
-
 from airflow_provider_fds.ledger.operator_entries import Held
 
 # the annotations of a struct are read when it is defined
@@ -36,8 +35,8 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
 
     Attributes:
         uuid: Random id of the new stream; one that was created before wins.
-        recovered: For a stream whose ledger was lost, or has entries that cannot be read: what it goes on from; ``uuid``
-            is then that of the ledger before.
+        recovered: For a stream whose ledger was lost, or cannot be read: what it goes on from; ``uuid`` is then that of
+            before.
     """
 
     subject: ClassVar[str] = "creating it again"

@@ -204,7 +204,7 @@ def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Re
     note = _noted(storage, folder.cleaned)
     if note.next_entry > ledger.n:
         note = _Note(next_entry=0)  # the ledger was restored from an older copy
-    found = removable(ledger.entries(note.next_entry), state, now, retention)
+    found = removable(ledger.entries(note.next_entry, needs_all=True), state, now, retention)
     found = replace(found, fences=tuple(epoch for epoch in found.fences if epoch > note.fence))
     _remove_batches(storage, folder, found)
     for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):

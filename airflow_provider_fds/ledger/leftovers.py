@@ -135,7 +135,7 @@ def remove_leftovers(
         StorageError: Staging did not answer; what is left goes the next time.
     """
     folder = ledger.folder
-    entries = ledger.entries(first_entry)
+    entries = ledger.entries(first_entry, needs_all=True)
     if ledger.state.reads_by_interval:
         found = interval_orphans(interval_manifest_folders(storage, folder), entries)
     else:

@@ -139,21 +139,31 @@ class Ledger:
         """
         return perform(self.execute_steps(action, actor, request_id), self._storage)
 
-    def entries(self, first: int = 0) -> Iterator[Entry]:
+    def entries(self, first: int = 0, *, needs_all: bool = False) -> Iterator[Entry]:
         """Yield the entries from number ``first`` on. One LIST, and one GET each.
 
         One that is damaged is left out if the state is known without it; its number is missing then.
 
+        Args:
+            first: Number of the first entry.
+            needs_all: Whether that holds only for entries before the one with which the ledger was begun again.
+
         Raises:
             UnreadableEntryError: An entry cannot be read, and the head was not read or a newer FDS wrote the entry.
         """
+        begun_again = -1
         for found in self.readable(first):
             if isinstance(found, Entry):
                 yield found
-            elif found.is_newer or found.n > self.n:
+                continue
+            if found.is_newer or found.n > self.n:
                 raise found
-            else:
-                _log.warning("%s", found)
+            if needs_all and found.n > begun_again:
+                later = perform(self._reader.begun_again(found.n), self._storage)
+                if later is None:
+                    raise found
+                begun_again = later[0].n
+            _log.debug("%s", found)
 
     def readable(self, first: int = 0) -> Iterator[Entry | UnreadableEntryError]:
         """Yield the entries from number ``first`` on; for one that cannot be read, the error that says why."""

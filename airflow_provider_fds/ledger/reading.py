@@ -196,7 +196,7 @@ class LedgerReader:
             raise damage
         fold = yield from self._newest_fold(None)
         if fold.n <= damage.n:
-            begun_again = yield from self._begun_again(damage.n)
+            begun_again = yield from self.begun_again(damage.n)
             if begun_again is None:
                 raise damage
             entry, data = begun_again
@@ -204,7 +204,7 @@ class LedgerReader:
         _log.warning("%s. It is passed over: entry %d says what the stream has come to since", damage, fold.n)
         return fold
 
-    def _begun_again(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
+    def begun_again(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
         """Return the newest entry after ``n`` with which the ledger was begun again, ``None`` if there is none.
 
         The state after it depends on no entry before it.

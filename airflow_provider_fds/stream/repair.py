@@ -256,7 +256,8 @@ def known_uuid(damage: LedgerDamage) -> str | None:
 def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
     if damage.of_kind(Retired):
         raise LedgerError(f"stream {name!r} has ended for good; its ledger is not begun again")
-    if damage.of_kind(Boundary):
+    reads_by_interval = (getattr(entry.action, "interval", None) is not None for entry in damage.entries)
+    if damage.of_kind(Boundary) or any(reads_by_interval):
         raise ConfigurationError(
             f"stream {name!r} reads data intervals, and has no offset that a sink could tell. Restore the ledger from "
             "a copy; or, where the sink is one that replaces, load the intervals again under another name of the stream"

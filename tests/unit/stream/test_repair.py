@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError, LedgerError, UnreadableEntryError, VerificationError
-from airflow_provider_fds.ledger import commands
+from airflow_provider_fds.ledger import entries as actions
 from airflow_provider_fds.ledger.access import answer
 from airflow_provider_fds.ledger.entries import Actor, Entry
+from airflow_provider_fds.ledger.housekeeping import keep_house
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.recovery import ask_sink, recovery
@@ -143,6 +145,7 @@ def test_a_repaired_ledger_is_read_whole_by_runs_history_and_moves(bench, loaded
     damage(bench, 3)
     recover(bench, loaded, capsys)
     forget_folds(bench)
+    keep_house(ledger_of(bench), open_storage(str(bench.staging)), now=datetime.now(UTC) + timedelta(days=30))
 
     code, told = command(bench, capsys, "history", "orders")
     assert code == 0
@@ -254,7 +257,7 @@ def test_a_ledger_that_somebody_writes_to_meanwhile_is_looked_at_again(bench, lo
     damage(bench, 3)
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     found = worked_out(ledger, loaded)
-    writer.execute(commands.Hold(why="w"), ACTOR)
+    writer.execute(actions.Held(why="w"), ACTOR)
 
     with pytest.raises(LedgerError, match="was written meanwhile"):
         found.perform(ledger, ACTOR)
@@ -273,7 +276,7 @@ def test_a_run_that_had_read_the_ledger_before_is_refused_after_the_repair(bench
 
     stale = session.connected.ledger
     with pytest.raises(FdsError, match="epoch"):
-        stale.execute(commands.End(epoch=1, instant="2024-01-01T00:00:00.000Z", version=1), ACTOR)
+        stale.execute(actions.Ended(epoch=1, instant="2024-01-01T00:00:00.000Z", version=1), ACTOR)
     assert stale.state.epoch == state_of(bench).epoch
 
 
@@ -376,9 +379,9 @@ def test_a_stream_within_its_snapshot_goes_on_there_if_the_frozen_list_is_left(
 def test_words_of_persons_that_can_be_read_stay(bench, loaded, capsys):
     ledger = ledger_of(bench)
     for word in (
-        commands.Hold(why="month's end"),
-        commands.Acknowledge(version=7, why="read it", skip=True),
-        commands.Acknowledge(version=4, why="read it"),
+        actions.Held(why="month's end"),
+        actions.Acknowledged(version=7, why="read it", skip=True),
+        actions.Acknowledged(version=4, why="read it"),
     ):
         ledger.execute(word, ACTOR)
     for _ in range(2):
@@ -390,7 +393,7 @@ def test_words_of_persons_that_can_be_read_stay(bench, loaded, capsys):
 
 
 def test_a_stream_that_has_ended_is_not_begun_again(bench, loaded, capsys):
-    ledger_of(bench).execute(commands.Retire(why="w"), ACTOR)
+    ledger_of(bench).execute(actions.Retired(why="w"), ACTOR)
     damage(bench, 3)
     code, told = recover(bench, loaded, capsys)
     assert (code, "has ended for good" in told) == (2, True)
