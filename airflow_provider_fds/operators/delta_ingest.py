@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.base_session import Session
-    from airflow_provider_fds.stream.result import IntervalResult, RunWork
+    from airflow_provider_fds.stream.result import LoadResult, RunWork
 
 #: SparkSubmitOperator's default name of an application.
 _DEFAULT_NAME: Final = "arrow-spark"
@@ -55,7 +55,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
     ``None``), no asset event. Done: the
     XCom is what this run has committed (``stream, epoch, batches, first_batch_id, last_batch_id, start`` (exclusive)
     ``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes, sink_version,
-    rows_read, files_written, bytes_written, seconds, warnings``, see :class:`~.stream.result.RunResult`), and
+    rows_read, files_written, bytes_written, seconds, warnings``, see :class:`~.stream.result.LoadResult`), and
     the sink's asset event has the same in ``extra``. A cleared or repeated task of a run that has committed returns
     that result again. Batches before a version that the stream may not pass are a success with a warning; a run that
     finds such a version first fails, and is not retried, nor is any other failure that a retry would find again.
@@ -225,7 +225,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             return None
         return self._tell(context, session, sink, result)
 
-    def _tell(self, context: Any, session: Session, sink: Sink, result: RunResult | IntervalResult) -> dict[str, Any]:
+    def _tell(self, context: Any, session: Session, sink: Sink, result: LoadResult) -> dict[str, Any]:
         """Tell log and asset event what this run has committed, and return it."""
         result = replace(result, seconds={**self._phases.to_dict(), **result.seconds})
         self.log.info("%s", result.words())
@@ -238,7 +238,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         asset_event.emit(self, context, extra, sink.table_uri)
         return result.to_dict()
 
-    def _drain(self, context: Any, session: Session, sink: Sink) -> RunResult | IntervalResult | None:
+    def _drain(self, context: Any, session: Session, sink: Sink) -> LoadResult | None:
         """Work application after application until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
         limit = self.run_time_limit

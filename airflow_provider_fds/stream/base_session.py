@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import Surroundings
-    from airflow_provider_fds.stream.result import IntervalResult, RunResult, RunWork
+    from airflow_provider_fds.stream.result import LoadResult, RunWork
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class Session(ABC):
         """
 
     @abstractmethod
-    def result(self) -> RunResult | IntervalResult | None:
+    def result(self) -> LoadResult | None:
         """Return what is committed, ``None`` if nothing."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
-from airflow_provider_fds.stream.result import IntervalResult, RunWork
+from airflow_provider_fds.stream.result import IntervalResult, RunWork, totals_of
 from airflow_provider_fds.stream.tries import new_try_id
 from airflow_provider_fds.stream.verifying import check_planned
 
@@ -131,18 +131,7 @@ class IntervalSession(Session):
             interval_start=instant_text(self.interval.start),
             interval_end=instant_text(self.interval.end),
             generation=record.generation,
-            batches=record.batches,
-            first_version=record.first_version,
-            last_version=record.last_version,
-            rows=record.rows,
-            files=record.num_files,
-            bytes=record.num_bytes,
-            sink_version=record.sink_version,
-            rows_read=record.measures.rows_read,
-            files_written=record.measures.files_written,
-            bytes_written=record.measures.bytes_written,
-            seconds=record.measures.seconds,
-            warnings=list(record.measures.warnings),
+            **totals_of(record),
         )
 
     @property

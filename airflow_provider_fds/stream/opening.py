@@ -36,7 +36,7 @@ from airflow_provider_fds.stream.epoch import (
     unseen_error,
 )
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
-from airflow_provider_fds.stream.result import RunResult, StreamStatus
+from airflow_provider_fds.stream.result import RunResult, StreamStatus, totals_of
 from airflow_provider_fds.stream.sink_before import (
     hidden_batch,
     hidden_error,
@@ -162,22 +162,11 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
     return RunResult(
         stream=connected.stream.name,
         epoch=record.epoch,
-        batches=record.batches,
         first_batch_id=record.first_batch_id or 0,
         last_batch_id=record.last_batch_id or 0,
         start=record.start or "",
         end=record.end or "",
-        first_version=record.first_version or 0,
-        last_version=record.last_version or 0,
-        rows=record.rows,
-        files=record.num_files,
-        bytes=record.num_bytes,
-        sink_version=record.sink_version,
-        rows_read=record.measures.rows_read,
-        files_written=record.measures.files_written,
-        bytes_written=record.measures.bytes_written,
-        seconds=record.measures.seconds,
-        warnings=list(record.measures.warnings),
+        **totals_of(record),
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import TryReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.entries import PlannedBatch
+    from airflow_provider_fds.ledger.state import IntervalRecord, RunRecord
     from airflow_provider_fds.sinks import Sink
 
 
@@ -21,85 +22,116 @@ if TYPE_CHECKING:
 PHASES: Final = ("plan", "spark", "look", "load", "write", "verify", "commit")
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What one run has committed: a gapless stretch of one epoch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """What is committed, by a run or of a data interval.
 
-    ``start`` is exclusive, ``end`` inclusive (Delta streaming offset JSON); ``first_version`` and ``last_version``
-    are inclusive. ``files`` and ``bytes`` are of the source, ``files_written`` and ``bytes_written`` of the sink.
-    ``rows_read`` are the rows of the batches, ``rows`` those that the sink's commits brought. ``seconds`` has
-    wall-clock seconds by phase: of the driver (``look``, ``load``, ``write``, ``verify``), of the run itself
-    (``plan``, ``spark``, ``commit``) where this is not what an earlier try has done. A number is ``None`` where
-    nobody knows it of one of the batches. ``warnings`` are sentences for a person: what another writer did to the sink.
+    Attributes:
+        stream: Name of the stream.
+        batches: Number of batches.
+        first_version: First version of the table (inclusive).
+        last_version: Last version (inclusive); below the first where an interval has no commits.
+        rows: Rows that the sink's commits brought. Like each number, ``None`` where it is not known of one batch.
+        files: Files of the source.
+        bytes: Bytes of these files.
+        sink_version: Version of the sink that holds the last batch.
+        rows_read: Rows of the batches.
+        files_written: Files of the sink.
+        bytes_written: Bytes of these files.
+        seconds: Wall-clock seconds by phase: of the driver (``look``, ``load``, ``write``, ``verify``), of the run
+            itself (``plan``, ``spark``, ``commit``) where this is not what an earlier try has done.
+        warnings: Sentences for a person: what another writer did to the sink.
     """
 
     stream: str
-    epoch: int
     batches: int
+    first_version: int
+    last_version: int
+    rows: int | None
+    files: int
+    bytes: int
+    sink_version: int | None
+    rows_read: int | None = None
+    files_written: int | None = None
+    bytes_written: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, flat but for ``seconds`` and ``warnings``."""
+        return asdict(self)
+
+    @property
+    def _subject(self) -> str:
+        """What is committed, in words."""
+        raise NotImplementedError
+
+    def words(self) -> str:
+        """Return the result as one line for people."""
+        line = (
+            f"Stream {self.stream}: {self._subject}, versions {self.first_version} to {self.last_version}, "
+            f"{_number(self.rows_read)} rows in from {self.files:,} files of {self.bytes:,} bytes, "
+            f"{_number(self.rows)} rows out in {_number(self.files_written)} files of "
+            f"{_number(self.bytes_written)} bytes, sink version {self.sink_version}"
+        )
+        return f"{line}; seconds: {_phases(self.seconds)}." if self.seconds else f"{line}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult(LoadResult):
+    """What one run has committed: a gapless stretch of one epoch.
+
+    Attributes:
+        start: Where the first batch starts (exclusive), Delta streaming offset JSON.
+        end: Where the last batch ends (inclusive), likewise.
+    """
+
+    epoch: int
     first_batch_id: int
     last_batch_id: int
     start: str
     end: str
-    first_version: int
-    last_version: int
-    rows: int | None
-    files: int
-    bytes: int
-    sink_version: int | None
-    rows_read: int | None = None
-    files_written: int | None = None
-    bytes_written: int | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, flat but for ``seconds`` and ``warnings``."""
-        return asdict(self)
-
-    def words(self) -> str:
-        """Return the result as one line for people."""
-        return (
-            f"Stream {self.stream}: committed batches {self.first_batch_id} to {self.last_batch_id} of epoch "
-            f"{self.epoch}, versions {self.first_version} to {self.last_version}, {_counted(self)}"
-        )
+    @property
+    def _subject(self) -> str:
+        return f"committed batches {self.first_batch_id} to {self.last_batch_id} of epoch {self.epoch}"
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalResult(LoadResult):
     """What is committed of one data interval.
 
-    ``interval_start`` is inclusive, ``interval_end`` exclusive (ISO 8601, UTC); ``first_version`` and
-    ``last_version`` are inclusive, the last is below the first where the interval has no commits. The numbers are
-    those of :class:`RunResult`.
+    Attributes:
+        interval_start: Inclusive (ISO 8601, UTC).
+        interval_end: Exclusive, likewise.
+        generation: How often the interval was loaded.
     """
 
-    stream: str
     interval_start: str
     interval_end: str
     generation: int
-    batches: int
-    first_version: int
-    last_version: int
-    rows: int | None
-    files: int
-    bytes: int
-    sink_version: int | None
-    rows_read: int | None = None
-    files_written: int | None = None
-    bytes_written: int | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, flat but for ``seconds`` and ``warnings``."""
-        return asdict(self)
+    @property
+    def _subject(self) -> str:
+        return f"interval {self.interval_start} to {self.interval_end}"
 
-    def words(self) -> str:
-        """Return the result as one line for people."""
-        return (
-            f"Stream {self.stream}: interval {self.interval_start} to {self.interval_end}, versions "
-            f"{self.first_version} to {self.last_version}, {_counted(self)}"
-        )
+
+def totals_of(record: RunRecord | IntervalRecord) -> dict[str, Any]:
+    """Return the numbers of a :class:`LoadResult` from what the ledger has of a run or an interval."""
+    return {
+        "batches": record.batches,
+        "first_version": record.first_version or 0,
+        "last_version": record.last_version or 0,
+        "rows": record.rows,
+        "files": record.num_files,
+        "bytes": record.num_bytes,
+        "sink_version": record.sink_version,
+        "rows_read": record.measures.rows_read,
+        "files_written": record.measures.files_written,
+        "bytes_written": record.measures.bytes_written,
+        "seconds": record.measures.seconds,
+        "warnings": list(record.measures.warnings),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +161,7 @@ class RunWork:
     target: int | None = None
     is_more: bool = False
     warning: FdsError | None = None
-    result: RunResult | IntervalResult | None = None
+    result: LoadResult | None = None
     reason: str = ""
 
 
@@ -231,16 +263,6 @@ def measured(report: TryReport) -> Measures:
         seconds={phase: took for phase, took in report.seconds.items() if phase != "total"},
         warnings=list(report.warnings),
     )
-
-
-def _counted(result: RunResult | IntervalResult) -> str:
-    """Return rows in and out, files and bytes of both sides, the sink's version and the seconds in words."""
-    line = (
-        f"{_number(result.rows_read)} rows in from {result.files:,} files of {result.bytes:,} bytes, "
-        f"{_number(result.rows)} rows out in {_number(result.files_written)} files of "
-        f"{_number(result.bytes_written)} bytes, sink version {result.sink_version}"
-    )
-    return f"{line}; seconds: {_phases(result.seconds)}." if result.seconds else f"{line}."
 
 
 def _phases(seconds: Mapping[str, float]) -> str:

@@ -25,7 +25,16 @@ def test_what_an_application_has_done_is_one_line_with_rows_files_bytes_and_seco
 
 def result(**fields: object) -> RunResult:
     known = {"rows": 900, "files": 2, "bytes": 4096, "sink_version": 7}
-    return RunResult("orders", 1, 2, 0, 1, "", "", 3, 4, **{**known, **fields})  # type: ignore[arg-type]
+    where = {
+        "stream": "orders",
+        "epoch": 1,
+        "batches": 2,
+        "first_batch_id": 0,
+        "last_batch_id": 1,
+        "start": "",
+        "end": "",
+    }
+    return RunResult(**{**where, "first_version": 3, "last_version": 4, **known, **fields})
 
 
 def test_a_run_is_one_line_with_rows_in_and_out_files_bytes_versions_and_seconds_in_the_order_of_the_phases() -> None:
