@@ -56,7 +56,10 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         raise NotImplementedError
 
     def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
-        """Return the state after the action of ``actor``, for a kind whose effect includes who wrote it."""
+        """Return the state after the action of ``actor``.
+
+        A kind whose effect names who wrote it overrides this instead of :meth:`apply`.
+        """
         del actor
         return self.apply(state)
 

@@ -16,7 +16,7 @@ from airflow_provider_fds.ledger.conditions import (
     check_open,
     check_owner,
     check_sink_of_commit,
-    work_of,
+    scope_of,
 )
 from airflow_provider_fds.ledger.intervals import digest_of_parts
 
@@ -62,10 +62,10 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
         """Allow it for the transaction that is next in order, by its owner; nothing to do if it is committed."""
         if self._is_committed(state):
             return None
-        what, work = self.describe(), work_of(state, self)
-        parts = check_next(state, work, self.batch_id, what)
-        check_owner(state, work, self.owner, what)
-        check_not_blocked(state, work, what)
+        what, scope = self.describe(), scope_of(state, self)
+        parts = check_next(state, scope, self.batch_id, what)
+        check_owner(state, scope, self.owner, what)
+        check_not_blocked(state, scope, what)
         if self.digest != digest_of_parts(parts):
             raise refusals.refusal(
                 state,
@@ -91,7 +91,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
             self,
             end=parts[-1].end,
             last_commit_sha256=parts[-1].last_commit_sha256,
-            was_accepted=work.accepted is not None,
+            was_accepted=scope.accepted is not None,
         )
 
     def _is_committed(self, state: StreamState) -> bool:
@@ -160,12 +160,12 @@ class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it for the transaction that is next in order, by its owner, unless a person accepted the very same."""
-        what, work = self.describe(), work_of(state, self)
-        if work.blocked is not None:
+        what, scope = self.describe(), scope_of(state, self)
+        if scope.blocked is not None:
             return None
-        check_next(state, work, self.batch_id, what)
-        check_owner(state, work, self.owner, what)
-        return None if self._is_accepted_as(work.accepted) else self
+        check_next(state, scope, self.batch_id, what)
+        check_owner(state, scope, self.owner, what)
+        return None if self._is_accepted_as(scope.accepted) else self
 
     def _is_accepted_as(self, accepted: Blocked | None) -> bool:
         return accepted is not None and (accepted.sink_version, accepted.rows_written, accepted.reason) == (
@@ -223,8 +223,8 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Let the stream, or the interval, go on; the next block that says just the same is none."""
-        work = state if self.interval is None else state.interval(self.interval)
-        return self.change(state, blocked=None, accepted=None if work is None else work.blocked)
+        scope = state if self.interval is None else state.interval(self.interval)
+        return self.change(state, blocked=None, accepted=None if scope is None else scope.blocked)
 
 
 __all__ = ["Accepted", "Blocked", "Committed"]

@@ -11,7 +11,7 @@ from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.action import BatchAction
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
+    from airflow_provider_fds.ledger.state import IntervalRecord, Scope, StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
 
 
@@ -38,8 +38,8 @@ def check_open(state: StreamState, epoch: int, what: str) -> None:
         raise refusals.not_opened(state, what)
 
 
-def work_of(state: StreamState, action: BatchAction) -> StreamState | IntervalRecord:
-    """Return the stream or the record of the action's interval if the action is of its newest epoch, else refuse it."""
+def scope_of(state: StreamState, action: BatchAction) -> Scope:
+    """Return what the action is about if it is of the newest epoch or generation of that, else refuse it."""
     if action.interval is not None:
         return interval_of(state, action)
     check_open(state, action.epoch, action.describe())
@@ -74,10 +74,10 @@ def check_not_held(state: StreamState, what: str) -> None:
         raise refusals.held(state, what)
 
 
-def check_not_blocked(state: StreamState, work: StreamState | IntervalRecord, what: str) -> None:
+def check_not_blocked(state: StreamState, scope: Scope, what: str) -> None:
     """Refuse ``what`` while a failed verification waits for a person."""
-    if work.blocked is not None:
-        raise refusals.blocked(state, what, work.blocked)
+    if scope.blocked is not None:
+        raise refusals.blocked(state, what, scope.blocked)
 
 
 def check_not_stopped(state: StreamState, what: str) -> None:
@@ -88,10 +88,10 @@ def check_not_stopped(state: StreamState, what: str) -> None:
         raise refusals.quarantined(state, what)
 
 
-def check_owner(state: StreamState, work: StreamState | IntervalRecord, owner: Owner | None, what: str) -> None:
+def check_owner(state: StreamState, scope: Scope, owner: Owner | None, what: str) -> None:
     """Refuse ``what`` if the planned batches belong to another owner."""
-    if work.owner is not None and work.owner != owner:
-        raise refusals.busy(state, what, work, work.owner)
+    if scope.owner is not None and scope.owner != owner:
+        raise refusals.busy(state, what, scope, scope.owner)
 
 
 def check_nothing_planned(state: StreamState, owner: Owner, what: str) -> None:
@@ -103,27 +103,24 @@ def check_nothing_planned(state: StreamState, owner: Owner, what: str) -> None:
         )
 
 
-def check_next(
-    state: StreamState, work: StreamState | IntervalRecord, batch_id: int, what: str
-) -> tuple[PlannedBatch, ...]:
+def check_next(state: StreamState, scope: Scope, batch_id: int, what: str) -> tuple[PlannedBatch, ...]:
     """Return the batches of the next transaction if ``batch_id`` is the last of them, else refuse ``what``.
 
-    That is the first planned batch; all batches of an interval if the sink replaces.
+    That is the first planned batch; all planned batches of an interval if the sink replaces.
     """
-    is_whole = work is not state and state.sink is not None and state.sink.replaces
-    parts = work.planned if is_whole else work.planned[:1]
+    is_whole = scope is not state and state.sink is not None and state.sink.replaces
+    parts = scope.planned if is_whole else scope.planned[:1]
     if parts and parts[-1].batch_id == batch_id:
         return parts
-    if parts and batch_id < parts[0].batch_id:
+    if scope is state and batch_id < state.first_uncommitted:
         found = f"batch {batch_id} is committed already"
     elif parts:
         found = (
-            f"next in order is batch {parts[-1].batch_id} of {len(work.planned)} planned: the job loaded something else"
+            f"next in order is batch {parts[-1].batch_id} of {len(scope.planned)} planned: the job loaded something "
+            "else"
         )
-    elif work is state and batch_id >= state.next_batch_id:
-        found = f"nothing is planned, the next batch to be planned is {state.next_batch_id}"
     else:
-        found = "nothing is planned"
+        found = f"nothing is planned, the next batch to be planned is {state.next_batch_id}"
     raise refusals.refusal(
         state, f"{what} is not possible, {found}. Batches are committed in order; see `fds status {state.name}`"
     )

@@ -20,7 +20,7 @@ from airflow_provider_fds.ledger.conditions import (
     check_stretch,
     check_target,
     interval_of,
-    work_of,
+    scope_of,
 )
 
 # the annotations of a struct are read when it is defined
@@ -126,14 +126,14 @@ class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it if the batches still belong to the owner that was found not to run."""
-        what, work = self.describe(), work_of(state, self)
-        if not work.planned:
+        what, scope = self.describe(), scope_of(state, self)
+        if not scope.planned:
             raise refusals.moved(state, "there is no planned batch to take over any more")
-        if work.owner == self.owner:
+        if scope.owner == self.owner:
             return None
-        check_owner(state, work, self.previous, what)
+        check_owner(state, scope, self.previous, what)
         check_not_held(state, what)
-        check_not_blocked(state, work, what)
+        check_not_blocked(state, scope, what)
         return self
 
     def apply(self, state: StreamState) -> StreamState:

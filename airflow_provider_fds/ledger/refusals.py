@@ -9,7 +9,7 @@ from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.commit_entries import Blocked
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
+    from airflow_provider_fds.ledger.state import Scope, StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
 
 
@@ -142,14 +142,14 @@ def blocked(state: StreamState, what: str, found: Blocked) -> LedgerError:
     )
 
 
-def busy(state: StreamState, what: str, work: StreamState | IntervalRecord, owner: Owner) -> StreamBusyError:
+def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBusyError:
     """Return the refusal of ``what``, because the planned batches belong to ``owner``."""
-    ids = [batch.batch_id for batch in work.planned]
+    ids = [batch.batch_id for batch in scope.planned]
     if len(ids) > 1:
         batches = f"batches {ids[0]} to {ids[-1]} belong"
     else:
         batches = f"batch {ids[0]} belongs" if ids else "it belongs"
-    or_else = f", or `fds adopt {state.name} --why …` does" if work is state else ""
+    or_else = f", or `fds adopt {state.name} --why …` does" if scope is state else ""
     error = StreamBusyError(
         f"{_subject(state)}: {what} is not possible, {batches} to {owner.words()}. Wait for it; if it does not run any "
         f"more, the next run takes over{or_else}",

@@ -373,6 +373,9 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(specs)
 
 
+#: What planned batches belong to: the open epoch of a stream that reads by offset, or one data interval.
+Scope = StreamState | IntervalRecord
+
 __all__ = [
     "KEPT_ACKNOWLEDGEMENTS",
     "KEPT_REQUESTS",
@@ -382,5 +385,6 @@ __all__ = [
     "ClosedEpoch",
     "IntervalRecord",
     "RunRecord",
+    "Scope",
     "StreamState",
 ]
