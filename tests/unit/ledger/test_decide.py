@@ -200,6 +200,8 @@ def test_an_entry_as_it_is_written_has_nothing_left_to_derive(make):
         ("other's", "plan 0", ["batches 0 to 1", "run r0", "fds adopt orders"]),
         ("open", "bind another sink", ["s3://lake/bronze", "s3://lake/other", "fds rebind orders"]),
         ("planned", "commit 1", ["next in order is batch 0", "fds status orders"]),
+        ("committed", "block", ["batch 0 is committed already"]),
+        ("open", "block", ["nothing is planned", "batch to be planned is 0"]),
         ("open", "accept", ["no batch is blocked", "fds status orders"]),
     ],
 )

@@ -7,23 +7,18 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.entries import (
-    Bound,
-    Boundary,
-    Committed,
-    Created,
-    IntervalOpened,
-    Opened,
-    Planned,
-    Requested,
-    SinkBinding,
-)
+from airflow_provider_fds.errors import LedgerError, StreamBusyError
+from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened, Requested
+from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
+from airflow_provider_fds.ledger.plan_entries import Claimed, Planned
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.ledger.state import StreamState
+from airflow_provider_fds.ledger.values import SinkBinding
 
 
 def instant(day: int) -> str:
@@ -77,6 +72,11 @@ def committed(make, batches, generation=1, **changes):
         "rows": 20,
     }
     return Committed(**{**fields, **changes})
+
+
+def blocked(make, **changes):
+    fields = {"epoch": 1, "interval": DAY, "batch_id": 0, "owner": make.owner(), "try_id": "t"}
+    return Blocked(**{**fields, "reason": "rows differ", **changes})
 
 
 @given(
@@ -143,6 +143,34 @@ def test_two_that_open_the_same_generation_make_one_plan(make, after):
     assert after(*steps, planned(make, batch)).interval(DAY).planned == (batch,)
     with pytest.raises(StreamMovedError):
         after(*steps, planned(make, other))
+
+
+def test_an_interval_is_taken_over_only_from_the_owner_that_was_found_not_to_run(make, after):
+    batch, other = make.batch(0), make.owner("r2")
+    steps = (resolve(1, 0), resolve(2, 90), opened(make), planned(make, batch))
+    claim = Claimed(epoch=1, interval=DAY, owner=other, previous=make.owner(), why="state is failed")
+
+    assert after(*steps, claim).interval(DAY).owner == other
+    with pytest.raises(StreamBusyError, match="batch 0 belongs to task ingest of DAG orders, run r1"):
+        after(*steps, replace(claim, previous=make.owner("r0")))
+    with pytest.raises(StreamMovedError, match="it is in generation 1"):
+        after(*steps, replace(claim, epoch=2))
+    with pytest.raises(StreamMovedError, match="no planned batch"):
+        after(*steps, committed(make, [batch]), claim)
+    with pytest.raises(LedgerError, match=f"rows differ.*fds accept days --interval {DAY}"):
+        after(*steps, blocked(make), claim)
+
+
+def test_a_blocked_interval_is_committed_once_a_person_has_accepted_it(make, after):
+    batch = make.batch(0)
+    steps = (resolve(1, 0), resolve(2, 90), opened(make), planned(make, batch), blocked(make))
+    with pytest.raises(LedgerError, match="is blocked"):
+        after(*steps, committed(make, [batch]))
+
+    accepted = after(*steps, Accepted(interval=DAY, why="looked"))
+    assert decide(accepted, blocked(make)) is None
+    assert decide(accepted, blocked(make, reason="other rows differ")) is not None
+    assert decide(accepted, committed(make, [batch])).was_accepted
 
 
 def test_what_replaces_is_committed_whole_and_what_appends_batch_by_batch(make, after):
