@@ -182,6 +182,8 @@ class FenceSpec:
         from_version: See ``removes``.
         is_forced: Whether rows are removed although others may have written to the sink.
         closed_at_ms: With ``all`` and ``scd=2``: until when the rows held, milliseconds since the epoch; ``None``: now.
+        keeps_position: Whether the epoch goes on in this sink where the one before it was. Rows that others took out
+            before the fence are then not read again.
     """
 
     stream: str
@@ -192,6 +194,7 @@ class FenceSpec:
     from_version: Optional[int] = None
     is_forced: bool = False
     closed_at_ms: Optional[int] = None
+    keeps_position: bool = False
 
     @property
     def txn_app_id(self) -> str:
@@ -394,6 +397,7 @@ class FenceReport:
         has_removed: Whether the fence removed what it was to remove; true if that was nothing.
         removed_rows: Rows that it removed or closed, ``None`` if the commit does not say.
         evidence: What the sink's log says of what was there before; ``None`` of the tables of a function.
+        warnings: What a person should know of the sink, such as rows that another writer took out.
     """
 
     uuid: str
@@ -410,10 +414,11 @@ class FenceReport:
     has_removed: bool = True
     removed_rows: Optional[int] = None
     evidence: Optional[FenceEvidence] = None
+    warnings: Tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        return _to_json(self)
+        return _to_json(self, leave_out=() if self.warnings else ("warnings",))
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "FenceReport":
@@ -425,8 +430,8 @@ class FenceReport:
             evidence = _checked(FenceEvidence, evidence, "the evidence of the fence report")
             removed = tuple(_checked(RemovedRows, one, "a removal of the fence report") for one in evidence.removed)
             evidence = replace(evidence, removed=removed)
-        changes = {"landed": landed, "writes": tuple(report.writes), "evidence": evidence}
-        return cls(**{**report.__dict__, **changes})
+        texts = {"writes": tuple(report.writes), "warnings": tuple(report.warnings)}
+        return cls(**{**report.__dict__, **texts, "landed": landed, "evidence": evidence})
 
 
 def job_name(try_id: str, data: bytes) -> str:

@@ -120,6 +120,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
             prev_txn_version=txn_version(self.epoch, self.batch_id),
             sink_version=state.sink_version if keeps_version else self.sink_version,
             sink_table_id=state.sink_table_id if self.sink_table_id is None else self.sink_table_id,
+            sink_warnings=(),
             accepted=None,
             runs=(*state.runs[:-1], state.runs[-1].plus(batch, self)),
         )

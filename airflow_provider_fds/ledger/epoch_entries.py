@@ -176,6 +176,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             next_batch_id=0,
             prev_txn_version=None,
             meaning_digest=self.meaning_digest,
+            sink_warnings=self._sink_warnings(state),
         )
         if self.fence.status == "done" and state.sink is not None:
             return replace(
@@ -187,6 +188,12 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         if self.fence.status == "sink_missing":
             return replace(state, sink_table_id=None, sink_version=None)
         return state
+
+    def _sink_warnings(self, state: StreamState) -> tuple[str, ...]:
+        """Return what is still to be told; an epoch that a person has moved reads again what they miss."""
+        is_moved = state.request is not None and state.request.reason in ("rewind", "reset")
+        before = () if is_moved else state.sink_warnings
+        return tuple(dict.fromkeys((*before, *self.fence.warnings)))
 
     def _left(self, state: StreamState) -> LeftSink | None:
         """Return the sink that the epoch was fenced in, if it is bound to none and that sink has all that it should."""

@@ -196,6 +196,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         left: The sink of before a ``rebind``, until the open epoch is bound to one.
         sink_table_id: ``metaData.id`` the sink must have, ``None`` while it is not known to be there.
         sink_version: Version of the sink that holds the last commit or fence of this stream.
+        sink_warnings: What fences have found in the sink, to be told with the next batch that is committed.
         next_batch_id: Id of the next batch to be planned.
         planned: Batches that are planned and not committed, in order.
         runs: The newest runs, oldest first.
@@ -232,6 +233,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     left: LeftSink | None = None
     sink_table_id: str | None = None
     sink_version: int | None = None
+    sink_warnings: tuple[str, ...] = ()
     next_batch_id: int = 0
     planned: tuple[PlannedBatch, ...] = ()
     runs: tuple[RunRecord, ...] = ()

@@ -72,6 +72,7 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
         removal: What the fence removed from the sink, ``None`` if nothing was asked for.
         removed_rows: Rows that it removed or closed, ``None`` if the sink does not say.
         lacks_committed: Whether the sink lacked batches before the fence that were committed, or may have.
+        warnings: What a person should know of the sink as it was before the fence.
     """
 
     status: Literal["not_needed", "done", "sink_missing"] = "not_needed"
@@ -81,6 +82,7 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
     removal: Removal | None = None
     removed_rows: int | None = None
     lacks_committed: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from airflow_provider_fds.spark.history import History, Kept, SinkCommit, SinkLo
 from airflow_provider_fds.spark.removal import Removal
 from airflow_provider_fds.spark.session_conf import session_conf, transaction_conf
 from airflow_provider_fds.spark.settings import force
-from airflow_provider_fds.spark.sink_others import refuse_namesakes
+from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes, way_to_load_again
 from airflow_provider_fds.spark.sink_place import check_log_store, check_table
 from airflow_provider_fds.spark.versions import check_versions
 
@@ -75,6 +75,8 @@ class _Fence:
         self._is_older = False
         # what only a log checkpoint says; once the fence is written, it says the fence
         self._checkpointed: Optional[int] = None
+        way_on = way_to_load_again(sink, fence.stream, is_requested=True)
+        self._others = RowsTaken(sink, self._path, self._log, uuid=fence.uuid, breaking_too=False, way_on=way_on)
 
     def close(self) -> FenceReport:
         check_log_store(self._spark, self._sink, self._path)
@@ -88,6 +90,8 @@ class _Fence:
             fence, others = self._fence, self._sink.other_streams
             refuse_namesakes(history, self._path, fence.stream, fence.uuid, others)
             found = self._find(history)
+            if fence.keeps_position and self._known is not None:
+                self._others.look(history, self._known, fence.stream, None if found is None else found.version)
             if found is not None:
                 return self._report(history, found)
             if self._is_cut(history):
@@ -187,6 +191,7 @@ class _Fence:
                 broken_at=kept.broken_at,
                 removed=removed,
             ),
+            warnings=self._others.news(),
         )
 
     def _is_cut(self, history: History) -> bool:

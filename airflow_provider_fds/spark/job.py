@@ -149,6 +149,8 @@ def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     write_bytes(f"{hadoop_path(spec.reports, spark)}/{name}", report.to_json(), spark)
     line = f"FDS fence of epoch {fence.epoch} {report.outcome}"
     print(line if report.error_message is None else f"{line}: {report.error_message}", flush=True)
+    for warning in report.warnings:
+        print(f"FDS warning: {warning}", flush=True)
     if report.outcome != "failed":
         return EXIT_DONE
     return EXIT_FAILED_RETRYABLE if report.retryable else EXIT_FAILED

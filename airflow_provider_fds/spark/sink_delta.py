@@ -21,7 +21,7 @@ from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quo
 from airflow_provider_fds.spark.rows import prepared
 from airflow_provider_fds.spark.session_conf import file_size_conf, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, types_differ, with_provenance
-from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes
+from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes, way_to_load_again
 from airflow_provider_fds.spark.sink_place import check_features, check_place, check_properties, check_table
 from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
 
@@ -73,7 +73,15 @@ class DeltaAppendSink:
         self._settings = settings
         self._path = hadoop_path(sink.uri, spark)
         self._log = SinkLog(spark, self._path)
-        self._rows_taken = RowsTaken(sink, self._path, self._log, breaking_too=not self._breaking_matters)
+        one = job.batches[0]
+        self._rows_taken = RowsTaken(
+            sink,
+            self._path,
+            self._log,
+            uuid=one.uuid,
+            breaking_too=not self._breaking_matters,
+            way_on=way_to_load_again(sink, one.stream, is_interval=one.interval is not None),
+        )
         self._known_version = job.sink_version
         self._table_id: Optional[str] = None
 

@@ -9,6 +9,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
 
+from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.sinks import DeltaMergeSink
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit
 
@@ -23,6 +25,10 @@ _MOST_TOLD = 5
 
 #: Operations that write the rows of their own input and no others.
 _OWN_ROWS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
+
+#: What a commit of another writer has done to rows.
+_TOOK_OUT = "took out"
+_CHANGED = "changed"
 
 
 def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others: Sequence[str]) -> None:
@@ -53,26 +59,32 @@ def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others
 
 
 class RowsTaken:
-    """Watches a sink for commits of others that take out rows which the stream has loaded.
+    """Watches a sink for commits of others that take out or change rows which the stream has loaded.
 
     Args:
-        sink: Says whether that is an error.
+        sink: Says whether it is an error that rows were taken out.
         path: The sink.
         log: Its log.
+        uuid: The stream's: its own commits are not those of others.
         breaking_too: Whether a RESTORE or REPLACE counts; where it is refused it does not.
+        way_on: What loads rows again that are missed, as :func:`way_to_load_again` says it.
     """
 
-    def __init__(self, sink: DeltaSink, path: str, log: SinkLog, *, breaking_too: bool) -> None:
+    def __init__(
+        self, sink: DeltaSink, path: str, log: SinkLog, *, uuid: str, breaking_too: bool, way_on: str = ""
+    ) -> None:
         self._breaking_too = breaking_too
         self._fails = sink.on_sink_overwritten == "fail"
         self._path = path
         self._log = log
+        self._uuid = uuid
+        self._way_on = way_on
         self._found: Dict[int, str] = {}
         self._told: Set[int] = set()
-        self._judged: Dict[int, bool] = {}
+        self._judged: Dict[int, Optional[str]] = {}
 
-    def look(self, history: History, since: int, stream: str) -> None:
-        """Look at the commits after version ``since`` (exclusive).
+    def look(self, history: History, since: int, stream: str, before: Optional[int] = None) -> None:
+        """Look at the commits after version ``since`` and before version ``before`` (both exclusive).
 
         Raises:
             RefusalError: rows were taken out, and the sink says that this is an error.
@@ -82,25 +94,32 @@ class RowsTaken:
                 -since,
                 f"the log of the sink {self._path} begins at version {history.oldest_version}: it does not say "
                 f"any more whether versions {since + 1} to {history.oldest_version - 1} took out rows of stream "
-                f"{stream!r}. Compare the sink with the source, or keep the sink's log for longer "
-                "(delta.logRetentionDuration)",
+                f"{stream!r}, by a RESTORE for example. Compare the sink with the source, or keep the sink's log for "
+                "longer (delta.logRetentionDuration)",
             )
+        # what a RESTORE has undone is as it was
+        kept = None if self._breaking_too else history.kept(txn_app_id(self._uuid)).versions
         for commit in reversed(history.commits):
-            if commit.version <= since or not self._takes(commit):
+            is_of_the_time = since < commit.version and (before is None or commit.version < before)
+            if not is_of_the_time or (kept is not None and commit.version not in kept):
+                continue
+            done = self._judge(commit)
+            if done is None:
                 continue
             mode = commit.parameters.get("mode")
             what = commit.operation + ("" if mode is None else f", mode {mode}")
             message = (
-                f"version {commit.version} of the sink {self._path} ({what}), by another writer, took out rows that "
+                f"version {commit.version} of the sink {self._path} ({what}), by another writer, {done} rows that "
                 f"stream {stream!r} may have loaded. FDS does not load them again by itself. "
             )
-            rewind = f"`fds rewind {stream} --to-version N --why …` loads them again"
-            if self._fails:
+            if self._fails and done == _TOOK_OUT:
                 raise RefusalError(
                     "SinkOverwritten",
-                    f"{message}{rewind}; on_sink_overwritten='warn' on the sink goes on without them",
+                    f"{message}{self._way_on} loads them again; on_sink_overwritten='warn' on the sink goes on "
+                    "without them",
                 )
-            self._found[commit.version] = f"{message}If they are missed, {rewind}"
+            missed = "If they are missed" if done == _TOOK_OUT else "If they should be as they were loaded"
+            self._found[commit.version] = f"{message}{missed}, {self._way_on} loads them again"
 
     def news(self) -> Tuple[str, ...]:
         """Return the warnings that were not returned before."""
@@ -111,30 +130,74 @@ class RowsTaken:
             told.append(f"The same holds for {len(more)} later versions of the sink {self._path}, up to {more[-1]}")
         return tuple(told)
 
-    def _takes(self, commit: SinkCommit) -> bool:
+    def _judge(self, commit: SinkCommit) -> Optional[str]:
+        """Return what a commit did to rows of the stream, ``None`` if nothing."""
         if commit.version not in self._judged:
-            self._judged[commit.version] = takes_rows(
-                commit, breaking_too=self._breaking_too
-            ) and not _takes_only_rows_of_others(self._log, commit)
+            done = None
+            if takes_rows(commit, self._uuid, breaking_too=self._breaking_too):
+                done = _TOOK_OUT
+            elif changes_rows(commit, self._uuid):
+                done = _CHANGED
+            is_theirs = done is not None and _takes_only_rows_of_others(self._log, commit, self._uuid)
+            self._judged[commit.version] = None if is_theirs else done
         return self._judged[commit.version]
 
 
-def takes_rows(commit: SinkCommit, *, breaking_too: bool = False) -> bool:
-    """Whether a commit of somebody else takes rows out of the table; OPTIMIZE and the like write them anew."""
-    if commit.metadata is not None or not commit.removes_rows:
+def way_to_load_again(sink: DeltaSink, stream: str, *, is_interval: bool = False, is_requested: bool = False) -> str:
+    """Return what a person does to have rows loaded again.
+
+    Args:
+        sink: Where they are missed.
+        stream: The stream.
+        is_interval: Whether it reads data intervals.
+        is_requested: Whether another epoch is requested already.
+    """
+    if is_interval:
+        return "clearing the runs of their data intervals"
+    if isinstance(sink, DeltaMergeSink):
+        if is_requested:
+            return f"`fds rewind {stream} --replace --to-version N --sink keep --why …`"
+        return f"`fds rewind {stream} --to-version N --sink keep --why …`"
+    if is_requested:
+        return f"`fds rewind {stream} --replace --to-version N --why …`"
+    return f"`fds rewind {stream} --to-version N --why …`"
+
+
+def takes_rows(commit: SinkCommit, uuid: str, *, breaking_too: bool = False) -> bool:
+    """Whether a commit of anybody but the stream takes rows out of the table.
+
+    OPTIMIZE and the like write rows anew. A merge of another stream deletes the keys that its source has deleted.
+    """
+    if not commit.removes_rows or _is_of_stream(commit, uuid):
         return False
     if commit.is_breaking:
         return breaking_too
     if commit.operation == "UPDATE":
-        return False
+        # a fence closes the current rows of a history
+        return "removes" in (commit.metadata or {})
     if commit.operation == "MERGE":
-        return _metric(commit, "numTargetRowsDeleted") != 0
+        return commit.metadata is None and _metric(commit, "numTargetRowsDeleted") != 0
     # an operation that found no row to take has copied those of the files it looked into
     has_only_copied = _metric(commit, "numDeletedRows") == 0 and (_metric(commit, "numCopiedRows") or 0) > 0
     return not has_only_copied
 
 
-def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit) -> bool:
+def changes_rows(commit: SinkCommit, uuid: str) -> bool:
+    """Whether a commit of anybody but a stream of FDS sets other values in rows of the table."""
+    if not commit.removes_rows or commit.metadata is not None or _is_of_stream(commit, uuid):
+        return False
+    changed = {"UPDATE": "numUpdatedRows", "MERGE": "numTargetRowsUpdated"}.get(commit.operation)
+    return changed is not None and _metric(commit, changed) != 0
+
+
+def _is_of_stream(commit: SinkCommit, uuid: str) -> bool:
+    """Whether the stream has made the commit, or a person by a statement that carries its transaction."""
+    if (commit.metadata or {}).get("uuid") == uuid:
+        return True
+    return any(re.split("[:#]", app_id.removeprefix("fds:"))[0] == uuid for app_id in commit.transactions)
+
+
+def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit, uuid: str) -> bool:
     """Whether all files that a commit removes were written by others, with rows of their own."""
     left = _paths(log.content(commit.version), "remove")
     for version in log.versions_before(commit.version)[:_MOST_READ]:
@@ -143,14 +206,15 @@ def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit) -> bool:
         content = log.content(version)
         # a file that is removed and added in one commit has got a deletion vector: it was there before
         found = (left & _paths(content, "add")) - _paths(content, "remove")
-        if found and not _writes_own_rows(parse_commit(version, content)):
+        if found and not _writes_own_rows(parse_commit(version, content), uuid):
             return False
         left -= found
     return not left
 
 
-def _writes_own_rows(commit: SinkCommit) -> bool:
-    if commit.metadata is not None or commit.operation not in _OWN_ROWS:
+def _writes_own_rows(commit: SinkCommit, uuid: str) -> bool:
+    """Whether the rows that a commit adds are those of another writer, which may be another stream."""
+    if _is_of_stream(commit, uuid) or commit.operation not in _OWN_ROWS:
         return False
     # an overwrite by a predicate writes rows anew that are to stay; only Delta itself counts them
     may_copy = commit.removes_rows and "predicate" in commit.parameters and commit.metric("numOutputRows") is None
@@ -175,4 +239,4 @@ def _paths(content: bytes, action: str) -> Set[str]:
     return found
 
 
-__all__: List[str] = ["RowsTaken", "refuse_namesakes", "takes_rows"]
+__all__: List[str] = ["RowsTaken", "changes_rows", "refuse_namesakes", "takes_rows", "way_to_load_again"]

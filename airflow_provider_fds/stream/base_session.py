@@ -253,7 +253,7 @@ class Session(ABC):
                 sink_version=report.sink_version,
                 sink_table_id=report.sink_table_id,
                 rows=report.rows_written,
-                measures=measured(report),
+                measures=measured(report, self.connected.state.sink_warnings),
             )
         )
 

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 #: Start options that a person's request takes the place of.
 _NO_START: Final = {"starting_version": None, "starting_timestamp": None}
 
+#: Requests after which a stream goes on where it was.
+_KEEPING: Final = ("replan", "rebind", "sink_appeared")
+
 
 class LandedBatchError(LedgerError):
     """A batch in the sink keeps an epoch from being opened.
@@ -267,7 +270,9 @@ def _planned_before(
     return found
 
 
-def fence_job(connected: ConnectedStream, state: StreamState, sink: Sink, try_id: str) -> JobSpec:
+def fence_job(
+    connected: ConnectedStream, state: StreamState, sink: Sink, try_id: str, *, stays: bool = False
+) -> JobSpec:
     """Return the job that closes the epochs before the requested one, in the sink they were written to.
 
     Args:
@@ -275,6 +280,7 @@ def fence_job(connected: ConnectedStream, state: StreamState, sink: Sink, try_id
         state: Its state: an epoch is requested, and needs a fence.
         sink: The sink of the run; its settings hold for the fence, its place need not be the same.
         try_id: Name of the try.
+        stays: Whether that is the sink of the epoch, too.
 
     Raises:
         LedgerError: Rows are to be removed by their version, and the source is another table now.
@@ -287,12 +293,13 @@ def fence_job(connected: ConnectedStream, state: StreamState, sink: Sink, try_id
         sink_version=state.closed.sink_version,
         reports=connected.staging_location(connected.folder.tries),
         try_id=try_id,
-        fence=_fence_spec(connected, state),
+        fence=_fence_spec(connected, state, stays=stays),
     )
 
 
-def _fence_spec(connected: ConnectedStream, state: StreamState) -> FenceSpec:
-    fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch)
+def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) -> FenceSpec:
+    is_kept = state.request is not None and state.request.reason in _KEEPING
+    fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch, keeps_position=is_kept and stays)
     removal = None if state.request is None else state.request.removal
     if removal is None:
         return fence
@@ -384,6 +391,7 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
         removal=removal,
         removed_rows=None if removal is None else report.removed_rows,
         lacks_committed=lacks_committed(state.closed, report.evidence),
+        warnings=report.warnings,
     )
 
 

@@ -175,6 +175,8 @@ def _more_of(state: StreamState) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if state.request is not None:
         more["requested"] = f"{state.request.reason}: {state.request.why}"
+    if state.sink_warnings:
+        more["warnings"] = list(state.sink_warnings)
     if state.quarantined is not None:
         more["quarantined"] = state.quarantined.why
     if state.held is not None:

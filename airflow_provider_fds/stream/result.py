@@ -254,14 +254,14 @@ def rows_differ(report: TryReport, sink: Sink | None, planned: int | None) -> st
     return None
 
 
-def measured(report: TryReport) -> Measures:
-    """Return what the driver measured of a batch, as the ledger keeps it."""
+def measured(report: TryReport, warnings: Sequence[str] = ()) -> Measures:
+    """Return what the driver measured of a batch, as the ledger keeps it, with warnings of before the batch."""
     return Measures(
         rows_read=report.rows_read,
         files_written=report.files_written,
         bytes_written=report.bytes_written,
         seconds={phase: took for phase, took in report.seconds.items() if phase != "total"},
-        warnings=list(report.warnings),
+        warnings=list(dict.fromkeys((*warnings, *report.warnings))),
     )
 
 

@@ -164,7 +164,8 @@ class StreamSession(Session):
         if state.request is not None and state.request.removal is not None:
             # how rows are removed depends on the sink as the run declares it
             opening.check_binding(self.connected, sink)
-        spec = fence_job(self.connected, state, self._fenced(sink, state.fence_sink), work.try_id)
+        fenced = self._fenced(sink, state.fence_sink)
+        spec = fence_job(self.connected, state, fenced, work.try_id, stays=self._is_at(sink, state.fence_sink))
         return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
 
     def _job(self, work: RunWork, sink: Sink) -> SessionJob:
@@ -188,6 +189,10 @@ class StreamSession(Session):
         if fenced.kind != "foreach_batch":
             return self._located(sink, fenced.target)
         return ForeachBatchSink(fenced.target, writes=fenced.tables).located(self._place)
+
+    def _is_at(self, sink: Sink, bound: SinkBinding) -> bool:
+        """Whether the run's sink is the table of ``bound``."""
+        return sink.table_uri is not None and self.connected.open_sink(sink.table_uri).uri == bound.target
 
     def _place(self, uri: str) -> str:
         return spark_uri(self.connected.open_sink(uri).uri)
@@ -227,6 +232,8 @@ class StreamSession(Session):
         if state.phase == "requested" and state.epoch == work.epoch:
             refuse_late_writes(self.connected, state)
             opening.open_epoch(self.connected, state, fence=fence_of(report, state), report=report)
+            for warning in report.warnings:
+                logger.warning("%s", warning)
         return Collected()
 
     def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
@@ -268,6 +275,11 @@ class StreamSession(Session):
         if result is None:
             raise FdsError(f"stream {self.stream.name!r}: the batch was committed, but not by this run")
         return result
+
+    def has_batch(self) -> bool:
+        """Whether this run has a batch to be loaded, or has committed one: then it plans no new one by itself."""
+        state = self.connected.load()
+        return (bool(state.planned) and state.owner == self.around.owner) or self.result() is not None
 
     def has_planned(self) -> bool:
         """Whether this run has planned batches in this epoch: then the version up to which it works is fixed."""

@@ -42,8 +42,9 @@ PERSON = Actor(deployment="test", user="ann", host="desk")
 class Desk:
     """A source, a sink, and a person who moves the stream between them. Every commit of the source has ten rows."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, name: str = "orders") -> None:
         self.spark = spark
+        self.name = name
         self.folder = folder
         self.source = str(folder / "orders")
         self.staging = str(folder / "staging")
@@ -72,7 +73,7 @@ class Desk:
         owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
         actor = Actor(deployment="test", dag_id="d", run_id=owner.run_id, task_id="t", try_number=1)
         around = Surroundings(staging_uri=self.staging, deployment="test", actor=actor, owner=owner)
-        return StreamSession(DeltaStream("orders", table=self.source, **self.options), around)
+        return StreamSession(DeltaStream(self.name, table=self.source, **self.options), around)
 
     def submit(self, session: StreamSession, work: RunWork) -> JobSpec:
         uri = session.job(work, self.sink)
@@ -109,7 +110,7 @@ class Desk:
         return asked.words()
 
     def ledger(self) -> Ledger:
-        ledger = Ledger(open_storage(self.staging), "orders")
+        ledger = Ledger(open_storage(self.staging), self.name)
         ledger.find()
         return ledger
 

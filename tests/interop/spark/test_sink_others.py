@@ -190,7 +190,8 @@ def test_what_others_do_to_rows_of_their_own_or_without_taking_any_is_nothing_to
     for number in (7, 8):
         others = spark.range(3).selectExpr("id", f"'{number}' AS name", "9L AS p").write.format("delta")
         others.mode("overwrite").option("replaceWhere", "p = 9").save(str(stream.sink_path))
-    spark.sql(f"UPDATE {table(stream)} SET name = 'new' WHERE id = 1")
+    spark.sql(f"UPDATE {table(stream)} SET name = 'new' WHERE p = 9")
+    spark.sql(f"UPDATE {table(stream)} SET name = 'new' WHERE id = 99")
     spark.sql(f"OPTIMIZE {table(stream)}")
     spark.sql(f"DELETE FROM {table(stream)} WHERE id = 99")
     strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
@@ -199,6 +200,29 @@ def test_what_others_do_to_rows_of_their_own_or_without_taking_any_is_nothing_to
     replacing = DeltaReplaceSink(str(stream.sink_path), replace_where="p IN (0, 1)")
     interval = replace(first, interval="2026-01-01T00:00:00Z/2026-01-02T00:00:00Z", prev_txn_version=None)
     assert stream.work(spark, stream.job(interval, sink=replacing, **stream.after(report)))[0] == 0
+    code, (report,) = stream.work(spark, stream.job(third, sink=strict, **stream.after(report)))
+    assert (code, report.warnings) == (0, ())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {} SET name = 'new' WHERE id = 1",
+        "MERGE INTO {} USING (SELECT 3 AS k) ON id = k WHEN MATCHED THEN UPDATE SET name = 'new'",
+    ],
+)
+def test_rows_that_another_job_changes_are_told_and_are_no_error(spark, stream, statement):
+    first, second, third = stream.plan()
+    _, (report,) = stream.work(spark, stream.job(first))
+    spark.sql(statement.format(table(stream)))
+    strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
+    code, (report,) = stream.work(spark, stream.job(second, sink=strict, **stream.after(report)))
+
+    assert (code, count(spark, stream)) == (0, 20)
+    (warning,) = report.warnings
+    assert (
+        f"version 1 of the sink {stream.sink_path} ({statement.split()[0]}), by another writer, changed rows" in warning
+    )
     code, (report,) = stream.work(spark, stream.job(third, sink=strict, **stream.after(report)))
     assert (code, report.warnings) == (0, ())
 

@@ -139,6 +139,11 @@ def test_the_fence_report_is_the_golden_file_and_comes_back():
     assert FenceReport.from_json((GOLDEN / "fence_report.json").read_text()) == FENCE_REPORT
 
 
+def test_the_fence_report_comes_back_with_its_warnings():
+    report = replace(FENCE_REPORT, warnings=("another writer took out rows",))
+    assert FenceReport.from_json(report.to_json()) == report
+
+
 def test_the_metadata_of_a_fence_says_which_epoch_it_opens():
     read = read_commit_metadata(fence_metadata(FENCE, "t2"))
 

@@ -72,6 +72,7 @@ def every_action(make):
         removal=Removal(what="rows", from_version=1),
         removed_rows=20,
         lacks_committed=True,
+        warnings=("another writer took out rows",),
     )
     seen = (SeenBatch(epoch=1, batch_id=4, digest="d4", sink_version=16),)
     measures = Measures(

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_fds.batch.spec import commit_metadata
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark.history import SinkCommit, SinkLog
-from airflow_provider_fds.spark.sink_others import RowsTaken, takes_rows
+from airflow_provider_fds.spark.sink_others import RowsTaken, changes_rows, takes_rows
 from tests.unit.spark.batches import batch
 
 
@@ -30,17 +30,40 @@ def removing(operation, metadata=None, **metrics):
         (removing("MERGE", num_target_rows_deleted=0), False),
         (removing("UPDATE"), False),
         (removing("WRITE", numDeletedRows=0, numCopiedRows=7), False),
-        (removing("WRITE", {"fds": 1, "uuid": "another stream's"}), False),
+        (removing("DELETE", {"fds": 1, "uuid": batch().uuid}), False),
+        # of another stream: a replacement, a fence that empties the sink or closes a history, a merge
+        (removing("WRITE", {"fds": 1, "uuid": "another stream's"}), True),
+        (removing("DELETE", {"fds": 1, "uuid": "another stream's", "removes": {"what": "all"}}), True),
+        (removing("UPDATE", {"fds": 1, "uuid": "another stream's", "removes": {"what": "all"}}), True),
+        (removing("MERGE", {"fds": 1, "uuid": "another stream's"}, numTargetRowsDeleted=1), False),
         (removing("RESTORE"), False),
         (SinkCommit(1, "OPTIMIZE", {}, None), False),
     ],
 )
 def test_rows_are_taken_by_what_a_commit_removes_not_by_its_name(commit, expected):
-    assert takes_rows(commit) is expected
+    assert takes_rows(commit, batch().uuid) is expected
+
+
+@pytest.mark.parametrize(
+    ("commit", "expected"),
+    [
+        (removing("UPDATE", numUpdatedRows=3), True),
+        (removing("UPDATE"), True),
+        (removing("UPDATE", numUpdatedRows=0), False),
+        (removing("UPDATE", num_updated_rows=0), False),
+        (removing("MERGE", numTargetRowsUpdated=1), True),
+        (removing("MERGE", numTargetRowsUpdated=0), False),
+        (removing("MERGE", {"fds": 1, "uuid": "another stream's"}, numTargetRowsUpdated=1), False),
+        (removing("DELETE", numDeletedRows=1), False),
+        (SinkCommit(1, "UPDATE", {}, None), False),
+    ],
+)
+def test_rows_are_changed_by_updates_and_by_merges_of_others_that_update(commit, expected):
+    assert changes_rows(commit, batch().uuid) is expected
 
 
 def test_a_restore_counts_where_it_is_not_refused():
-    assert takes_rows(removing("RESTORE"), breaking_too=True)
+    assert takes_rows(removing("RESTORE"), batch().uuid, breaking_too=True)
 
 
 class Log:
@@ -58,7 +81,7 @@ class Log:
         self._count += 1
 
     def warnings(self, since=0):
-        taken = RowsTaken(DeltaTableSink("/sink"), "/sink", self.log, breaking_too=False)
+        taken = RowsTaken(DeltaTableSink("/sink"), "/sink", self.log, uuid=batch().uuid, breaking_too=False)
         taken.look(self.log.history(None), since, "orders")
         return taken
 

@@ -1,0 +1,179 @@
+"""What other writers did to the sink before a fence: it is named, however the stream is moved, and the advice works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import deltalake
+import pytest
+
+from airflow_provider_fds.errors import BatchRejectedError
+from airflow_provider_fds.sinks import DeltaTableSink
+from tests.interop.spark.test_epochs import EACH_ONCE, Desk, fence_and_die, operations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def desk(spark: SparkSession, tmp_path: Path) -> Desk:
+    """Thirty rows are in the sink, loaded as its versions 0 to 2."""
+    desk = Desk(spark, tmp_path)
+    for first in (0, 10, 20):
+        desk.append(first)
+    desk.load()
+    return desk
+
+
+def overwrite(desk: Desk) -> None:
+    """Replace all rows of the sink as another job does."""
+    rows = desk.spark.sql("SELECT 100L AS id, 'x' AS name, 0L AS _source_version, now() AS _source_timestamp")
+    rows.write.format("delta").mode("overwrite").save(desk.path)
+
+
+def delete(desk: Desk) -> None:
+    desk.spark.sql(f"DELETE FROM {desk.table} WHERE id >= 25")
+
+
+def warnings(desk: Desk) -> list[str]:
+    return list(desk.entries("committed")[-1].action.measures.warnings)
+
+
+# -- rows that another writer took out between the stream's last commit and a fence
+
+
+@pytest.mark.parametrize("harm", [overwrite, delete])
+@pytest.mark.parametrize("request_of", ["replan", "rebind"])
+def test_rows_that_another_job_took_out_before_a_fence_are_told(desk, harm, request_of):
+    harm(desk)
+    desk.move(request_of)
+    desk.append(30)
+    session = desk.load()
+
+    (warning,) = warnings(desk)
+    assert "version 3 of the sink" in warning
+    assert session.result().warnings == [warning]
+    assert session.status().last_commit["warnings"] == [warning]
+
+
+def test_rows_that_were_taken_out_before_several_fences_are_told_with_the_next_batch(desk, caplog):
+    overwrite(desk)
+    desk.move("replan")
+    session = desk.load()
+    assert "version 3 of the sink" in caplog.text
+    (told,) = session.status().extra["warnings"]
+    assert "version 3 of the sink" in told
+    desk.move("replan")
+    desk.load()
+    desk.append(30)
+    session = desk.load()
+
+    assert warnings(desk) == [told]
+    assert "warnings" not in session.status().extra
+    desk.append(40)
+    desk.load()
+    assert warnings(desk) == []
+
+
+def test_rows_that_were_taken_out_before_a_fence_that_died_are_told(desk):
+    overwrite(desk)
+    desk.move("replan")
+    fence_and_die(desk)
+    desk.append(30)
+    desk.load()
+
+    (warning,) = warnings(desk)
+    assert "version 3 of the sink" in warning
+
+
+def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(desk):
+    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    overwrite(desk)
+    desk.move("replan")
+    with pytest.raises(BatchRejectedError, match=r"SinkOverwritten: version 3 .*`fds rewind orders --replace --to-ver"):
+        desk.load()
+    assert operations(desk)[4:] == []
+
+    desk.move("rewind", to_version=0, replaces=True)
+    desk.load()
+    assert desk.ids() == [*EACH_ONCE, 100]
+
+
+def test_rows_that_a_restore_has_put_back_before_the_fence_are_not_told(desk):
+    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    overwrite(desk)
+    desk.spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 2")
+    desk.move("replan")
+    desk.append(30)
+    desk.load()
+
+    assert (warnings(desk), desk.ids()) == ([], list(range(40)))
+
+
+def test_what_happened_to_a_sink_that_the_stream_leaves_is_not_told(desk):
+    overwrite(desk)
+    desk.move("rebind")
+    left, desk.path = desk.path, str(desk.folder / "new sink")
+    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    desk.append(30)
+    desk.load()
+
+    assert (warnings(desk), desk.ids()) == ([], list(range(30, 40)))
+    assert deltalake.DeltaTable(left).to_pyarrow_table().num_rows == 1
+
+
+def test_a_rewind_reads_again_what_was_taken_out_and_does_not_warn_of_it(desk):
+    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    overwrite(desk)
+    desk.move("rewind", to_version=0)
+    desk.load()
+
+    assert (warnings(desk), desk.ids()) == ([], [*EACH_ONCE, 100])
+
+
+# -- another stream that removes rows from a sink that both write to
+
+
+@pytest.fixture
+def second(desk: Desk) -> Desk:
+    """Another stream of the same staging folder, which has loaded ten rows of its own into the same sink."""
+    folder = desk.folder / "second"
+    folder.mkdir()
+    second = Desk(desk.spark, folder, name="second")
+    second.path, second.staging, second.sink = desk.path, desk.staging, desk.sink
+    second.append(500)
+    second.load()
+    return second
+
+
+def test_a_stream_that_empties_a_shared_sink_is_named_by_the_other_one(desk, second):
+    version = len(operations(desk))
+    second.move("reset", sink="empty", force_sink=True)
+    second.load()
+    desk.append(30)
+    desk.load()
+
+    (warning,) = warnings(desk)
+    assert f"version {version} of the sink" in warning
+    assert "(DELETE), by another writer, took out rows that stream 'orders'" in warning
+
+
+def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_the_other_one(desk, second):
+    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    for first in (510, 520, 530):
+        second.append(first)
+    second.load()
+    # the other stream has read no version 3
+    second.move("rewind", to_version=3, delete=True, force_sink=True)
+    second.load()
+    desk.append(30)
+    desk.load()
+    assert warnings(desk) == []
+
+    second.move("rewind", to_version=2, delete=True, force_sink=True)
+    second.load()
+    desk.append(40)
+    with pytest.raises(BatchRejectedError, match=r"SinkOverwritten.*took out rows that stream 'orders'"):
+        desk.load()
