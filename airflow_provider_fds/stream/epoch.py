@@ -346,6 +346,11 @@ def fence_report(connected: ConnectedStream, epoch: int, try_id: str) -> FenceRe
             asked = None if request is None or not report.has_removed else request.removal
             removal = None if asked is None else {"what": asked.what, "from_version": asked.from_version}
             log.check_fence(connected.state.uuid, epoch, report.sink_version, report.landed, removal)
+            closed = connected.state.closed
+            known = None if closed is None else closed.sink_version
+            log.check_before_fence(report, known, is_removing=removal is not None)
+        elif report.outcome == "sink_missing" and sink is not None:
+            SinkLog(connected, sink.target).check_missing(epoch)
     except BatchFailedError as error:
         return error
     if report.outcome != "failed":

@@ -14,11 +14,20 @@ import msgspec
 
 from airflow_provider_fds.batch.spec import fence_version, read_commit_metadata, txn_app_id, txn_version
 from airflow_provider_fds.delta.actions import ACTION_DECODER, Action
+from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.names import commit_key
-from airflow_provider_fds.errors import AccessDeniedError, BatchFailedError, ConfigurationError, RequestRefusedError
+from airflow_provider_fds.errors import (
+    AccessDeniedError,
+    BatchFailedError,
+    ConfigurationError,
+    LostPositionError,
+    RequestRefusedError,
+    TableNotFoundError,
+)
+from airflow_provider_fds.stream.before_fence import problem_before
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import LandedBatch
+    from airflow_provider_fds.batch.spec import FenceReport, LandedBatch
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
@@ -153,6 +162,54 @@ class SinkLog:
             if found is not None and not (found.holds(wanted) and found.told.get("end") == batch.end):
                 raise self._refused(what, f"version {batch.sink_version} of the sink is not {wanted.words()}")
 
+    def check_before_fence(self, report: FenceReport, known: int | None, *, is_removing: bool) -> None:
+        """Compare what a report says of the commits before a fence with the commits. Raises as above.
+
+        Args:
+            report: Of the fence, which is there.
+            known: Version of the stream's last known commit, ``None`` if there is none.
+            is_removing: Whether the fence itself has removed the rows that are read again.
+        """
+        if not self._is_readable or report.sink_version is None:
+            return
+        if known is not None and report.sink_version <= known:
+            # an older copy, or another table: what is there, the ledger knows already
+            return
+        what = f"the fence of epoch {report.epoch}"
+        log = DeltaLog(self._connected.open_sink(self._uri))
+        try:
+            first = max(log.earliest(), 0 if known is None else known + 1)
+            commits = log.commits(first, report.sink_version - 1)
+            problem = problem_before(report, commits, is_removing=is_removing)
+        except LostPositionError:
+            # log cleanup took them meanwhile
+            return
+        except (AccessDeniedError, RequestRefusedError, ConfigurationError) as error:
+            self._refuse_reading(error)
+            return
+        if problem is not None:
+            raise self._refused(what, problem)
+
+    def check_missing(self, epoch: int) -> None:
+        """Refuse a report that there is no sink to be fenced, where there is one. Raises as above."""
+        try:
+            version = DeltaLog(self._connected.open_sink(self._uri)).latest()
+        except TableNotFoundError:
+            return
+        except (AccessDeniedError, RequestRefusedError, ConfigurationError) as error:
+            self._refuse_reading(error)
+            return
+        raise self._refused(f"the fence of epoch {epoch}", f"it says that there is no sink, which is at {version}")
+
+    def _refuse_reading(self, error: Exception) -> None:
+        self._is_readable = False
+        logger.warning(
+            "stream %s: the sink %s cannot be read from here, so the report of the Spark driver alone counts: %s",
+            self._connected.stream.name,
+            self._uri,
+            error,
+        )
+
     def _read(self, version: int, what: str) -> SinkCommit | None:
         """Return a commit, ``None`` if this worker may not read the sink."""
         if not self._is_readable:
@@ -162,13 +219,7 @@ class SinkLog:
         except FileNotFoundError:
             raise self._refused(what, f"the sink has no version {version}") from None
         except (AccessDeniedError, RequestRefusedError, ConfigurationError) as error:
-            self._is_readable = False
-            logger.warning(
-                "stream %s: the sink %s cannot be read from here, so the report of the Spark driver alone counts: %s",
-                self._connected.stream.name,
-                self._uri,
-                error,
-            )
+            self._refuse_reading(error)
             return None
         try:
             lines = [line for line in data.split(b"\n") if line.startswith(_WANTED)]

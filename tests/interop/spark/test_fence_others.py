@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import deltalake
 import pytest
 
+from airflow_provider_fds.batch.spec import fence_report_name
 from airflow_provider_fds.errors import BatchRejectedError
 from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.spark.job import run
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk, fence_and_die, operations
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -177,3 +179,46 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
     desk.append(40)
     with pytest.raises(BatchRejectedError, match=r"SinkOverwritten.*took out rows that stream 'orders'"):
         desk.load()
+
+
+# -- a report of a fence that does not agree with the sink's log
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"landed": []}, "version 4 of the sink is batch 3 of epoch 1, and the report leaves it out"),
+        ({"newest": None}, "the report says None"),
+        ({"newest": 1 << 32}, "the sink has transaction 4294967300 of the stream, the report says 4294967296"),
+        ({"removed": []}, "version 3 of the sink is a removal by epoch 2, and the report leaves it out"),
+        ({"outcome": "sink_missing"}, "it says that there is no sink"),
+    ],
+)
+def test_a_report_that_leaves_out_what_the_sink_has_begins_no_epoch(desk, changes, why):
+    if "removed" in changes:
+        desk.move("rewind", to_version=1, delete=True)
+        fence_and_die(desk)
+        desk.move("rewind", to_version=1, replaces=True)
+    else:
+        overwrite(desk)
+        desk.append(30)
+        run(desk.spark, desk.zombie())
+        desk.move("replan")
+    session = desk.session()
+    work = session.begin(desk.sink)
+    run(desk.spark, desk.submit(session, work))
+    path = Path(desk.staging, "orders", "tries", fence_report_name(work.epoch, work.try_id))
+    report = json.loads(path.read_text())
+    for name, value in changes.items():
+        part = report if name in report else report["evidence"]
+        assert part[name] != value
+        part[name] = value
+    path.write_text(json.dumps(report))
+
+    failure = session.collect(work).failure
+    assert why in str(failure)
+    assert failure.retryable
+    assert desk.ledger().state.phase == "requested"
+    # a retry looks into the sink
+    desk.load()
+    assert desk.ledger().state.phase == "open"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ import deltalake
 import pytest
 
 from airflow_provider_fds.batch.spec import FenceReport, JobSpec, LandedBatch, fence_report_name
+from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import (
     BatchFailedError,
@@ -105,6 +108,13 @@ def leave_fence(bench: Bench, session: StreamSession, spec: str, **changes: Any)
     if report.outcome == "fenced":
         leave_fence_commit(job, report)
     return job
+
+
+def leave_restore(bench: Bench, sink: DeltaTableSink, version: int) -> None:
+    """Leave a commit that puts the sink back to a version."""
+    bench.sink_version += 1
+    info = {"operation": "RESTORE", "operationParameters": {"version": version}}
+    open_storage(sink.uri).put(commit_key(bench.sink_version), json.dumps({"commitInfo": info}).encode())
 
 
 def test_a_stream_that_is_held_begins_no_epoch_before_it_is_resumed(bench, two_appends, sink):
@@ -210,6 +220,7 @@ def test_what_lands_while_a_rewind_is_asked_for_is_not_read_again_unseen(bench, 
     assert ledger_of(bench).state.phase == "requested"
 
     # taken out, and asked again: the next run goes on
+    leave_restore(bench, sink, 1)
     move(bench, name, replaces=True, **target)
     work = session.begin(sink)
     leave_fence(bench, session, session.job(work, sink))
@@ -401,6 +412,7 @@ def test_a_blocked_batch_must_leave_the_sink_before_it_is_planned_anew(bench, tw
 
     with pytest.raises(LedgerError, match="RESTORE TABLE … TO VERSION AS OF 0"):
         second.collect(fence)
+    leave_restore(bench, sink, 0)
     leave_fence(bench, second, second.job(fence, sink))
     second.collect(fence)
     assert [b.first_version for b in second.begin(sink).batches] == [0]
@@ -516,6 +528,7 @@ def test_a_missing_sink_needs_no_fence_and_is_created_by_the_first_batch(bench, 
     move(bench, "reset")
     session = bench.session("run-2")
     work = session.begin(sink)
+    shutil.rmtree(sink.uri)
     leave_fence(bench, session, session.job(work, sink), outcome="sink_missing", sink_version=None, sink_table_id=None)
     session.collect(work)
 
@@ -529,6 +542,8 @@ def test_a_replan_does_not_go_on_behind_batches_that_the_sink_has_lost(bench, tw
     move(bench, "replan")
     session = bench.session("run-2")
     work = session.begin(sink)
+    if "outcome" in changes:
+        shutil.rmtree(sink.uri)
     leave_fence(bench, session, session.job(work, sink), **changes)
 
     with pytest.raises(LedgerError, match="lacks rows that were committed"):

@@ -1,0 +1,75 @@
+"""What the commits before a fence say against its report: a batch or a removal of the stream that it leaves out.
+
+A report is a file that others may write. A batch that it leaves out would be read again, rows whose removal it leaves
+out would be missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.batch.spec import fence_version, read_commit_metadata, txn_app_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_fds.batch.spec import FenceReport
+    from airflow_provider_fds.delta.commits import Commit
+
+_EPOCH_BITS: Final = 32
+
+#: Operations that take out what was there before; which of it, the driver has found out.
+_BREAKING: Final = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
+
+
+def problem_before(report: FenceReport, commits: Iterable[Commit], *, is_removing: bool) -> str | None:
+    """Say what a report leaves out of the commits since the stream's last known one, ``None`` if nothing.
+
+    Args:
+        report: Of a fence that is there.
+        commits: Those before the fence, oldest first, as far as the log has them.
+        is_removing: Whether the fence itself has removed the rows that are read again.
+    """
+    app_id = txn_app_id(report.uuid)
+    batches: dict[int, str] = {}
+    removals: dict[int, int] = {}
+    newest: int | None = None
+    for commit in commits:
+        info = commit.info
+        operation = ((None if info is None else info.operation) or "").upper()
+        told = read_commit_metadata(None if info is None else info.userMetadata) or {}
+        own = next((a.txn.version for a in commit.actions if a.txn is not None and a.txn.appId == app_id), None)
+        if own is None and operation.startswith(_BREAKING):
+            batches, removals = {}, {}
+            continue
+        if own is None:
+            continue
+        newest = max(own, newest or 0)
+        if own != fence_version(own >> _EPOCH_BITS):
+            batches[commit.version] = f"batch {told.get('batch_id')} of epoch {own >> _EPOCH_BITS}"
+        elif any(a.remove is not None and a.remove.changes_data for a in commit.actions):
+            removals[commit.version] = own >> _EPOCH_BITS
+            if "removes" in told:
+                # it was read again from there on, so what had landed is gone
+                batches = {}
+    return _left_out(report, {} if is_removing else batches, removals, newest)
+
+
+def _left_out(report: FenceReport, batches: dict[int, str], removals: dict[int, int], newest: int | None) -> str | None:
+    landed = {batch.sink_version for batch in report.landed}
+    version = next((version for version in batches if version not in landed), None)
+    if version is not None:
+        return f"version {version} of the sink is {batches[version]}, and the report leaves it out"
+    evidence = report.evidence
+    if evidence is None:
+        return None
+    removed = {one.sink_version for one in evidence.removed}
+    version = next((version for version in removals if version not in removed), None)
+    if version is not None:
+        return f"version {version} of the sink is a removal by epoch {removals[version]}, and the report leaves it out"
+    if newest is not None and (evidence.newest is None or evidence.newest < newest):
+        return f"the sink has transaction {newest} of the stream, the report says {evidence.newest}"
+    return None
+
+
+__all__ = ["problem_before"]
