@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowSkipException, BaseOperator
 
-from airflow_provider_fds.errors import StreamBusyError
+from airflow_provider_fds.errors import ConfigurationError, StreamBusyError
 from airflow_provider_fds.hooks.backfill import refuse_backfill, refuse_intervals
 from airflow_provider_fds.hooks.failures import task_failures, words_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.batch_message import batch_message
 from airflow_provider_fds.operators.busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.surroundings import open_session
-from airflow_provider_fds.operators.wiring import check_wiring, commits_of
+from airflow_provider_fds.operators.wiring import begun_before, check_wiring, commits_of
 from airflow_provider_fds.stream import DeltaStream
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
 
     **Change feed.** A commit that both adds and removes rows is one batch, because the job may apply the rows by key;
     it may exceed the limits. ``whole_commits=False`` on the stream lets the limits cut it, for a job that only appends.
+
+    **Clearing.** Clear the plan with its downstream tasks. A plan that is cleared without its load hands out the batch
+    that the load has loaded; where that was given up (``fds replan``), it fails, because nobody would load another one.
 
     Nothing new is a skip, downstream included; so is a stream that is finished.
 
@@ -71,9 +74,17 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
             self.stream = stream = DeltaStream.coerce(self.stream)
             refuse_intervals(stream, "DeltaPlanOperator")
             refuse_backfill(context, stream)
+            between: set[str] = set()
             for commit in commits_of(self.dag, self.task_id):
-                check_wiring(self.dag, self.task_id, commit)
+                between |= check_wiring(self.dag, self.task_id, commit)
             session = open_session(context, stream, None, is_three_task=True)
+            if (stale := begun_before(ti, between)) and not session.has_batch():
+                raise ConfigurationError(
+                    f"Stream {stream.name!r}: {ti.task_id!r} would hand out a new batch, and tasks of this run that "
+                    f"should load it have begun before it ({stale}). The commit would move the offset past rows that "
+                    f"nobody has loaded, so nothing was planned. Clear {ti.task_id!r} with its downstream tasks.",
+                    table=stream.table,
+                )
             try:
                 work = session.begin(None, max_batches=1, own_job=True, retry=ti.try_number > 1)
             except StreamBusyError as busy:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
+
+#: States of a task that does not read the batch of its plan again, unless it is cleared.
+_HAVE_READ_THEIR_BATCH: Final = ("running", "deferred", "success")
 
 
 def tasks_between(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
@@ -29,6 +32,29 @@ def check_wiring(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
             f"Wire {plan_task_id} >> your_load >> {commit_task_id}."
         )
     return between
+
+
+def begun_before(ti: Any, task_ids: set[str]) -> str:
+    """Return which tasks after a plan do not read the batch that it hands out now, because they were not cleared.
+
+    Args:
+        ti: The plan's task instance.
+        task_ids: The tasks between plan and commit.
+
+    Returns:
+        Each with its state, empty if there is none.
+    """
+    if not task_ids:
+        return ""
+    states = ti.get_task_states(
+        dag_id=ti.dag_id,
+        task_ids=sorted(task_ids),
+        run_ids=[ti.run_id],
+        # in a mapped task group only the instances of its own branch count
+        map_index=ti.map_index if ti.map_index >= 0 else None,
+    ).get(ti.run_id, {})
+    values = {key: getattr(state, "value", state) for key, state in states.items()}
+    return ", ".join(f"{key}: {state}" for key, state in sorted(values.items()) if state in _HAVE_READ_THEIR_BATCH)
 
 
 def commits_of(dag: Any, plan_task_id: str) -> list[str]:

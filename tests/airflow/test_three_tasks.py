@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_fds import DeltaPlanOperator
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+
 HEAD = """
 from datetime import datetime
 from airflow.sdk import DAG, task
@@ -109,6 +113,62 @@ def test_a_batch_that_a_failed_run_has_left_goes_to_the_next_run_with_the_same_r
     assert set(again.states.values()) == {"success"}
     keys = ("uuid", "epoch", "batch_id", "manifest", "txn_version", "start", "end")
     assert [again.xcom("plan", key) for key in keys] == [failed.xcom("plan", key) for key in keys]
+
+
+@pytest.mark.parametrize("state", ["success", "running"])
+def test_a_plan_whose_load_is_not_cleared_with_it_hands_out_no_new_batch(
+    dag_of, installation, lake, tmp_path, monkeypatch, state
+):
+    lake.append("orders", 1)
+    dag = dag_of(f"half_cleared_{state}", *GOOD)
+    set_state_before(monkeypatch, "plan", "load", state)
+    run = installation.run(dag)
+
+    assert (run.state("plan"), run.state("commit")) == ("failed", "upstream_failed")
+    ledger = Ledger(open_storage((tmp_path / "staging").as_uri()), f"half_cleared_{state}")
+    assert (ledger.find().planned, ledger.state.last_batch_id) == ((), None)
+
+
+def test_a_plan_that_is_cleared_alone_hands_out_the_batch_that_its_load_has_loaded(
+    dag_of, installation, lake, tmp_path, monkeypatch
+):
+    lake.append("orders", 1)
+    dag = dag_of("plan_again", *GOOD)
+    real = DeltaPlanOperator.execute
+
+    def twice(self, context):
+        first = real(self, context)
+        set_state(context["ti"], "load", "success")
+        assert real(self, context)["txn_version"] == first["txn_version"]
+        set_state(context["ti"], "load", None)
+        return first
+
+    monkeypatch.setattr(DeltaPlanOperator, "execute", twice)
+    run = installation.run(dag)
+
+    assert set(run.states.values()) == {"success"}
+
+
+def set_state_before(monkeypatch, task_id, other, state):
+    """Let another task of the run be in a state when a plan starts, as one that was not cleared is."""
+    real = DeltaPlanOperator.execute
+
+    def execute(self, context):
+        if self.task_id == task_id:
+            set_state(context["ti"], other, state)
+        return real(self, context)
+
+    monkeypatch.setattr(DeltaPlanOperator, "execute", execute)
+
+
+def set_state(ti, task_id, state):
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        of_task = (TaskInstance.dag_id == ti.dag_id, TaskInstance.run_id == ti.run_id, TaskInstance.task_id == task_id)
+        session.execute(update(TaskInstance).where(*of_task).values(state=state))
 
 
 def test_with_verify_a_load_that_did_not_write_the_transaction_is_found_out(dag_of, installation, lake):
