@@ -266,6 +266,14 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
             "later try has taken over, or the server ends sessions that take so long"
         )
         return Failure("SessionEnded", text, retryable=True)
+    if status == "UNKNOWN" and not _grpc_details(cause):
+        text = (
+            "the Spark Connect server ended the operation without a reason. Most likely a run that has taken over "
+            "stopped what ran in the session that they share; this try wrote nothing that a later one does not find. A "
+            "retry looks into the sink and works on the same rows; if it fails like this again, look into the server's "
+            "log"
+        )
+        return Failure("OperationEnded", text, retryable=True)
     # nothing answers, or it is a new one that knows nothing of before
     if status == "UNAVAILABLE" or name.startswith("INVALID_HANDLE."):
         return Failure("ServerLost", _server_lost(cause), retryable=True)

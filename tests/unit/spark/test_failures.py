@@ -31,6 +31,15 @@ def test_a_client_that_was_closed_is_not_every_want_of_a_session():
     assert other.error_class != "SessionEnded"
 
 
+def test_an_operation_that_the_server_ended_without_a_reason_is_one_for_a_retry():
+    said = '<_MultiThreadedRendezvous of RPC that terminated with: status = StatusCode.UNKNOWN details = "{}" debug …'
+    ended = explain(ValueError(said.format("")))
+    assert (ended.error_class, ended.retryable) == ("OperationEnded", True)
+    assert "ended the operation without a reason" in ended.message
+    assert "A retry looks into the sink" in ended.message
+    assert explain(ValueError(said.format("no such host"))).error_class != "OperationEnded"
+
+
 GONE = (
     "[TASK_WRITE_FAILED] Task failed while writing rows to file:/sink. SQLSTATE: 58030",
     "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/src/part-1.parquet. File does not",
