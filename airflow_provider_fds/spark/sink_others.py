@@ -27,8 +27,8 @@ _MOST_TOLD = 5
 _OWN_ROWS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 
 #: What a commit of another writer has done to rows.
-_TOOK_OUT = "took out"
-_CHANGED = "changed"
+_TOOK_OUT = "took out rows that stream"
+_CHANGED = "changed rows that stream"
 
 
 def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others: Sequence[str]) -> None:
@@ -109,8 +109,8 @@ class RowsTaken:
             mode = commit.parameters.get("mode")
             what = commit.operation + ("" if mode is None else f", mode {mode}")
             message = (
-                f"version {commit.version} of the sink {self._path} ({what}), by another writer, {done} rows that "
-                f"stream {stream!r} may have loaded. FDS does not load them again by itself. "
+                f"version {commit.version} of the sink {self._path} ({what}), by another writer, {done} "
+                f"{stream!r} may have loaded. FDS does not load them again by itself. "
             )
             if self._fails and done == _TOOK_OUT:
                 raise RefusalError(
