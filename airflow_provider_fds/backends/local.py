@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.spark.install import SparkSetupError, brought_delta_problems, java_problem, spark_problem
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.launch import run_locally
 from airflow_provider_fds.spark.object_store import job_storage
 from airflow_provider_fds.stream.collecting import collecting

@@ -16,20 +16,11 @@ from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir
-from airflow_provider_fds.spark.launch import (
-    JobStorage,
-    SparkSetupError,
-    SubmitArguments,
-    brought_delta_problems,
-    conf_problems,
-    is_local_master,
-    java_problem,
-    job_storage,
-    other_spark_problem,
-    spark_problem,
-    submission,
-    submit_arguments,
-)
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, other_spark_problem, spark_problem
+from airflow_provider_fds.spark.object_store import JobStorage, job_storage
+from airflow_provider_fds.spark.settings import conf_problems, is_local_master
+from airflow_provider_fds.spark.submit import SubmitArguments, submission, submit_arguments
 from airflow_provider_fds.stream.collecting import collecting
 
 if TYPE_CHECKING:

@@ -25,7 +25,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def prepare(_: argparse.Namespace) -> int:
     """Perform ``fds prepare``."""
-    from airflow_provider_fds.spark.launch import SparkSetupError, java_problem, submit_arguments
+    from airflow_provider_fds.spark.cache import SparkSetupError
+    from airflow_provider_fds.spark.install import java_problem
+    from airflow_provider_fds.spark.submit import submit_arguments
 
     if (problem := java_problem()) is not None:
         raise ConfigurationError(problem)

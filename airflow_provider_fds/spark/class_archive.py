@@ -21,16 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_fds.spark.child_environment import child_environment
-from airflow_provider_fds.spark.install import (
-    bundled_spark_home,
-    default_cache_dir,
-    java_program,
-    only_trusted,
-    spark_env,
-)
-from airflow_provider_fds.spark.lean_conf import DEFAULT_JAVA_OPTIONS, lean_conf
-from airflow_provider_fds.spark.trusted_cache import check_folder
+from airflow_provider_fds.spark.cache import check_folder, default_cache_dir
+from airflow_provider_fds.spark.install import bundled_spark_home, child_environment, java_program, spark_env
+from airflow_provider_fds.spark.settings import DEFAULT_JAVA_OPTIONS, lean_conf
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,6 +32,8 @@ SWITCH: Final = "FDS_CLASS_ARCHIVE"
 
 #: Part of the name of every archive: to be raised when the options or the job by which it is made change.
 _FORMAT: Final = 1
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 #: Each would put a folder with files onto the class path, of which the JVM makes no archive.
 _MORE_CLASS_PATH: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
@@ -142,8 +137,8 @@ class ClassArchive:
 
     def _dump(self, work: Path) -> tuple[Path | None, str | None]:
         dumped = work / "spark.jsa"
-        training = Path(__file__).with_name("class_archive_training.py")
-        ran = self._submit(work, f"-XX:ArchiveClassesAtExit={dumped}", str(training), str(work / "tables"))
+        job = str(Path(__file__).resolve())
+        ran = self._submit(work, f"-XX:ArchiveClassesAtExit={dumped}", job, str(work / "tables"))
         if ran.returncode != 0 or not dumped.is_file():
             return None, f"making the archive ended with {ran.returncode}:\n{ran.stdout[-4000:]}"
         # with -Xshare:on, a JVM that cannot use it does not start
@@ -169,6 +164,8 @@ class ClassArchive:
             *arguments,
         ]
         env = {**child_environment(), **spark_env(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        # this file is the job, and imports its package
+        env["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
         return subprocess.run(  # noqa: S603
             command,
             env=env,
@@ -211,7 +208,7 @@ def class_archive(class_path: str, java_options: str, cache_dir: Path | None = N
     Args:
         class_path: What goes to ``--driver-class-path``: FDS's own JARs, none of the user's.
         java_options: The options of FDS's own that decide what the JVM can map (collector, compiler).
-        cache_dir: FDS's cache; default :func:`~airflow_provider_fds.spark.install.default_cache_dir`.
+        cache_dir: FDS's cache; default :func:`~airflow_provider_fds.spark.cache.default_cache_dir`.
     """
     if os.environ.get(SWITCH, "on") == "off" or any(os.environ.get(name) for name in _MORE_CLASS_PATH):
         return None
@@ -228,9 +225,8 @@ def class_archive(class_path: str, java_options: str, cache_dir: Path | None = N
     cache = default_cache_dir() if cache_dir is None else cache_dir
     folder = cache / "classes"
     # the JVM maps an archive as it is
-    with only_trusted():
-        check_folder(cache)
-        check_folder(folder)
+    check_folder(cache)
+    check_folder(folder)
     return ClassArchive(folder.absolute(), seen.hexdigest()[:24], class_path, java_options)
 
 
@@ -243,6 +239,42 @@ def _jvm() -> Path | None:
     return jvm if jvm.is_file() else None
 
 
-if __name__ == "__main__":
+def train(folder: str) -> None:
+    """Do a little of everything that a batch does, so that its classes are in the archive.
+
+    It ends in an orderly way: the JVM writes the archive when it ends.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName("fds-class-archive").getOrCreate()
+    rows = spark.range(100).selectExpr(
+        "id", "cast(id as string) as text", "cast(id as double) as number", "timestamp_seconds(id) as at", "id % 2 as p"
+    )
+    source, sink = f"{folder}/source", f"{folder}/sink"
+    for _ in range(2):
+        rows.write.format("delta").mode("append").partitionBy("p").save(source)
+    for version in range(2):
+        read = spark.read.format("delta").load(source).where("id >= 0").drop("p")
+        writer = read.write.format("delta").mode("append").option("txnAppId", "fds").option("txnVersion", str(version))
+        writer.option("userMetadata", "{}").save(sink)
+    spark.read.format("delta").load(source).drop("p").dropDuplicates(["id"]).createOrReplaceTempView("news")
+    spark.sql(
+        f"MERGE INTO delta.`{sink}` t USING news s ON t.id = s.id AND t.at = s.at AND s.id < 0 "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    ).collect()
+    spark.sql(f"DESCRIBE HISTORY delta.`{sink}`").collect()
+    spark.stop()
+
+
+def main(arguments: list[str]) -> None:
+    """Be the job of which the archive is made (one argument), or the process that makes it (the fields of one)."""
+    if len(arguments) == 1:
+        train(arguments[0])
+        return
     os.nice(19)
-    ClassArchive(Path(sys.argv[1]), *sys.argv[2:5]).make()
+    folder, key, class_path, java_options = arguments
+    ClassArchive(Path(folder), key, class_path, java_options).make()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

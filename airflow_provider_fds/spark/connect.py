@@ -28,7 +28,7 @@ from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.failures import explain, shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
 from airflow_provider_fds.spark.job import EXIT_DONE, run
-from airflow_provider_fds.spark.settings import conf_problems
+from airflow_provider_fds.spark.settings import CATALOG, DELTA_EXTENSION, DELTA_SESSION, EXTENSIONS, conf_problems
 from airflow_provider_fds.spark.versions import minor, server_problem
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ _CONNECT_SECONDS: Final = 10
 _RETRIES: Final = {"max_retries": 8, "initial_backoff": 100, "max_backoff": 5000}
 _INTERRUPT_SECONDS: Final = 20
 
-_EXTENSIONS: Final = "spark.sql.extensions"
-_DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 #: Where a server says which JARs it was started with.
 _JARS: Final = ("spark.jars", "spark.jars.packages")
 
@@ -181,7 +179,7 @@ class ConnectServer:
             settings = spark.conf.getAll
             jars = ",".join(settings.get(name) or "" for name in _JARS).split(",")
             problem = server_problem(version, metadata.version("pyspark"), jars)
-            extensions = settings.get(_EXTENSIONS) or ""
+            extensions = settings.get(EXTENSIONS) or ""
             for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
                 spark.conf.set(key, value)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
@@ -195,12 +193,11 @@ class ConnectServer:
             raise ServerUnfitError(
                 f"the Spark Connect server of {self.name} at {self.endpoint} cannot be used: {problem}"
             )
-        if _DELTA_EXTENSION not in extensions:
+        if DELTA_EXTENSION not in extensions:
             raise ServerUnfitError(
                 f"the Spark Connect server of {self.name} at {self.endpoint} (Spark {version}) has no Delta: "
-                f"{_EXTENSIONS} is {extensions!r}. Start it with Delta's two JARs, --conf {_EXTENSIONS}="
-                f"{_DELTA_EXTENSION} and --conf spark.sql.catalog.spark_catalog="
-                "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+                f"{EXTENSIONS} is {extensions!r}. Start it with Delta's two JARs, --conf {EXTENSIONS}="
+                f"{DELTA_EXTENSION} and --conf {CATALOG}={DELTA_SESSION[CATALOG]}"
             )
 
 

@@ -28,8 +28,7 @@ from airflow_provider_fds.spark.failures import RefusalError, explain, is_confli
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, Kept, SinkCommit, SinkLog, read_table_id
 from airflow_provider_fds.spark.removal import Removal
-from airflow_provider_fds.spark.session_conf import session_conf, transaction_conf
-from airflow_provider_fds.spark.settings import force
+from airflow_provider_fds.spark.settings import force, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes, way_to_load_again
 from airflow_provider_fds.spark.sink_place import check_log_store, check_table
 from airflow_provider_fds.spark.versions import check_versions

@@ -1,8 +1,11 @@
-"""What has to be on this machine before Spark starts: Java, pyspark, Delta's two JARs. Standard library only."""
+"""What has to be on this machine before Spark starts: Java, pyspark, the JARs, and an environment without secrets.
+
+An Airflow worker has the keys of Airflow in its environment: connections, variables, the URI of the metadata database,
+the Fernet key. A user's code in Spark could read and print them and needs none of them, so Spark starts without them.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -10,17 +13,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.spark.child_environment import child_environment
-from airflow_provider_fds.spark.trusted_cache import UntrustedCacheError, check_folder, check_jar
-from airflow_provider_fds.spark.versions import allows, brought_problems, minor, of_minor
+from airflow_provider_fds.spark.cache import SparkSetupError, check_folder, check_jar, default_cache_dir, locked
+from airflow_provider_fds.spark.versions import DeltaJar, minor, of_minor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Mapping
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,33 +31,16 @@ HADOOP_AWS_PACKAGE: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
 #: Spark 4 needs it (https://spark.apache.org/docs/4.2.0/).
 MINIMUM_JAVA: Final = 17
 
+#: Names variables that Spark is to have all the same, comma separated; ``*``: all.
+PASSED: Final = "FDS_SPARK_ENVIRONMENT"
+
+_AIRFLOWS: Final = re.compile(r"_?AIRFLOW_(?:CONN|VAR)_.+|_?AIRFLOW__.+|_AIRFLOW_.+|SQLALCHEMY_DATABASE_URI")
 
 _INSTALL_JAVA: Final = (
     f"install Java {MINIMUM_JAVA} (Debian, Ubuntu: apt-get install openjdk-{MINIMUM_JAVA}-jre-headless; "
     f"macOS: brew install openjdk@{MINIMUM_JAVA}; others: https://adoptium.net) "
     "and put it on PATH or point JAVA_HOME at it"
 )
-
-
-class SparkSetupError(Exception):
-    """Something that Spark needs is not on this machine; the message says what, and how to get it."""
-
-
-@contextmanager
-def only_trusted() -> Iterator[None]:
-    """Turn what is wrong with the cache into a ``SparkSetupError``."""
-    try:
-        yield
-    except UntrustedCacheError as error:
-        raise SparkSetupError(str(error)) from None
-
-
-def default_cache_dir() -> Path:
-    """Return where JARs and driver zips are kept: ``$FDS_CACHE_DIR``, ``$XDG_CACHE_HOME/fds`` or ``~/.cache/fds``."""
-    if own := os.environ.get("FDS_CACHE_DIR"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "fds"
 
 
 def bundled_spark_home() -> Path:
@@ -80,6 +64,20 @@ def _pyspark_folder() -> Path | None:
 def spark_env(home: Path) -> dict[str, str]:
     """Return the environment in which the Spark at ``home`` starts with this Python."""
     return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def held_back(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of the variables that Spark is started without."""
+    environ = os.environ if environ is None else environ
+    passed = {name.strip() for name in environ.get(PASSED, "").split(",")}
+    return [] if "*" in passed else [name for name in environ if _AIRFLOWS.fullmatch(name) and name not in passed]
+
+
+def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for Spark, on top of which a task's ``env_vars`` go."""
+    environ = os.environ if environ is None else environ
+    without = set(held_back(environ))
+    return {name: value for name, value in environ.items() if name not in without}
 
 
 def spark_problem() -> str | None:
@@ -151,6 +149,46 @@ def brought_delta_problems(*names: str | None) -> list[str]:
     return brought_problems(
         found, spark=metadata.version("pyspark"), delta=metadata.version("delta-spark"), expected=delta_package()
     )
+
+
+def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: str) -> list[str]:
+    """Return what is wrong with JARs of Delta that a user brings for the bundled Spark, one sentence each.
+
+    Args:
+        names: Files or Maven coordinates, of Delta or not.
+        spark: Version of the installed pyspark.
+        delta: Version of the installed delta-spark.
+        expected: Coordinates of the JAR that FDS adds by itself.
+    """
+    wanted = DeltaJar.named(expected)
+    problems = []
+    for name in names:
+        jar = DeltaJar.named(name)
+        if jar is None or wanted is None:
+            continue
+        fits_spark = jar.scala == wanted.scala and jar.spark in (None, of_minor(spark))
+        if fits_spark and jar.delta == delta:
+            continue
+        problems.append(
+            f"{name.strip()} is {jar.words()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and the "
+            f"installed delta-spark {delta}. Leave it out: FDS adds {expected} by itself"
+        )
+    return problems
+
+
+def allows(requirements: Iterable[str], version: str) -> bool:
+    """Whether requirements such as ``pyspark<=4.2.0,>=4.0.1`` leave room for this major and minor version."""
+    from packaging.requirements import Requirement
+
+    for requirement in requirements:
+        bounds = Requirement(requirement).specifier
+        # no bound excludes a minor version whole unless it excludes its first, its last and those it names
+        named = (bound.version.removesuffix(".*") for bound in bounds)
+        of_this_minor = [version, f"{of_minor(version)}.0", f"{of_minor(version)}.999"]
+        of_this_minor += [text for text in named if minor(text) == minor(version)]
+        if not any(bounds.contains(each, prereleases=True) for each in of_this_minor):
+            return False
+    return True
 
 
 def _files_problem(pyspark: str) -> str | None:
@@ -250,7 +288,7 @@ def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
         raise SparkSetupError(
             f"cannot keep Delta's JARs in {jars} ({e}): set FDS_CACHE_DIR to a writable folder"
         ) from e
-    with _locked(cache / "jars.lock"):
+    with locked(cache / "jars.lock"):
         if not all(jar.is_file() for jar in kept):
             resolved = _resolve(package, cache / "ivy")
             for jar in kept:
@@ -280,7 +318,7 @@ def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
         try:
             for folder in (cache, kept.parent):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _locked(cache / "jars.lock"):
+            with locked(cache / "jars.lock"):
                 if not kept.is_dir():
                     _resolve(HADOOP_AWS_PACKAGE, partial).replace(kept)
         except OSError as e:
@@ -293,15 +331,13 @@ def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
 
 
 def _check_folders(*folders: Path) -> None:
-    with only_trusted():
-        for folder in folders:
-            check_folder(folder)
+    for folder in folders:
+        check_folder(folder)
 
 
 def _checked(jars: tuple[Path, Path]) -> tuple[Path, Path]:
-    with only_trusted():
-        for jar in jars:
-            check_jar(jar)
+    for jar in jars:
+        check_jar(jar)
     return jars
 
 
@@ -337,14 +373,6 @@ def _keep(resolved: Path, jar: Path, package: str) -> None:
     partial = jar.with_name(f"{jar.name}.{os.getpid()}.tmp")
     shutil.copyfile(found, partial)
     partial.replace(jar)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file; the operating system lets go of it when the process dies."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _version(distribution: str) -> str | None:

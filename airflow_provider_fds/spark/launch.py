@@ -1,7 +1,4 @@
-"""Starting Spark from Airflow's side: everything it takes, and a run of the job as a child of this process.
-
-Standard library only; does not import pyspark.
-"""
+"""A run of the job by spark-submit, as a child of this process. Does not import pyspark."""
 
 from __future__ import annotations
 
@@ -14,53 +11,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.spark.bundle import driver_zip, job_file
-from airflow_provider_fds.spark.child_environment import child_environment
-from airflow_provider_fds.spark.install import (
-    HADOOP_AWS_PACKAGE,
-    SparkSetupError,
-    brought_delta_problems,
-    bundled_spark_home,
-    default_cache_dir,
-    delta_jars,
-    delta_package,
-    java_problem,
-    other_spark_problem,
-    spark_problem,
-)
-from airflow_provider_fds.spark.lean_conf import is_local_master, lean_conf, merged_conf
-from airflow_provider_fds.spark.object_store import JobStorage, job_storage
-from airflow_provider_fds.spark.settings import conf_problems
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.install import child_environment, java_problem
 from airflow_provider_fds.spark.submit import SubmitArguments, submission, submit_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = [
-    "HADOOP_AWS_PACKAGE",
-    "JobStorage",
-    "SparkSetupError",
-    "SubmitArguments",
-    "brought_delta_problems",
-    "bundled_spark_home",
-    "conf_problems",
-    "default_cache_dir",
-    "delta_jars",
-    "delta_package",
-    "driver_zip",
-    "is_local_master",
-    "java_problem",
-    "job_file",
-    "job_storage",
-    "lean_conf",
-    "merged_conf",
-    "other_spark_problem",
-    "run_locally",
-    "spark_problem",
-    "submission",
-    "submit_arguments",
-]
+    from airflow_provider_fds.spark.object_store import JobStorage
 
 _LOG = logging.getLogger(__name__)
 
@@ -97,7 +56,7 @@ def run_locally(
         spec_uri: URI of the job spec.
         master: Spark master; with anything but a local one the cluster must reach this machine.
         conf: The user's Spark settings.
-        cache_dir: For JARs and zip; default :func:`~airflow_provider_fds.spark.install.default_cache_dir`.
+        cache_dir: For JARs and zip; default :func:`~airflow_provider_fds.spark.cache.default_cache_dir`.
         on_line: Gets each line, without its line end.
         storage: Where the job reads and writes, for what Spark has to know of S3.
         num_bytes: Planned bytes of all its batches.

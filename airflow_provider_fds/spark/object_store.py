@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.schemes import S3_SCHEMES, SCHEMES
 from airflow_provider_fds.sinks import DeltaSink
-from airflow_provider_fds.spark.install import SparkSetupError
+from airflow_provider_fds.spark.cache import SparkSetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

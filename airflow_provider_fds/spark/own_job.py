@@ -16,7 +16,7 @@ from airflow_provider_fds.batch.spec import TryReport, report_name, txn_app_id
 from airflow_provider_fds.spark.batch_rows import batch_rows
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.files import hadoop_path, write_bytes
-from airflow_provider_fds.spark.settings import force, forced_settings
+from airflow_provider_fds.spark.settings import DELTA_SESSION, force, forced_settings
 
 #: Where a job finds its batch: an argument, a Spark setting, an environment variable.
 ARGUMENT, SETTING, VARIABLE = "--fds-batch", "spark.fds.batch", "FDS_BATCH"
@@ -133,9 +133,7 @@ def spark_conf() -> Dict[str, str]:
       over a Delta table with it.
     """
     return {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "1",
+        **DELTA_SESSION,
         **forced_settings(),
     }
 

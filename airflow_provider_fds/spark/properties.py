@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.credentials import is_secret
-from airflow_provider_fds.spark.install import SparkSetupError, only_trusted
-from airflow_provider_fds.spark.trusted_cache import check_folder, make_folder
+from airflow_provider_fds.spark.cache import SparkSetupError, check_folder, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,10 +80,9 @@ def private_file(
     if over:
         text = f"{text}\n{_lines(over)}" if rest else f"{text}{_lines(over)}"
     try:
-        with only_trusted():
-            make_folder(folder)
-            private.mkdir(mode=0o700, exist_ok=True)
-            check_folder(private, is_private=True)
+        make_folder(folder)
+        private.mkdir(mode=0o700, exist_ok=True)
+        check_folder(private, is_private=True)
         _sweep(private, host)
         # made with mode 0600
         number, name = tempfile.mkstemp(prefix=f"{host}-{os.getpid()}-", suffix=".properties", dir=private)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.spark.child_environment import held_back
+from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.files import hadoop_path, read_bytes
-from airflow_provider_fds.spark.install import SparkSetupError
+from airflow_provider_fds.spark.install import held_back
 from airflow_provider_fds.spark.job import run
 
 if TYPE_CHECKING:

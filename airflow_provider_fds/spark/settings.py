@@ -1,13 +1,32 @@
-"""Spark settings that decide whether a batch is loaded right, forced by launcher and driver alike.
+"""Every Spark setting of FDS: those forced, those of a lean start, and those for the time of one statement.
 
 Standard library only, Python 3.9 syntax.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
 
 from airflow_provider_fds.spark.failures import RefusalError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaSink
+
+EXTENSIONS = "spark.sql.extensions"
+CATALOG = "spark.sql.catalog.spark_catalog"
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+#: A session with Delta, that loads a manifest fast.
+DELTA_SESSION = {
+    EXTENSIONS: DELTA_EXTENSION,
+    CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # else Delta spreads the few lines of a manifest over 50 tasks, and loads it 6 to 7 times as slowly
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+#: Of these, what a session can still be given after its start, where the user has set nothing.
+_DEFAULTS = ("spark.databricks.delta.snapshotPartitions",)
 
 #: Rows may not vanish in silence, and the sink's history must say how many were written.
 _ALWAYS = {
@@ -23,10 +42,23 @@ _COLUMNAR_UDF_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled
 
 #: Each batch has its own transaction, as write options. Set for the session they would make Delta skip, in silence,
 #: every later write that brings no options of its own.
-_REFUSED = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+TRANSACTION_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
-#: Not forced, but without it a manifest takes 6-7 times as long to load.
-_DEFAULTS = {"spark.databricks.delta.snapshotPartitions": "1"}
+DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+#: Of a local driver: a collector that starts at once, and a compiler that stops early, which a big batch would pay for.
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+QUICK_COLLECTOR = "-XX:+UseSerialGC"
+LIGHT_JVM = (_QUICK_COMPILER, QUICK_COLLECTOR)
+
+#: From so many planned bytes on, code that is compiled well is worth the wait for it.
+BIG_JOB_BYTES = 256 << 20
+
+_HASH_JOIN = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
+#: A batch of at most so many bytes of data files is small enough for a hash table, of which each task holds its part.
+_SMALL_BATCH_BYTES = 64 << 20
 
 
 def forced_settings(spark_version: Optional[str] = None) -> Dict[str, str]:
@@ -47,7 +79,7 @@ def conf_problems(conf: Mapping[str, Any], spark_version: Optional[str] = None) 
             )
     problems += [
         f"Spark setting {key} is {conf[key]!r}, but the transaction of each batch is set by FDS: remove it"
-        for key in _REFUSED
+        for key in TRANSACTION_SETTINGS
         if key in conf
     ]
     return problems
@@ -64,13 +96,13 @@ def force(spark: Any) -> Dict[str, str]:
     Raises:
         RefusalError: the session has a transaction of its own set, or does not take a setting.
     """
-    set_already = {key: spark.conf.get(key, None) for key in _REFUSED}
+    set_already = {key: spark.conf.get(key, None) for key in TRANSACTION_SETTINGS}
     problems = conf_problems({key: value for key, value in set_already.items() if value is not None})
     if problems:
         raise RefusalError("Settings", "; ".join(problems))
-    for key, value in _DEFAULTS.items():
+    for key in _DEFAULTS:
         if spark.conf.get(key, None) is None:
-            spark.conf.set(key, value)
+            spark.conf.set(key, DELTA_SESSION[key])
     forced = forced_settings(spark.version)
     for key, value in forced.items():
         spark.conf.set(key, value)
@@ -79,3 +111,83 @@ def force(spark: Any) -> Dict[str, str]:
     if problems:
         raise RefusalError("Settings", "; ".join(problems))
     return in_force
+
+
+def is_local_master(master: str) -> bool:
+    """Whether driver and executors are one process (``local``, ``local[2]``; not ``local-cluster[…]``)."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> Dict[str, str]:
+    """Return the settings of a lean start for this master and so many bytes, without anything of the user's."""
+    conf = {
+        **DELTA_SESSION,
+        "spark.sql.shuffle.partitions": "2" if is_local_master(master) else "16",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **forced_settings(),
+    }
+    java_options: List[str] = []
+    if is_local_master(master):
+        # the host's name may not resolve, and nobody else has to reach this driver
+        conf.update({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
+        java_options += LIGHT_JVM if num_bytes < BIG_JOB_BYTES else (QUICK_COLLECTOR,)
+    if deploy_mode == "client":
+        quiet = Path(__file__).resolve().with_name("log4j2.properties")
+        java_options.append(f"-Dlog4j2.configurationFile={quiet.as_uri()}")
+    if java_options:
+        # not extraJavaOptions: those belong to the user, and come after these
+        conf[DEFAULT_JAVA_OPTIONS] = " ".join(java_options)
+    return conf
+
+
+@contextmanager
+def session_conf(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set ``settings``, and put back what was there whatever happens.
+
+    A transaction that stays set makes Delta skip, in silence, every later write that brings none of its own.
+    """
+    before: Dict[str, Optional[str]] = {}
+    try:
+        for key, value in settings.items():
+            before[key] = spark.conf.get(key, None)
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, value_before in before.items():
+            if value_before is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value_before)
+
+
+def transaction_conf(app_id: str, version: int, user_metadata: str) -> Dict[str, str]:
+    """Return the settings by which a SQL statement commits under a transaction and with ``userMetadata``."""
+    app_id_key, version_key = TRANSACTION_SETTINGS
+    return {app_id_key: app_id, version_key: str(version), _USER_METADATA: user_metadata}
+
+
+def file_size_conf(sink: DeltaSink) -> Dict[str, str]:
+    """Return the settings by which Delta joins small files of a write to the size that the sink asks for."""
+    if sink.target_file_size is None:
+        return {}
+    return {
+        "spark.databricks.delta.optimizeWrite.enabled": "true",
+        # MiB, the unit of this setting
+        "spark.databricks.delta.optimizeWrite.binSize": f"{max(1, int(sink.target_file_size) >> 20)}m",
+    }
+
+
+def hash_join_conf(spark: Any, num_bytes: int) -> Dict[str, str]:
+    """Return the settings by which a MERGE of a small batch does not sort the table, which may be large.
+
+    Spark looks at the parts of the batch as they are after the shuffle, and sorts as ever where one is larger. A value
+    of the user's own stays.
+
+    Args:
+        spark: Session.
+        num_bytes: Bytes of the batch's data files.
+    """
+    if num_bytes > _SMALL_BATCH_BYTES or spark.conf.get(_HASH_JOIN, None) is not None:
+        return {}
+    return {_HASH_JOIN: str(_SMALL_BATCH_BYTES)}

@@ -19,7 +19,7 @@ from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quoted, read_table_id
 from airflow_provider_fds.spark.rows import prepared
-from airflow_provider_fds.spark.session_conf import file_size_conf, session_conf, transaction_conf
+from airflow_provider_fds.spark.settings import file_size_conf, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, types_differ, with_provenance
 from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes, way_to_load_again
 from airflow_provider_fds.spark.sink_place import check_features, check_place, check_properties, check_table

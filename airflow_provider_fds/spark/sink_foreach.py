@@ -13,7 +13,7 @@ from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.files import hadoop_path, names, read_bytes
 from airflow_provider_fds.spark.foreach_batch import ForeachBatch
 from airflow_provider_fds.spark.foreach_tables import WrittenTables
-from airflow_provider_fds.spark.session_conf import TRANSACTION_SETTINGS
+from airflow_provider_fds.spark.settings import TRANSACTION_SETTINGS
 from airflow_provider_fds.spark.sink_delta import Landed
 from airflow_provider_fds.spark.user_code import call, load_function
 

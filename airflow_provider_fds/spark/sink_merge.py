@@ -13,7 +13,7 @@ from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import quoted
 from airflow_provider_fds.spark.merge_sql import MergeSql
 from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
-from airflow_provider_fds.spark.session_conf import hash_join_conf, session_conf
+from airflow_provider_fds.spark.settings import hash_join_conf, session_conf
 from airflow_provider_fds.spark.sink_columns import with_provenance
 from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
 from airflow_provider_fds.spark.sql import quoted_name, temporary_view

@@ -1,4 +1,4 @@
-"""How spark-submit is called: the lean command and its configuration. Standard library only.
+"""A submission: the lean command of spark-submit, its settings, and the modules that are shipped to the driver.
 
 Measured for one batch of five small files: spark-submit as people write it (``--packages``, default settings) 29.9 s,
 with this configuration 14.5 s. Most of it comes from the size of Delta's state and shuffle stages; on local masters
@@ -7,36 +7,43 @@ the rest from JARs on the class path of the JVM, a compiler that stops early, an
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import re
 import shutil
+import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.credentials import is_secret
-from airflow_provider_fds.spark.bundle import driver_zip, job_file
+from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir, make_folder
 from airflow_provider_fds.spark.class_archive import ClassArchive, class_archive
 from airflow_provider_fds.spark.install import (
     HADOOP_AWS_PACKAGE,
-    SparkSetupError,
     brought_delta_problems,
     bundled_spark_home,
-    default_cache_dir,
     delta_jars,
     s3a_jars,
     spark_env,
     spark_major,
 )
-from airflow_provider_fds.spark.lean_conf import (
-    DEFAULT_JAVA_OPTIONS,
-    LIGHT_JVM,
-    is_local_master,
-    lean_conf,
-    merged_conf,
-)
 from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
 from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
+from airflow_provider_fds.spark.settings import (
+    DEFAULT_JAVA_OPTIONS,
+    DELTA_EXTENSION,
+    EXTENSIONS,
+    JAVA_OPTIONS,
+    LIGHT_JVM,
+    QUICK_COLLECTOR,
+    conf_problems,
+    is_local_master,
+    lean_conf,
+    setting_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,6 +64,54 @@ _READ_FROM_ARGUMENTS: Final = frozenset(
         "spark.yarn.submit.waitAppCompletion",
     }
 )
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+
+#: The modules of the driver. Package files that are not named are left empty there.
+_MODULES: Final = (
+    "batch/own_job.py",
+    "batch/spec.py",
+    "credentials.py",
+    "fault_points.py",
+    "schemes.py",
+    "sinks/__init__.py",
+    "sinks/base.py",
+    "sinks/delta.py",
+    "sinks/expression.py",
+    "sinks/foreach.py",
+    "sinks/merge.py",
+    "sinks/options.py",
+    "spark/__init__.py",
+    "spark/batch_rows.py",
+    "spark/failures.py",
+    "spark/fence.py",
+    "spark/files.py",
+    "spark/empty_append.py",
+    "spark/foreach_batch.py",
+    "spark/foreach_fence.py",
+    "spark/foreach_tables.py",
+    "spark/history.py",
+    "spark/identity.py",
+    "spark/job.py",
+    "spark/listed_rows.py",
+    "spark/log_files.py",
+    "spark/merge_sql.py",
+    "spark/own_job.py",
+    "spark/removal.py",
+    "spark/rows.py",
+    "spark/settings.py",
+    "spark/sink_columns.py",
+    "spark/sink_delta.py",
+    "spark/sink_foreach.py",
+    "spark/sink_merge.py",
+    "spark/sink_others.py",
+    "spark/sink_place.py",
+    "spark/sink_replace.py",
+    "spark/sql.py",
+    "spark/user_code.py",
+    "spark/versions.py",
+)
+_EMPTY: Final = ("", "batch/", "sinks/", "spark/")
 
 _PACKAGES: Final = "spark.jars.packages"
 _JARS: Final = "spark.jars"
@@ -250,6 +305,27 @@ def submission(
         )
 
 
+def merged_conf(lean: Mapping[str, str], user: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return ``lean`` with the user's settings over it; what must hold together is merged, not replaced.
+
+    Raises:
+        SparkSetupError: a setting of the user contradicts one that a batch needs to be loaded right.
+    """
+    own = {key: setting_text(value) for key, value in (user or {}).items()}
+    if problems := conf_problems(own):
+        raise SparkSetupError("; ".join(problems))
+    conf = {**lean, **own}
+    if DELTA_EXTENSION not in conf.get(EXTENSIONS, "").split(","):
+        conf[EXTENSIONS] = f"{conf[EXTENSIONS]},{DELTA_EXTENSION}"
+    java_options = conf.get(DEFAULT_JAVA_OPTIONS, "")
+    if re.search(r"-XX:\+Use\w+GC", own.get(JAVA_OPTIONS, "")):
+        # the JVM refuses to start with two collectors
+        java_options = java_options.replace(QUICK_COLLECTOR, "").strip()
+    if java_options:
+        conf[DEFAULT_JAVA_OPTIONS] = re.sub(r" {2,}", " ", java_options)
+    return conf
+
+
 def _packages(settings: Mapping[str, str], *, use_bundled_spark: bool) -> list[str]:
     """Return the packages that the user brings; a Delta among them, or among his JARs, has to fit the bundled Spark."""
     if use_bundled_spark and (problems := brought_delta_problems(settings.get(_PACKAGES), settings.get(_JARS))):
@@ -267,3 +343,50 @@ def _properties_text(properties_file: str | None, *, use_bundled_spark: bool, en
         found = shutil.which("spark-submit")
         home = Path(found).resolve().parents[1] if found else None
     return properties_text(properties_file, home, environ)
+
+
+def job_file() -> Path:
+    """Return the application that spark-submit starts."""
+    return _PACKAGE / "spark" / "job.py"
+
+
+def driver_zip(cache_dir: Path | None = None) -> Path:
+    """Return the zip for ``--py-files``, written once per content.
+
+    The same modules give the same bytes, and the name carries their digest: two versions of FDS on one machine,
+    or a cluster that caches files by name, cannot mix them up. A file of that name with other bytes is replaced.
+
+    Raises:
+        SparkSetupError: the cache cannot be written.
+    """
+    data = _zip()
+    cache = default_cache_dir() if cache_dir is None else cache_dir
+    folder = cache / "driver"
+    path = folder / f"fds-driver-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        make_folder(cache)
+        make_folder(folder)
+        if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
+            return path
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as e:
+        raise SparkSetupError(
+            f"cannot write the driver's modules to {path} ({e}): set FDS_CACHE_DIR to a writable folder"
+        ) from e
+    return path
+
+
+def _zip() -> bytes:
+    files = {f"{package}__init__.py": b"" for package in _EMPTY}
+    files.update({module: (_PACKAGE / module).read_bytes() for module in _MODULES})
+    buffer = io.BytesIO()
+    # stored, not deflated: compressed bytes differ between versions of zlib
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in sorted(files.items()):
+            entry = zipfile.ZipInfo(f"airflow_provider_fds/{name}", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3
+            archive.writestr(entry, data)
+    return buffer.getvalue()

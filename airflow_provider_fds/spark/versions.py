@@ -21,8 +21,6 @@ _DELTA_JAR = re.compile(
     r"(?P<name>delta-(?:spark|core)(?:_(?P<spark>\d+\.\d+))?_(?P<scala>\d+\.\d+))[:-](?P<delta>\d+\.[\w.]*\w)"
 )
 
-_BOUND = re.compile(r"(<=|>=|==|<|>)\s*(\d+(?:\.\d+)*)")
-
 
 def minor(version: str) -> Tuple[int, int]:
     """Return major and minor version; what a vendor has put behind them does not count."""
@@ -70,48 +68,6 @@ def spark_of(delta: str) -> Optional[str]:
     if minor(delta) == (4, 0):
         return "4.0"
     return "3.5" if minor(delta)[0] == 3 else None  # noqa: PLR2004
-
-
-def allows(requirements: Iterable[str], version: str) -> bool:
-    """Whether bounds such as ``<=4.2.0``, ``>=4.0.1``, as pip has them, leave room for this major and minor version."""
-    found = minor(version)
-    for requirement in requirements:
-        for relation, text in _BOUND.findall(requirement):
-            bound = minor(text)
-            is_whole = not any(int(number) for number in text.split(".")[2:])
-            if (
-                (relation == "==" and found != bound)
-                or (relation in (">=", ">") and found < bound)
-                or (relation in ("<=", "<") and found > bound)
-                or (relation == "<" and is_whole and found == bound)
-            ):
-                return False
-    return True
-
-
-def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: str) -> List[str]:
-    """Return what is wrong with JARs of Delta that a user brings for the bundled Spark, one sentence each.
-
-    Args:
-        names: Files or Maven coordinates, of Delta or not.
-        spark: Version of the installed pyspark.
-        delta: Version of the installed delta-spark.
-        expected: Coordinates of the JAR that FDS adds by itself.
-    """
-    wanted = DeltaJar.named(expected)
-    problems = []
-    for name in names:
-        jar = DeltaJar.named(name)
-        if jar is None or wanted is None:
-            continue
-        fits_spark = jar.scala == wanted.scala and jar.spark in (None, of_minor(spark))
-        if fits_spark and jar.delta == delta:
-            continue
-        problems.append(
-            f"{name.strip()} is {jar.words()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and the "
-            f"installed delta-spark {delta}. Leave it out: FDS adds {expected} by itself"
-        )
-    return problems
 
 
 @dataclass(frozen=True)
@@ -229,8 +185,6 @@ def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optio
 __all__: List[str] = [
     "DeltaJar",
     "DriverVersions",
-    "allows",
-    "brought_problems",
     "check_versions",
     "minor",
     "no_session",

@@ -54,7 +54,7 @@ def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lak
 
 
 def test_orders_three_tasks_loads_with_a_job_of_ones_own(installation, lake, monkeypatch):
-    from airflow_provider_fds.spark.launch import bundled_spark_home
+    from airflow_provider_fds.spark.install import bundled_spark_home
 
     home = bundled_spark_home()
     monkeypatch.setenv("PATH", f"{home / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin")

@@ -31,7 +31,7 @@ def serve(s3_endpoint: str | None = None) -> None:
     from airflow_provider_fds.spark import job
     from airflow_provider_fds.spark.files import hadoop_path, read_bytes
     from airflow_provider_fds.spark.install import HADOOP_AWS_PACKAGE, delta_jars
-    from airflow_provider_fds.spark.lean_conf import lean_conf
+    from airflow_provider_fds.spark.settings import lean_conf
 
     builder = SparkSession.builder.master("local[2]").appName("fds-chaos")
     jars = ",".join(str(jar) for jar in delta_jars())

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.spark.launch import bundled_spark_home, delta_jars
+from airflow_provider_fds.spark.install import bundled_spark_home, delta_jars
 from tests.compose import command
 
 if TYPE_CHECKING:

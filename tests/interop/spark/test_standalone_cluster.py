@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from airflow_provider_fds.spark.install import bundled_spark_home
 from airflow_provider_fds.spark.job import EXIT_FAILED
-from airflow_provider_fds.spark.launch import bundled_spark_home, run_locally
+from airflow_provider_fds.spark.launch import run_locally
 from tests.compose import command
 
 pytestmark = pytest.mark.timeout(900)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.spark import class_archive, launch
-from airflow_provider_fds.spark.launch import SparkSetupError, SubmitArguments
+from airflow_provider_fds.spark import class_archive, install, submit
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.submit import SubmitArguments
 
 
 def arguments_with(archive):
@@ -22,8 +23,8 @@ def arguments_with(archive):
 
 
 def run(monkeypatch, capsys, archive):
-    monkeypatch.setattr(launch, "java_problem", lambda: None)
-    monkeypatch.setattr(launch, "submit_arguments", lambda *_, **__: arguments_with(archive))
+    monkeypatch.setattr(install, "java_problem", lambda: None)
+    monkeypatch.setattr(submit, "submit_arguments", lambda *_, **__: arguments_with(archive))
     code = main(["prepare"])
     return code, capsys.readouterr()
 
@@ -46,7 +47,7 @@ def test_jars_that_cannot_be_had_are_an_error(monkeypatch, capsys):
     def fail(*_, **__):
         raise SparkSetupError("no repository")
 
-    monkeypatch.setattr(launch, "java_problem", lambda: None)
-    monkeypatch.setattr(launch, "submit_arguments", fail)
+    monkeypatch.setattr(install, "java_problem", lambda: None)
+    monkeypatch.setattr(submit, "submit_arguments", fail)
     assert main(["prepare"]) == 2
     assert "no repository" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.spark import launch, session_job
-from airflow_provider_fds.spark.child_environment import PASSED, child_environment, held_back
+from airflow_provider_fds.spark.install import PASSED, child_environment, held_back
 from airflow_provider_fds.spark.submit import SubmitArguments
 
 KEYS = {

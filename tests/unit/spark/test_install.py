@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_fds.spark import install, trusted_cache
+from airflow_provider_fds.spark import cache, install
+from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir
 from airflow_provider_fds.spark.install import (
-    SparkSetupError,
-    default_cache_dir,
     delta_jars,
     delta_package,
     java_problem,
@@ -93,7 +92,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
 
 
 def test_jars_that_are_there_are_used_without_java(monkeypatch, tmp_path):
-    monkeypatch.setattr(trusted_cache, "PINNED", {})
+    monkeypatch.setattr(cache, "PINNED", {})
     _, artifact, version = delta_package().split(":")
     (tmp_path / "jars").mkdir()
     wanted = tuple(tmp_path / "jars" / name for name in (f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"))

@@ -8,21 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.spark import trusted_cache
-from airflow_provider_fds.spark.install import delta_package
-from airflow_provider_fds.spark.launch import (
-    SparkSetupError,
-    bundled_spark_home,
-    is_local_master,
-    job_file,
-    lean_conf,
-    merged_conf,
-    submission,
-    submit_arguments,
-)
-from airflow_provider_fds.spark.lean_conf import BIG_JOB_BYTES
+from airflow_provider_fds.spark import cache as cache_module
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.install import bundled_spark_home, delta_package
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
 from airflow_provider_fds.spark.session_job import shell_arguments
+from airflow_provider_fds.spark.settings import BIG_JOB_BYTES, is_local_master, lean_conf
+from airflow_provider_fds.spark.submit import job_file, merged_conf, submission, submit_arguments
 
 EXTENSIONS = "spark.sql.extensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -32,7 +24,7 @@ JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache in which the JARs are already, so that nothing is resolved; what is in them is not looked at."""
-    monkeypatch.setattr(trusted_cache, "PINNED", {})
+    monkeypatch.setattr(cache_module, "PINNED", {})
     _, artifact, version = delta_package().split(":")
     (tmp_path / "jars").mkdir()
     for name in (f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds.spark import sink_place
-from airflow_provider_fds.spark.install import bundled_spark_home, default_cache_dir
+from airflow_provider_fds.spark.cache import default_cache_dir
+from airflow_provider_fds.spark.install import bundled_spark_home
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, log_store_jar
 
 SOURCES = Path(__file__).parents[3] / "java" / "src" / "main" / "java"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark.install import SparkSetupError
+from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.object_store import JobStorage, Place, job_storage, log_store_settings, s3a_settings
 
 LAKE = "spark.hadoop.fs.s3a.bucket.lake."

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from airflow_provider_fds.credentials import is_secret
-from airflow_provider_fds.spark.install import SparkSetupError
+from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
 
 

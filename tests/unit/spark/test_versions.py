@@ -12,7 +12,9 @@ import pytest
 
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.install import (
+    allows,
     brought_delta_problems,
+    brought_problems,
     delta_package,
     other_spark_problem,
     spark_problem,
@@ -20,8 +22,6 @@ from airflow_provider_fds.spark.install import (
 from airflow_provider_fds.spark.versions import (
     DeltaJar,
     DriverVersions,
-    allows,
-    brought_problems,
     no_session,
     server_problem,
 )

@@ -1,19 +1,22 @@
-"""The cache is code that Spark runs: what is checked before it is used. Standard library only.
+"""FDS's cache of JARs, driver modules and class archives: code that Spark runs, checked before it is used.
 
-Folders must belong to this user or to root, and nobody else may write into them. JARs of the versions in
-:data:`PINNED` must have the bytes that FDS was tested with. Other JARs are as the Maven repository delivered them
-(Ivy compares its checksums), in a folder that only this user or root can write.
+Folders must belong to this user or to root, and nobody else may write into them. JARs of the versions in :data:`PINNED`
+must have the bytes that FDS was tested with. Other JARs are as the Maven repository delivered them (Ivy compares its
+checksums), in a folder that only this user or root can write. Standard library only.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 #: SHA-256 of JARs by file name, as Ivy resolves them.
 PINNED: Final[dict[str, str]] = {
@@ -25,15 +28,23 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
-class UntrustedCacheError(Exception):
-    """Something in the cache may be another's; the message says what, and what to do."""
+class SparkSetupError(Exception):
+    """Something that Spark needs is not on this machine, or not as it has to be; the message says what to do."""
+
+
+def default_cache_dir() -> Path:
+    """Return where the cache is: ``$FDS_CACHE_DIR``, ``$XDG_CACHE_HOME/fds`` or ``~/.cache/fds``."""
+    if own := os.environ.get("FDS_CACHE_DIR"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fds"
 
 
 def make_folder(folder: Path) -> Path:
     """Make a folder of the cache that only this user can use, with its parents, and check it if it is there.
 
     Raises:
-        UntrustedCacheError: As :func:`check_folder`.
+        SparkSetupError: As :func:`check_folder`.
         OSError: It cannot be made.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +60,7 @@ def check_folder(folder: Path, *, is_private: bool = False) -> None:
         is_private: Whether nobody else may read it either; then it must be this user's.
 
     Raises:
-        UntrustedCacheError: It belongs to somebody else, or others can write into it.
+        SparkSetupError: It belongs to somebody else, or others can write into it.
     """
     try:
         found = folder.stat()
@@ -57,7 +68,7 @@ def check_folder(folder: Path, *, is_private: bool = False) -> None:
         return
     me = os.geteuid()
     if found.st_uid != me and (is_private or found.st_uid != 0):
-        raise UntrustedCacheError(
+        raise SparkSetupError(
             f"the folder {folder} belongs to user {found.st_uid}, not to {me}, who starts Spark with it. Set "
             "FDS_CACHE_DIR ([fds] cache_dir) to a folder of this user"
         )
@@ -67,7 +78,7 @@ def check_folder(folder: Path, *, is_private: bool = False) -> None:
     if found.st_uid == me:
         folder.chmod(stat.S_IMODE(found.st_mode) & ~refused)
     if folder.stat().st_mode & refused:
-        raise UntrustedCacheError(
+        raise SparkSetupError(
             f"the folder {folder} has the rights {stat.S_IMODE(found.st_mode):o}: others can write into it, and Spark "
             "runs what is in it. Take the rights away (chmod go-w), or set FDS_CACHE_DIR to another folder"
         )
@@ -77,7 +88,7 @@ def check_jar(jar: Path) -> None:
     """Compare a JAR with the SHA-256 of its version, if FDS knows it.
 
     Raises:
-        UntrustedCacheError: It has another one, or belongs to another user than its folder may.
+        SparkSetupError: It has another one, or belongs to another user than its folder may.
     """
     expected = PINNED.get(jar.name)
     if expected is None:
@@ -85,10 +96,18 @@ def check_jar(jar: Path) -> None:
     with jar.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
-        raise UntrustedCacheError(
+        raise SparkSetupError(
             f"{jar} has the SHA-256 {found}, expected {expected}: it was changed or is damaged and is not used. "
             "Remove it, so that the next start fetches it again, and find out who can write to the folder"
         )
 
 
-__all__ = ["PINNED", "UntrustedCacheError", "check_folder", "check_jar", "make_folder"]
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file; the operating system releases it when the process dies."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+__all__ = ["PINNED", "SparkSetupError", "check_folder", "check_jar", "default_cache_dir", "locked", "make_folder"]

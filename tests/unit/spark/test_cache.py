@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.spark import trusted_cache
-from airflow_provider_fds.spark.bundle import driver_zip
+from airflow_provider_fds.spark import cache
+from airflow_provider_fds.spark.cache import PINNED, SparkSetupError
 from airflow_provider_fds.spark.class_archive import class_archive
-from airflow_provider_fds.spark.install import SparkSetupError, delta_jars, delta_package
+from airflow_provider_fds.spark.install import delta_jars, delta_package
 from airflow_provider_fds.spark.properties import private_file
-from airflow_provider_fds.spark.trusted_cache import PINNED
+from airflow_provider_fds.spark.submit import driver_zip
 
 SOMEBODY = 4711
 
@@ -29,7 +29,7 @@ def jars(tmp_path, monkeypatch):
     for jar in found:
         jar.write_bytes(jar.name.encode())
     pinned = {jar.name: hashlib.sha256(jar.name.encode()).hexdigest() for jar in found}
-    monkeypatch.setattr(trusted_cache, "PINNED", pinned)
+    monkeypatch.setattr(cache, "PINNED", pinned)
     return found
 
 
