@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend, UserArguments
-from airflow_provider_fds.backends.spark_submit import SparkMaster, application_arguments, check_master, submitted
+from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir

@@ -22,7 +22,6 @@ from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.batch.manifest_files import ListedFile, Written, listed_files
 from airflow_provider_fds.batch.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
 from airflow_provider_fds.batch.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
-from airflow_provider_fds.batch.publish import write_manifest
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import StoppedError
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.source.plan import SourceBatch
 
-__all__ = ["Manifest", "build_manifest", "write_manifest"]
+__all__ = ["Manifest", "build_manifest"]
 
 _DIGEST_CHARACTERS: Final = 32
 #: As long as every id.

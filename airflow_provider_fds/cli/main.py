@@ -10,8 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds import __version__
+from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
-from airflow_provider_fds.errors import ConfigurationError, FdsError, with_staging
+from airflow_provider_fds.errors import ConfigurationError, FdsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,27 +96,6 @@ def _check_uris(arguments: argparse.Namespace) -> None:
                 "machine sees it. Give credentials by the environment or --storage-option",
                 table=shown_uri,
             )
-
-
-def shown(error: FdsError, arguments: argparse.Namespace) -> str:
-    """Return the message of an error, with all that the commands in it need."""
-    staging = getattr(arguments, "staging", None)
-    return redacted(with_staging(str(error), staging) if staging else str(error))
-
-
-def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool = False) -> dict[str, object]:
-    """Return the last object of ``--output json``: how far the command came, and what stopped it."""
-    if error is None:
-        return {"status": "finished" if is_finished else "more" if is_more else "up_to_date", "error": None}
-    return {
-        "status": "stopped",
-        "error": {
-            "type": type(error).__name__,
-            "message": redacted(str(error)),
-            "version": error.version,
-            "table": error.table,
-        },
-    }
 
 
 if __name__ == "__main__":

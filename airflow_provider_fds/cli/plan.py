@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.source.offset import Offset
 
@@ -57,8 +58,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Perform ``fds plan``."""
-    from airflow_provider_fds.cli.main import end_of, shown
-
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
     if arguments.dry_run and arguments.staging:
@@ -169,8 +168,8 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
         state = None if arguments.offset else starting_state(log, start)
         whole = keeps_replaced_rows(stream, None, None)
         planned = _numbered(BatchPlanner(log, start, state, stream.options, target, keeps_replaced_rows=whole))
-    for shown, row in enumerate(planned):
-        if arguments.max_batches is not None and shown == arguments.max_batches and not isinstance(row, _Outcome):
+    for number, row in enumerate(planned):
+        if arguments.max_batches is not None and number == arguments.max_batches and not isinstance(row, _Outcome):
             yield _Outcome(None, is_more=True)
             return
         yield row

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
@@ -214,8 +215,6 @@ def _show_end(
     *,
     is_more: bool,
 ) -> None:
-    from airflow_provider_fds.cli.main import end_of, shown
-
     finished = session.finished_reason() if error is None and not is_more else None
     if arguments.output == "json":
         print(json.dumps(end_of(error, is_more=is_more, is_finished=finished is not None)))

@@ -6,7 +6,7 @@ Row groups without the action asked for are not fetched at all.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.parquet_file import ParquetReader
+    from airflow_provider_fds.delta.storage import Storage
 
 #: Rows are read in batches of about this size; statistics make a row of ``add`` a kilobyte, or a hundred of them.
 _BATCH_BYTES: Final = 4 << 20
@@ -43,7 +43,19 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def small_actions(log: DeltaLog, key: str, version: int, names: Sequence[_ActionName]) -> Iterator[Action]:
+class OpenLog(Protocol):
+    """A table's log as far as its checkpoints are read: :class:`~airflow_provider_fds.delta.log.DeltaLog` is one."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where the table is."""
+
+    @property
+    def table_uri(self) -> str:
+        """URI of the table."""
+
+
+def small_actions(log: OpenLog, key: str, version: int, names: Sequence[_ActionName]) -> Iterator[Action]:
     """Yield the actions called ``names`` of the checkpoint file ``key``, one field set in each."""
     if key.endswith(".json"):
         yield from (action for action in _json_actions(log, key, version) if any(getattr(action, n) for n in names))
@@ -53,7 +65,7 @@ def small_actions(log: DeltaLog, key: str, version: int, names: Sequence[_Action
             yield from _parquet_actions(reader, name)
 
 
-def add_rows(log: DeltaLog, key: str, version: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def add_rows(log: OpenLog, key: str, version: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the ``add`` actions of a top-level or sidecar file as rows of :mod:`.add_rows`."""
     if key.endswith(".json"):
         adds = [action.add for action in _json_actions(log, key, version) if action.add is not None]
@@ -68,7 +80,7 @@ def add_rows(log: DeltaLog, key: str, version: int, columns: Sequence[str]) -> I
             yield rows_from_struct(struct, columns)
 
 
-def sidecar_keys(log: DeltaLog, key: str, version: int) -> tuple[str, ...]:
+def sidecar_keys(log: OpenLog, key: str, version: int) -> tuple[str, ...]:
     """Return the keys of the sidecars that a top-level file names, empty if it is not v2.
 
     The protocol lets a path be a name or a full URI, but the file always lies in the table's own ``_sidecars``.
@@ -78,7 +90,7 @@ def sidecar_keys(log: DeltaLog, key: str, version: int) -> tuple[str, ...]:
     return tuple(f"{LOG_FOLDER}/_sidecars/{name}" for name in names)
 
 
-def _json_actions(log: DeltaLog, key: str, version: int) -> list[Action]:
+def _json_actions(log: OpenLog, key: str, version: int) -> list[Action]:
     try:
         data, _ = log.storage.get(key)
         return decode_actions(data)
@@ -121,7 +133,7 @@ def _structs(reader: ParquetReader, name: str, columns: list[str], *, marker: st
 
 
 @contextmanager
-def _open_parquet(log: DeltaLog, key: str, version: int) -> Iterator[ParquetReader]:
+def _open_parquet(log: OpenLog, key: str, version: int) -> Iterator[ParquetReader]:
     import pyarrow as pa
 
     from airflow_provider_fds.delta.parquet_file import parquet_reader
@@ -138,7 +150,7 @@ def _open_parquet(log: DeltaLog, key: str, version: int) -> Iterator[ParquetRead
         raise _torn(log, key, version, error) from error
 
 
-def _vanished(log: DeltaLog, key: str, version: int) -> LogTruncatedError:
+def _vanished(log: OpenLog, key: str, version: int) -> LogTruncatedError:
     return LogTruncatedError(
         f"{log.table_uri}: {key} of the checkpoint of version {version} is not there (any more), and without it the "
         "table's state at that version cannot be read: log cleanup or VACUUM removed it; read a newer version",
@@ -147,7 +159,7 @@ def _vanished(log: DeltaLog, key: str, version: int) -> LogTruncatedError:
     )
 
 
-def _torn(log: DeltaLog, key: str, version: int, error: Exception) -> TornFileError:
+def _torn(log: OpenLog, key: str, version: int, error: Exception) -> TornFileError:
     return TornFileError(
         f"{log.table_uri}: {key} of the checkpoint of version {version} is not readable ({describe(error)}): still "
         "being written, or damaged; try again, and if it stays, delete that file when the commits since the checkpoint "

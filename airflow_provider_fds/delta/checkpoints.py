@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from airflow_provider_fds.delta.actions import Metadata, Protocol, Txn
-    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.checkpoint_file import OpenLog
     from airflow_provider_fds.delta.storage import Storage
 
 #: Versions to look back over first, when nothing says how far the last checkpoint is away.
@@ -46,7 +46,7 @@ class CheckpointFiles:
     keys: tuple[str, ...]
 
 
-def find_checkpoint(log: DeltaLog, version: int) -> CheckpointFiles | None:
+def find_checkpoint(log: OpenLog, version: int) -> CheckpointFiles | None:
     """Return the newest complete checkpoint of a version not above ``version``, ``None`` if there is none.
 
     ``_last_checkpoint`` only decides where the listing starts: one that is torn, stale, ahead of ``version`` or names
@@ -64,7 +64,7 @@ def find_checkpoint(log: DeltaLog, version: int) -> CheckpointFiles | None:
     return None
 
 
-def checkpoint_state(log: DeltaLog, checkpoint: CheckpointFiles) -> tuple[Protocol | None, Metadata | None]:
+def checkpoint_state(log: OpenLog, checkpoint: CheckpointFiles) -> tuple[Protocol | None, Metadata | None]:
     """Return protocol and metadata in force at the checkpoint's version; ``None`` for one that it does not hold.
 
     Reads only these columns, and only row groups that may hold them. Raises ``TornFileError`` for a file that is no
@@ -81,7 +81,7 @@ def checkpoint_state(log: DeltaLog, checkpoint: CheckpointFiles) -> tuple[Protoc
     return protocol, metadata
 
 
-def checkpoint_transactions(log: DeltaLog, checkpoint: CheckpointFiles, app_ids: Container[str]) -> dict[str, Txn]:
+def checkpoint_transactions(log: OpenLog, checkpoint: CheckpointFiles, app_ids: Container[str]) -> dict[str, Txn]:
     """Return the transactions of ``app_ids`` that the checkpoint holds, by application id."""
     found: dict[str, Txn] = {}
     for key in checkpoint.keys:

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_fds import DeltaIngestOperator, DeltaMergeSink, DeltaStream, DeltaTableSink
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.registry import find_backend
-from airflow_provider_fds.backends.spark_submit import SparkMaster, check_master, prepare_submission
+from airflow_provider_fds.backends.spark_master import SparkMaster, check_master, prepare_submission
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures

@@ -12,7 +12,7 @@ from airflow.providers.apache.spark.hooks import spark_submit
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
 from airflow_provider_fds.backends.base import UserArguments
-from airflow_provider_fds.backends.spark_submit import SparkMaster, check_master, prepare_submission, submitted
+from airflow_provider_fds.backends.spark_master import SparkMaster, check_master, prepare_submission, submitted
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.operators.submit_hook import MOST_LINES, SubmitHook, bounded
 from airflow_provider_fds.spark.object_store import JobStorage

@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
-from airflow_provider_fds.batch.publish import manifest_folder
+from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.source.offset import Offset

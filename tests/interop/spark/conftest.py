@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
-from airflow_provider_fds.batch.publish import manifest_folder
+from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.spec import (
     BatchSpec,
     JobSpec,

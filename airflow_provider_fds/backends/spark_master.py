@@ -1,0 +1,195 @@
+"""The master that a connection of type ``spark`` names: what is checked of it, and how an application is submitted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINARY
+
+from airflow_provider_fds.credentials import is_secret
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, other_spark_problem, spark_problem
+from airflow_provider_fds.spark.object_store import JobStorage, job_storage
+from airflow_provider_fds.spark.settings import conf_problems, is_local_master
+from airflow_provider_fds.spark.submit import SubmitArguments, submission, submit_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_provider_fds.backends.base import Application, UserArguments
+
+_PACKAGES: Final = "spark.jars.packages"
+
+
+@dataclass(frozen=True)
+class SparkMaster:
+    """Where driver and executors run.
+
+    Attributes:
+        conn_id: The Airflow connection.
+        master: Spark's master URL.
+        deploy_mode: ``client``, ``cluster`` or ``None`` (Spark's default, client).
+        binary: The spark-submit that operator or connection name, ``None`` if they name none.
+    """
+
+    conn_id: str
+    master: str
+    deploy_mode: str | None
+    binary: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors are one process on this machine."""
+        return is_local_master(self.master)
+
+    @property
+    def shows_environment(self) -> bool:
+        """Whether environment variables become arguments of spark-submit (YARN, Kubernetes)."""
+        return "yarn" in self.master or "k8s" in self.master
+
+    @property
+    def driver_is_here(self) -> bool:
+        """Whether the driver runs on this machine."""
+        return self.is_local or self.deploy_mode != "cluster"
+
+    @property
+    def uses_bundled_spark(self) -> bool:
+        """Whether the Spark inside pip's pyspark is started: always for a local master, else if there is no other."""
+        if self.binary is not None:
+            return False
+        return self.is_local or shutil.which("spark-submit") is None
+
+
+def check_master(place: SparkMaster, given: UserArguments) -> None:
+    """Check what can be checked before anything is planned or written. Starts no JVM but ``java -version``.
+
+    Raises:
+        ConfigurationError: No Java for a driver on this machine, no pyspark that fits, or a setting that must not
+            be; all problems at once.
+    """
+    problems = conf_problems(given.conf)
+    problems += _place_problems(place, given)
+    if place.driver_is_here and (problem := java_problem()) is not None:
+        problems.append(problem)
+    if place.uses_bundled_spark:
+        if (problem := spark_problem()) is not None:
+            problems.append(problem)
+        conf = given.conf
+        problems += brought_delta_problems(given.packages, conf.get(_PACKAGES), given.jars, conf.get("spark.jars"))
+        problems += brought_delta_problems(given.driver_class_path, conf.get("spark.driver.extraClassPath"))
+    else:
+        spark_home = given.env_vars.get("SPARK_HOME") or os.environ.get("SPARK_HOME")
+        if (problem := other_spark_problem(place.binary or DEFAULT_SPARK_BINARY, spark_home)) is not None:
+            problems.append(problem)
+    if problems:
+        raise ConfigurationError(*problems, subject=f"Spark job of connection {place.conn_id!r}")
+
+
+def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
+    """Return what the master does not allow, one sentence each."""
+    problems = []
+    secret = sorted(name for name in given.env_vars if is_secret(name, given.env_vars[name]))
+    if secret and place.shows_environment:
+        problems.append(
+            f"env_vars has {', '.join(secret)}: on {place.master} spark-submit gets each variable as an argument, "
+            "which every user of this machine can read, and shows it in Spark's UI. Give the secret to the cluster by "
+            "its own means (a Kubernetes secret, a Hadoop credential provider), or as a setting in conf: FDS hands "
+            "those over in a file"
+        )
+    if place.deploy_mode == "cluster" and place.master.startswith("spark://"):
+        problems.append(
+            "deploy_mode is 'cluster': Spark does not start Python applications inside a standalone cluster. Leave it "
+            "out, or say 'client'"
+        )
+    return problems
+
+
+def prepare_submission(
+    place: SparkMaster,
+    spec_uri: str,
+    *,
+    given: UserArguments,
+    storage: JobStorage,
+    cache_dir: Path | None,
+    num_bytes: int = 0,
+) -> SubmitArguments:
+    """Return the arguments of spark-submit for FDS's job, the user's own merged in.
+
+    The user's settings go before FDS's, but for those without which a batch is not loaded right: a contradiction to
+    these is refused. Delta's JARs are added unless the user brings Delta as a package; the S3 file system is added
+    where a URI needs it and the Spark is pip's, which has none.
+
+    Args:
+        place: Where the job runs.
+        spec_uri: URI of the job spec.
+        given: The user's arguments.
+        storage: Where Spark reads and writes.
+        cache_dir: For JARs and the driver's modules.
+        num_bytes: Planned bytes of all its batches.
+
+    Raises:
+        ConfigurationError: JARs that cannot be had, a cache that cannot be written, and as :func:`check_master`.
+    """
+    packages = _joined(",", given.packages, given.conf.get(_PACKAGES))
+    try:
+        made = submit_arguments(
+            spec_uri,
+            master=place.master,
+            deploy_mode=place.deploy_mode or "client",
+            conf={**given.conf, _PACKAGES: packages} if packages else given.conf,
+            cache_dir=cache_dir,
+            use_bundled_spark=place.uses_bundled_spark,
+            storage=storage,
+            properties_file=given.properties_file,
+            num_bytes=num_bytes,
+        )
+    except SparkSetupError as error:
+        raise ConfigurationError(f"Spark cannot be started for connection {place.conn_id!r}: {error}") from error
+    return replace(
+        made,
+        jars=_joined(",", made.jars, given.jars),
+        driver_class_path=_joined(":", made.driver_class_path, given.driver_class_path),
+        py_files=_joined(",", given.py_files, made.py_files) or "",
+        env_vars={**made.env_vars, **given.env_vars},
+        # it is of FDS's class path alone
+        class_archive=None if given.driver_class_path else made.class_archive,
+    )
+
+
+def application_arguments(place: SparkMaster, application: Application, given: UserArguments) -> SubmitArguments:
+    """Return the arguments of spark-submit for an application, see :func:`prepare_submission`."""
+    session, sink = application.session, application.sink
+    return prepare_submission(
+        place,
+        application.spec_uri,
+        given=given,
+        storage=job_storage(session.connected.places(sink.table_uri), sink),
+        cache_dir=cache_dir(),
+        num_bytes=application.num_bytes,
+    )
+
+
+@contextmanager
+def submitted(place: SparkMaster, made: SubmitArguments, cache_dir: Path | None) -> Iterator[SubmitArguments]:
+    """Give the arguments with which spark-submit is called, as long as the body runs.
+
+    Raises:
+        ConfigurationError: The file of the secret settings cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            given = stack.enter_context(submission(made, cache_dir, use_bundled_spark=place.uses_bundled_spark))
+        except SparkSetupError as error:
+            raise ConfigurationError(f"Spark cannot be started for connection {place.conn_id!r}: {error}") from error
+        yield given
+
+
+def _joined(separator: str, *parts: str | None) -> str | None:
+    return separator.join(part for part in parts if part) or None

@@ -1,0 +1,34 @@
+"""How a command ends: the message of an error, and the last object of ``--output json``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.credentials import redacted
+from airflow_provider_fds.errors import with_staging
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.errors import FdsError
+
+
+def shown(error: FdsError, arguments: argparse.Namespace) -> str:
+    """Return the message of an error, with all that the commands in it need."""
+    staging = getattr(arguments, "staging", None)
+    return redacted(with_staging(str(error), staging) if staging else str(error))
+
+
+def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool = False) -> dict[str, object]:
+    """Return the last object of ``--output json``: how far the command came, and what stopped it."""
+    if error is None:
+        return {"status": "finished" if is_finished else "more" if is_more else "up_to_date", "error": None}
+    return {
+        "status": "stopped",
+        "error": {
+            "type": type(error).__name__,
+            "message": redacted(str(error)),
+            "version": error.version,
+            "table": error.table,
+        },
+    }
