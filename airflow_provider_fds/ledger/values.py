@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from airflow_provider_fds.ledger.layout import check_manifest_key, check_snapshot_key
+from airflow_provider_fds.sinks import sink_class
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +109,16 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_users_own(self) -> bool:
         """Whether code of the user's writes, and FDS does not know where: no fence, no table, no check of it."""
-        return self.kind in ("own_job", "foreach_batch")
+        if self.is_own_job:
+            return True
+        sink = sink_class(self.kind)
+        return sink is not None and sink.target != "delta_table"
+
+    @property
+    def is_function(self) -> bool:
+        """Whether a function of the user's writes, as a sink of FDS."""
+        sink = sink_class(self.kind)
+        return sink is not None and sink.target == "function"
 
     @property
     def is_fenced(self) -> bool:
@@ -118,24 +128,26 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def replaces(self) -> bool:
         """Whether a write takes the place of an earlier one of the same data interval."""
-        return self.kind == "delta_replace"
+        sink = sink_class(self.kind)
+        return sink is not None and sink.replaces
 
     @property
     def merges(self) -> bool:
         """Whether a row that comes again takes the place of the one with its key."""
-        return self.kind == "delta_merge"
+        sink = sink_class(self.kind)
+        return sink is not None and sink.needs_keys
 
     def adds_writes_to(self, bound: SinkBinding) -> bool:
         """Whether this is the function of ``bound``, with more writes or tables: those of before stay as they are."""
         is_same_function = (self.kind, self.target) == (bound.kind, bound.target)
         keeps = set(self.app_ids) >= set(bound.app_ids) and self.tables.items() >= bound.tables.items()
-        return is_same_function and self.kind == "foreach_batch" and keeps and self != bound
+        return is_same_function and self.is_function and keeps and self != bound
 
     def words(self) -> str:
         """Return the sink as people read it."""
         if self.is_own_job:
             return "the user's own job"
-        if self.kind != "foreach_batch":
+        if not self.is_function:
             return f"{self.kind} {self.target}"
         writes = ", ".join(app_id.partition("#")[2] for app_id in self.app_ids)
         return f"{self.kind} {self.target} (writes: {writes or 'none'})"

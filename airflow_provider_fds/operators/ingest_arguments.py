@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaReplaceSink, Sink
+from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.whole_commits import whole_commits_problem
 
@@ -38,7 +38,7 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
             "run_time_limit does not go with read='data_interval': an interval is loaded whole, and no later run would "
             "load the rest. Leave it out; Airflow's execution_timeout ends a task that takes too long."
         )
-    if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, DeltaReplaceSink):
+    if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, Sink) and sink.replaces:
         problems.append(
             f"stream {stream.name!r} reads by offset: each of its batches would replace the one before. "
             "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink."

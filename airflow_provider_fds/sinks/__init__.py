@@ -1,7 +1,13 @@
-"""Sinks as values: declared in a DAG file, performed on the Spark driver. Standard library only, Python 3.9 syntax."""
+"""Sinks as values: declared in a DAG file, written on the Spark driver. Standard library only, Python 3.9 syntax.
+
+A module of this folder adds sinks by defining them: classes with a ``kind``. What writes a sink is found by its name,
+see ``spark/writers.py``.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from airflow_provider_fds.sinks.base import Sink
@@ -9,8 +15,25 @@ from airflow_provider_fds.sinks.delta import DeltaReplaceSink, DeltaSink, DeltaT
 from airflow_provider_fds.sinks.foreach import ForeachBatchSink
 from airflow_provider_fds.sinks.merge import DeltaMergeSink
 
-_CLASSES: tuple[type[Sink], ...] = (DeltaTableSink, DeltaReplaceSink, DeltaMergeSink, ForeachBatchSink)
-_KINDS: dict[str, type[Sink]] = {sink.kind: sink for sink in _CLASSES}
+
+def _kinds() -> dict[str, type[Sink]]:
+    """Return the sinks of this folder by their kinds."""
+    found: dict[str, type[Sink]] = {}
+    for name in sorted(module.name for module in iter_modules(__path__, f"{__name__}.")):
+        for value in vars(import_module(name)).values():
+            if not (isinstance(value, type) and issubclass(value, Sink) and value.__module__ == name):
+                continue
+            if "kind" in vars(value) and found.setdefault(value.kind, value) is not value:
+                raise TypeError(f"{value.__name__} and {found[value.kind].__name__} have the same kind {value.kind!r}")
+    return found
+
+
+_KINDS = _kinds()
+
+
+def sink_class(kind: str) -> type[Sink] | None:
+    """Return the sink of a kind, ``None`` for one that is not known to this version of FDS."""
+    return _KINDS.get(kind)
 
 
 def sink_from_dict(value: dict[str, Any]) -> Sink:
@@ -25,14 +48,14 @@ def sink_from_dict(value: dict[str, Any]) -> Sink:
         known = ", ".join(map(repr, _KINDS))
         raise ValueError(f"sink kind {kind!r} is not known to this version of FDS, it knows {known}")
     sink = _KINDS[kind](**fields)
-    if isinstance(sink, DeltaSink):
-        sink.check_predicates()
+    sink.check_predicates()
     return sink
 
 
 def needs_whole_commits(kind: str) -> bool:
     """Whether a sink of this kind has to see commits whole; one that is not known to this version of FDS may."""
-    return kind not in _KINDS or _KINDS[kind].needs_whole_commits
+    sink = sink_class(kind)
+    return sink is None or sink.needs_whole_commits
 
 
 __all__ = [
@@ -43,5 +66,6 @@ __all__ = [
     "ForeachBatchSink",
     "Sink",
     "needs_whole_commits",
+    "sink_class",
     "sink_from_dict",
 ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.sinks import options
-from airflow_provider_fds.sinks.base import Sink
+from airflow_provider_fds.sinks.base import Delivery, Sink, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +49,10 @@ class DeltaSink(Sink):
         other_streams: Uuids of streams whose ledgers are in other staging folders and that also write to this table,
             with rows that this stream does not load.
     """
+
+    target: ClassVar[Target] = "delta_table"
+    delivery: ClassVar[Delivery] = "transaction"
+    needs_order: ClassVar[bool] = False
 
     uri: str
     partition_by: tuple[str, ...] = ()
@@ -135,6 +139,20 @@ class DeltaSink(Sink):
     def writes_rows_as_they_are(self) -> bool:
         """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
         return self.takes_all_rows
+
+    @property
+    def needs_log_store(self) -> bool:
+        """Whether Delta's default log store would lose commits here, and the user has not accepted that."""
+        return self.is_on_s3 and not self.allow_single_driver_s3
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether a row that no longer holds is closed, not removed."""
+        return False
+
+    def located(self, place: Callable[[str], str]) -> Self:
+        """Return a copy whose ``uri`` went through ``place``."""
+        return replace(self, uri=place(self.uri))
 
     def identity(self) -> dict[str, str]:
         """Return what binds the stream to this sink: another identity is another sink."""

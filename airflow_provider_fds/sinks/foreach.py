@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_fds.sinks import options
-from airflow_provider_fds.sinks.base import Sink
+from airflow_provider_fds.sinks.base import Delivery, Sink, Target
 from airflow_provider_fds.sinks.delta import DeltaTableSink
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class ForeachBatchSink(Sink):
     """
 
     kind: ClassVar[str] = "foreach_batch"
-    needs_order: ClassVar[bool] = True
+    target: ClassVar[Target] = "function"
+    delivery: ClassVar[Delivery] = "at_least_once"
     needs_whole_commits: ClassVar[bool] = True
 
     function: str

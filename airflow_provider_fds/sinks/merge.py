@@ -50,6 +50,7 @@ class DeltaMergeSink(DeltaSink):
     kind: ClassVar[str] = "delta_merge"
     needs_order: ClassVar[bool] = True
     needs_whole_commits: ClassVar[bool] = True
+    needs_keys: ClassVar[bool] = True
 
     keys: tuple[str, ...] = ()
     sequence_by: str | None = None
@@ -73,6 +74,11 @@ class DeltaMergeSink(DeltaSink):
         chosen = {column.lower() for column in self.columns}
         if missing := [column for column in needed if self.columns and column.lower() not in chosen]:
             raise ValueError(f"DeltaMergeSink: columns must have keys and sequence_by too, lacks {', '.join(missing)}")
+
+    @property
+    def keeps_history(self) -> bool:
+        """With ``scd=2``."""
+        return self.scd == 2  # noqa: PLR2004  # type 2 is its name
 
     @property
     def writes_rows_as_they_are(self) -> bool:

@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from airflow_provider_fds.batch.spec import (
     SPEC_FORMAT,
@@ -29,29 +29,14 @@ from airflow_provider_fds.batch.spec import (
 )
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.sinks import (
-    DeltaMergeSink,
-    DeltaReplaceSink,
-    DeltaSink,
-    ForeachBatchSink,
-    Sink,
-    sink_from_dict,
-)
+from airflow_provider_fds.sinks import Sink, sink_from_dict
 from airflow_provider_fds.spark.batch_rows import batch_rows
 from airflow_provider_fds.spark.failures import RefusalError, explain, shortened
-from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
-from airflow_provider_fds.spark.foreach_fence import close_writes
 from airflow_provider_fds.spark.identity import identity
 from airflow_provider_fds.spark.settings import force
-from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
-from airflow_provider_fds.spark.sink_foreach import ForeachFunction
-from airflow_provider_fds.spark.sink_merge import DeltaUpsertSink
-from airflow_provider_fds.spark.sink_replace import DeltaOverwriteSink
 from airflow_provider_fds.spark.versions import check_versions, no_session
-
-#: What performs a sink: looks for a batch, and writes it.
-Performer = Union[DeltaAppendSink, ForeachFunction]
+from airflow_provider_fds.spark.writers import Landed, Writer, writer_class
 
 EXIT_DONE = 0
 EXIT_FAILED_RETRYABLE = 10
@@ -107,7 +92,7 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
     """
     if spec.fence is not None:
         return _run_fence(spark, spec, spec.fence)
-    sink: Optional[Performer] = None
+    writer: Optional[Writer] = None
     settings: Dict[str, str] = {}
     for position, batch in enumerate(spec.batches):
         if position and spec.stop_after_ms is not None and time.time() * 1000 >= spec.stop_after_ms:
@@ -117,14 +102,14 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
         try:
             work.mark_started()
             reach("driver.started")
-            if sink is None:
+            if writer is None:
                 check_versions(spark)
                 settings = force(spark)
-                sink = _sink(spark, spec, settings)
-            report = work.perform(sink)
+                writer = _writer(spark, spec, settings)
+            report = work.write(writer)
         except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
             report = work.failed(e)
-        report = replace(report, settings=settings, sink_table_id=sink.table_id if sink is not None else None)
+        report = replace(report, settings=settings, sink_table_id=None if writer is None else writer.table_id)
         reach("driver.report.before")
         work.report(report)
         reach("driver.report.after")
@@ -139,11 +124,7 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], obj
 
 def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     sink = sink_from_dict(spec.sink)
-    if isinstance(sink, ForeachBatchSink):
-        report = close_writes(spark, spec, fence, sink)
-    else:
-        assert isinstance(sink, DeltaSink)  # noqa: S101  # only tables are fenced
-        report = close_epochs(spark, spec, fence, sink)
+    report = writer_class(sink).close_epochs(spark, spec, fence, sink)
     reach("fence.report.before")
     name = fence_report_name(fence.epoch, spec.try_id)
     write_bytes(f"{hadoop_path(spec.reports, spark)}/{name}", report.to_json(), spark)
@@ -156,20 +137,13 @@ def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     return EXIT_FAILED_RETRYABLE if report.retryable else EXIT_FAILED
 
 
-def _sink(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Performer:
-    declared = sink_from_dict(spec.sink)
-    if declared.needs_order and any(batch.interval is not None for batch in spec.batches):
-        raise RefusalError("Sink", f"{declared.kind} takes the batches of an offset, in order, not data intervals")
-    if isinstance(declared, ForeachBatchSink):
-        return ForeachFunction(spark, declared, spec, settings)
-    if isinstance(declared, DeltaMergeSink):
-        return DeltaUpsertSink(spark, declared, spec, settings)
-    assert isinstance(declared, DeltaSink)  # noqa: S101  # there are no others
-    if not isinstance(declared, DeltaReplaceSink):
-        return DeltaAppendSink(spark, declared, spec, settings)
-    if any(batch.interval is None for batch in spec.batches):
+def _writer(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Writer:
+    sink = sink_from_dict(spec.sink)
+    if sink.needs_order and any(batch.interval is not None for batch in spec.batches):
+        raise RefusalError("Sink", f"{sink.kind} takes the batches of an offset, in order, not data intervals")
+    if sink.replaces and any(batch.interval is None for batch in spec.batches):
         raise RefusalError("Sink", "a sink that replaces takes whole data intervals, not the batches of an offset")
-    return DeltaOverwriteSink(spark, declared, spec, settings)
+    return writer_class(sink)(spark, sink, spec, settings)
 
 
 class _BatchWork:
@@ -206,9 +180,9 @@ class _BatchWork:
         name = started_name(self._batch.epoch, self._batch.batch_id, self._spec.try_id)
         self._put(name, json.dumps(marker, sort_keys=True).encode())
 
-    def perform(self, sink: Performer) -> TryReport:
+    def write(self, writer: Writer) -> TryReport:
         """Bring the batch into the sink if it is not there, and say what is there now."""
-        landed = sink.find(self._batch)
+        landed = writer.find(self._batch)
         self._step("look")
         if landed is None and self._spec.verify_only:
             raise RefusalError(
@@ -219,7 +193,7 @@ class _BatchWork:
         if landed is None:
             frame = batch_rows(self._spark, self._batch, are_all_read=self._sink.takes_all_rows)
             self._step("load")
-            landed = sink.append(frame, self._batch)
+            landed = writer.append(frame, self._batch)
             self._step("write")
             self._seconds["write"] -= landed.looked_seconds
             self._seconds["verify"] = landed.looked_seconds
@@ -311,7 +285,7 @@ class _BatchWork:
 def _leave_own_folder() -> None:
     """Look for modules of the user's where he has put them, and not among the ones beside this file."""
     own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - sys.path has texts
-    if sys.path and os.path.abspath(sys.path[0]) == own and os.path.exists(f"{own}/sink_delta.py"):  # noqa: PTH100, PTH110
+    if sys.path and os.path.abspath(sys.path[0]) == own and os.path.exists(f"{own}/delta_table_writer.py"):  # noqa: PTH100, PTH110
         del sys.path[0]
 
 

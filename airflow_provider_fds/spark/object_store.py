@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.schemes import S3_SCHEMES, SCHEMES
-from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.spark.cache import SparkSetupError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class JobStorage:
 
 def job_storage(places: Iterable[tuple[str, Mapping[str, Any]]], sink: Sink | None) -> JobStorage:
     """Return the storage of a job that works on ``places`` (URI and options of each) and writes to ``sink``."""
-    needs_log_store = isinstance(sink, DeltaSink) and sink.is_on_s3 and not sink.allow_single_driver_s3
+    needs_log_store = sink is not None and sink.needs_log_store
     return JobStorage(tuple(Place(uri, options) for uri, options in places), needs_log_store)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Set
 
-from airflow_provider_fds.sinks import DeltaMergeSink
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import quoted, read_properties
@@ -63,7 +62,7 @@ class Removal:
         names = self._names()
         if self._fence.removes == "rows":
             self._check_provenance(names)
-        elif self._keeps_history and not {name.lower() for name in VALIDITY} <= names:
+        elif self._sink.keeps_history and not {name.lower() for name in VALIDITY} <= names:
             raise RefusalError(
                 "SinkSchema",
                 f"the sink {self._path} lacks the columns {', '.join(VALIDITY)} in which scd=2 closes rows; nothing "
@@ -75,7 +74,7 @@ class Removal:
         table = quoted(self._path)
         if self._fence.removes == "rows":
             return f"DELETE FROM {table} WHERE {_SOURCE_VERSION} >= {self._fence.from_version}"
-        if not self._keeps_history:
+        if not self._sink.keeps_history:
             return f"DELETE FROM {table}"
         at = self._fence.closed_at_ms
         until = "current_timestamp()" if at is None else f"timestamp_millis({at})"
@@ -84,10 +83,6 @@ class Removal:
         return (
             f"UPDATE {table} SET {valid_to} = greatest({valid_from}, {until}), {is_current} = false WHERE {is_current}"
         )
-
-    @property
-    def _keeps_history(self) -> bool:
-        return isinstance(self._sink, DeltaMergeSink) and self._sink.scd == 2  # noqa: PLR2004  # type 2 is its name
 
     def _names(self) -> Set[str]:
         return {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}

@@ -56,14 +56,10 @@ def prepared(frame: Any, sink: DeltaSink) -> Any:
             )
         chosen = {name.lower() for name in sink.columns}
         kept = [c for c in (COMMIT_VERSION, COMMIT_TIMESTAMP) if c in there and c not in chosen]
-        if _is_applied(sink) and CHANGE_TYPE in there and CHANGE_TYPE not in chosen:
+        if sink.needs_keys and CHANGE_TYPE in there and CHANGE_TYPE not in chosen:
             kept.append(CHANGE_TYPE)
         frame = frame.select(*[quoted_name(name) for name in (*sink.columns, *kept)])
     return frame
-
-
-def _is_applied(sink: DeltaSink) -> bool:
-    return sink.kind == "delta_merge"
 
 
 def _unfit(what: str, frame: Any, error: Exception) -> RefusalError:

@@ -67,20 +67,16 @@ _READ_FROM_ARGUMENTS: Final = frozenset(
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
-#: The modules of the driver. Package files that are not named are left empty there.
+#: The modules of the driver. Sinks and their writers are found by their names, so that a new one is in no list.
+#: Package files that are not among them are left empty there.
 _MODULES: Final = (
+    "sinks/*.py",
+    "spark/*_writer.py",
     "batch/own_job.py",
     "batch/spec.py",
     "credentials.py",
     "fault_points.py",
     "schemes.py",
-    "sinks/__init__.py",
-    "sinks/base.py",
-    "sinks/delta.py",
-    "sinks/expression.py",
-    "sinks/foreach.py",
-    "sinks/merge.py",
-    "sinks/options.py",
     "spark/__init__.py",
     "spark/batch_rows.py",
     "spark/failures.py",
@@ -101,15 +97,12 @@ _MODULES: Final = (
     "spark/rows.py",
     "spark/settings.py",
     "spark/sink_columns.py",
-    "spark/sink_delta.py",
-    "spark/sink_foreach.py",
-    "spark/sink_merge.py",
     "spark/sink_others.py",
     "spark/sink_place.py",
-    "spark/sink_replace.py",
     "spark/sql.py",
     "spark/user_code.py",
     "spark/versions.py",
+    "spark/writers.py",
 )
 _EMPTY: Final = ("", "batch/", "sinks/", "spark/")
 
@@ -380,7 +373,8 @@ def driver_zip(cache_dir: Path | None = None) -> Path:
 
 def _zip() -> bytes:
     files = {f"{package}__init__.py": b"" for package in _EMPTY}
-    files.update({module: (_PACKAGE / module).read_bytes() for module in _MODULES})
+    for module in (path for pattern in _MODULES for path in _PACKAGE.glob(pattern)):
+        files[module.relative_to(_PACKAGE).as_posix()] = module.read_bytes()
     buffer = io.BytesIO()
     # stored, not deflated: compressed bytes differ between versions of zlib
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:

@@ -7,7 +7,6 @@ from urllib.parse import unquote
 
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.schemes import comparable
-from airflow_provider_fds.sinks import ForeachBatchSink
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
@@ -70,7 +69,7 @@ class DriverFiles:
 
 def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
     """Return the files of a job of this stream: its staging and its sink, a fence's sink too."""
-    uris = list(sink.tables.values()) if isinstance(sink, ForeachBatchSink) else [str(sink.table_uri)]
+    uris = list(sink.known_tables)
     fenced = connected.state.fence_sink
     if fenced is not None:
         uris += fenced.tables.values() if fenced.is_users_own else [fenced.target]

@@ -336,7 +336,7 @@ def fence_report(connected: ConnectedStream, epoch: int, try_id: str) -> FenceRe
         if (report.uuid, report.epoch, report.try_id) != (connected.state.uuid, epoch, try_id):
             raise refused(connected, name, "it is of another stream, epoch or try")
         sink = connected.state.fence_sink
-        if sink is not None and sink.kind == "foreach_batch":
+        if sink is not None and sink.is_function:
             problem = fence_problem(connected, connected.state, report.writes) if report.outcome != "failed" else None
             if problem is not None:
                 raise refused(connected, name, problem)
@@ -377,7 +377,7 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
     if report.outcome == "sink_missing":
         return Fence(status="sink_missing")
     app_ids = state.fence_sink.app_ids if state.fence_sink is not None else ()
-    if state.fence_sink is not None and state.fence_sink.kind == "foreach_batch":
+    if state.fence_sink is not None and state.fence_sink.is_function:
         app_ids = tuple(txn_app_id(state.uuid, write=name) for name in report.writes)
     fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch)
     removal = None if state.request is None else state.request.removal

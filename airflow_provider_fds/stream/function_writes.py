@@ -352,7 +352,7 @@ def _writes_after(log: DeltaLog, since: int, app_id: str) -> list[tuple[int, int
 
 def _function_of(state: StreamState) -> SinkBinding | None:
     sink = state.sink or state.fence_sink
-    return sink if sink is not None and sink.kind == "foreach_batch" else None
+    return sink if sink is not None and sink.is_function else None
 
 
 __all__ = ["FunctionWrites", "WriteFound", "fence_problem", "find_write", "landed_of", "refuse_late_writes"]

@@ -17,7 +17,6 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.entries import Boundary, Claimed, IntervalOpened, Planned
 from airflow_provider_fds.ledger.intervals import interval_folder
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
@@ -106,11 +105,8 @@ class IntervalSession(Session):
 
     def _job(self, work: RunWork, sink: Sink) -> SessionJob:
         state, record = self.connected.state, self._record()
-        assert isinstance(sink, DeltaSink)  # noqa: S101  # begin refuses all others
-        if isinstance(sink, DeltaReplaceSink):
-            sink = sink.for_versions(record.first_version, record.last_version)
-        described = sink.to_dict()
-        described["uri"] = spark_uri(self.connected.open_sink(sink.uri).uri)
+        sink = sink.for_versions(record.first_version, record.last_version)
+        described = sink.located(lambda uri: spark_uri(self.connected.open_sink(uri).uri)).to_dict()
         stream_uri = hadoop_path(self.connected.staging_location(self.stream.name))
         batches = tuple(interval_spec(state, record, one.parts, stream_uri) for one in self._transactions(work))
         jobs = f"{self.connected.folder.jobs}/{interval_folder(self.interval.name)}"

@@ -539,7 +539,7 @@ class Mover:
 
     @property
     def _is_function(self) -> bool:
-        return self._bound is not None and self._bound.kind == "foreach_batch"
+        return self._bound is not None and self._bound.is_function
 
     @property
     def _on_their_way(self) -> tuple[PlannedBatch, ...]:

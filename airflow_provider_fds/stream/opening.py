@@ -20,7 +20,6 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.entries import Bound, Created, Fence, Opened, Shown, SinkBinding, SnapshotRef
-from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
@@ -135,12 +134,12 @@ def check_binding(connected: ConnectedStream, sink: Sink) -> None:
 
 
 def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
-    if isinstance(sink, ForeachBatchSink):
-        app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.names)
-        tables = {name: _refuse_own_folders(connected, uri) for name, uri in sink.tables.items()}
-        return SinkBinding(kind=sink.kind, target=sink.function, app_ids=app_ids, tables=tables)
-    target = _refuse_own_folders(connected, str(sink.table_uri))
-    return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
+    if sink.table_uri is not None:
+        target = _refuse_own_folders(connected, sink.table_uri)
+        return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
+    app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.names)
+    tables = {name: _refuse_own_folders(connected, uri) for name, uri in sink.tables.items()}
+    return SinkBinding(kind=sink.kind, target=sink.identity()["target"], app_ids=app_ids, tables=tables)
 
 
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:

@@ -169,10 +169,7 @@ class StreamSession(Session):
         return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
 
     def _job(self, work: RunWork, sink: Sink) -> SessionJob:
-        if isinstance(sink, ForeachBatchSink):
-            described = sink.located(self._place).to_dict()
-        else:
-            described = self._located(sink, str(sink.table_uri)).to_dict()
+        described = sink.located(self._place).to_dict()
         batches = self.batch_specs(work)
         if sink.needs_whole_commits:
             batches = with_divisions(batches, self.connected.log)
@@ -186,9 +183,9 @@ class StreamSession(Session):
 
     def _fenced(self, sink: Sink, fenced: SinkBinding) -> Sink:
         """Return what is to be fenced, as Spark reaches it: the tables of a function, or the one of a sink."""
-        if fenced.kind != "foreach_batch":
-            return self._located(sink, fenced.target)
-        return ForeachBatchSink(fenced.target, writes=fenced.tables).located(self._place)
+        if fenced.is_function:
+            return ForeachBatchSink(fenced.target, writes=fenced.tables).located(self._place)
+        return self._located(sink, fenced.target)
 
     def _is_at(self, sink: Sink, bound: SinkBinding) -> bool:
         """Whether the run's sink is the table of ``bound``."""

@@ -30,7 +30,7 @@ def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
     """Return what is wrong with the stream's ``whole_commits`` beside this sink, ``None`` if nothing is."""
     options = stream.options
     # what FDS writes itself is known to need them; a function of the user's may not
-    is_known = sink.needs_whole_commits and sink.table_uri is not None
+    is_known = sink.needs_whole_commits and sink.target != "function"
     if not is_known or not options.read_change_feed or options.whole_commits is not False:
         return None
     return (

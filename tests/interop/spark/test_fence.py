@@ -9,9 +9,9 @@ from importlib import metadata
 import pytest
 
 from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, fence_report_name, fence_version, txn_version
+from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.job import run
-from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
 
 
 def rows(spark, stream):
@@ -65,7 +65,7 @@ def test_a_zombie_that_had_looked_before_the_fence_is_skipped_by_delta_and_says_
     batches = stream.plan()
     _, (loaded,) = stream.work(spark, stream.job(batches[0]))
     late = stream.job(batches[1], **stream.after(loaded))
-    zombie = DeltaAppendSink(spark, stream.sink, late, {})
+    zombie = DeltaTableWriter(spark, stream.sink, late, {})
     assert zombie.find(batches[1]) is None
     fence(spark, stream, **stream.after(loaded))
 

@@ -11,9 +11,9 @@ import pytest
 
 from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, fence_report_name, txn_version
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.job import run
-from airflow_provider_fds.spark.sink_delta import DeltaAppendSink
 
 RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -90,7 +90,7 @@ def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_no_success(spark
     create(spark, stream)
     batch = stream.plan()[0]
     spec = stream.job(batch)
-    zombie = DeltaAppendSink(spark, stream.sink, spec, {})
+    zombie = DeltaTableWriter(spark, stream.sink, spec, {})
     assert zombie.find(batch) is None
     stream.work(spark, stream.job(batch))
     forget(spark, stream, 1, hours=25)
@@ -147,7 +147,7 @@ def test_a_stream_of_the_same_name_that_writes_at_the_same_moment_is_noticed_aft
     theirs = stream.plan()[0]
     stream.uuid = str(uuid4())
     mine = replace(theirs, uuid=stream.uuid)
-    sink = DeltaAppendSink(spark, stream.sink, stream.job(mine), {})
+    sink = DeltaTableWriter(spark, stream.sink, stream.job(mine), {})
     assert sink.find(mine) is None
     stream.work(spark, stream.job(theirs))
     with pytest.raises(RefusalError, match="another stream of the same name"):

@@ -1,4 +1,4 @@
-"""The merging sink: one row, or one history, per key. Standard library and pyspark, Python 3.9 syntax.
+"""The writer of ``DeltaMergeSink``: one row, or one history, per key. Standard library and pyspark, Python 3.9 syntax.
 
 Everything but the statement is as for appends: the same transaction, looked for before and after. A first batch writes
 what the merge would leave, and so creates the table in one commit.
@@ -9,19 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Set
 
 from airflow_provider_fds.sinks.merge import VALIDITY
+from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import quoted
 from airflow_provider_fds.spark.merge_sql import MergeSql
 from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
 from airflow_provider_fds.spark.settings import hash_join_conf, session_conf
 from airflow_provider_fds.spark.sink_columns import with_provenance
-from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
 from airflow_provider_fds.spark.sql import quoted_name, temporary_view
 from airflow_provider_fds.spark.versions import minor
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaMergeSink
+    from airflow_provider_fds.spark.writers import Landed
 
 _ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
@@ -29,7 +30,7 @@ _ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 _EVOLVES_SINCE = (4, 2)
 
 
-class DeltaUpsertSink(DeltaAppendSink):
+class DeltaMergeWriter(DeltaTableWriter):
     """Merges batches by key, in the order of the source's commits."""
 
     def __init__(self, spark: Any, sink: DeltaMergeSink, job: JobSpec, settings: Dict[str, str]) -> None:
@@ -178,4 +179,4 @@ class DeltaUpsertSink(DeltaAppendSink):
             )
 
 
-__all__: List[str] = ["DeltaUpsertSink"]
+__all__: List[str] = ["DeltaMergeWriter"]

@@ -1,4 +1,4 @@
-"""The sink that is a function of the user's: called once per batch, and again where nobody knows that it returned.
+"""The writer of ``ForeachBatchSink``: calls the function once per batch, and again where nobody knows that it returned.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -12,32 +12,34 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.files import hadoop_path, names, read_bytes
 from airflow_provider_fds.spark.foreach_batch import ForeachBatch
+from airflow_provider_fds.spark.foreach_fence import close_writes
 from airflow_provider_fds.spark.foreach_tables import WrittenTables
 from airflow_provider_fds.spark.settings import TRANSACTION_SETTINGS
-from airflow_provider_fds.spark.sink_delta import Landed
 from airflow_provider_fds.spark.user_code import call, load_function
+from airflow_provider_fds.spark.writers import Landed, Writer
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.batch.spec import BatchSpec, FenceReport, FenceSpec, JobSpec
     from airflow_provider_fds.sinks import ForeachBatchSink
 
 _WHAT = "function"
 
 
-class ForeachFunction:
-    """Hands batches to the function, through one job."""
+class ForeachBatchWriter(Writer):
+    """Hands batches to the function. There may be several tables, or none that FDS knows."""
 
-    #: There may be several tables, or none that FDS knows.
-    table_id: Optional[str] = None
+    _sink: ForeachBatchSink
 
     def __init__(self, spark: Any, sink: ForeachBatchSink, job: JobSpec, settings: Dict[str, str]) -> None:
-        self._spark = spark
-        self._sink = sink
-        self._job = job
-        self._settings = settings
+        super().__init__(spark, sink, job, settings)
         self._function = load_function(sink.function, _WHAT, ("df", "batch"))
         self._tables = WrittenTables(spark, sink)
         self._is_repeated = False
+
+    @classmethod
+    def close_epochs(cls, spark: Any, job: JobSpec, fence: FenceSpec, sink: Any) -> FenceReport:
+        """Close older epochs in the tables that FDS knows, see :func:`.foreach_fence.close_writes`."""
+        return close_writes(spark, job, fence, sink)
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Return what an earlier try reported, if the function had returned there; else ``None``."""
@@ -96,4 +98,4 @@ class ForeachFunction:
             )
 
 
-__all__: List[str] = ["ForeachFunction"]
+__all__: List[str] = ["ForeachBatchWriter"]

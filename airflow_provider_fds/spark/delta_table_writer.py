@@ -1,4 +1,4 @@
-"""The append sink: each batch lands in a Delta table once, or the batch fails before or after with the reason.
+"""The writer of ``DeltaTableSink``: each batch lands in a Delta table once, or fails with the reason.
 
 What makes it once: all batches of a stream share one transaction application id, and Delta neither commits a
 transaction version twice nor one below the newest. What that leaves open is looked up in the table's history: a skip
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Tuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata, fence_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
+from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quoted, read_table_id
 from airflow_provider_fds.spark.rows import prepared
@@ -24,8 +25,10 @@ from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, t
 from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes, way_to_load_again
 from airflow_provider_fds.spark.sink_place import check_features, check_place, check_properties, check_table
 from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
+from airflow_provider_fds.spark.writers import Landed, Writer
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import FenceReport, FenceSpec
     from airflow_provider_fds.sinks import DeltaSink
 
 _TYPES_DIFFER = (
@@ -41,36 +44,13 @@ _EXISTS_ALREADY = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 _ATTEMPTS = 6
 
 
-@dataclass(frozen=True)
-class Landed:
-    """What the sink has of a batch.
+class DeltaTableWriter(Writer):
+    """Appends to a Delta table; remembers between the batches of a job where the table was left."""
 
-    Attributes:
-        commit: The sink's commit, ``None`` where the user's function wrote.
-        by_this_try: Whether this try made it.
-        rows: Rows that the user's function says it wrote.
-        looked_seconds: How long it took to find the commit after the write.
-        warnings: What a person should know of the sink.
-    """
-
-    commit: Optional[SinkCommit]
-    by_this_try: bool
-    rows: Optional[int] = None
-    looked_seconds: float = 0.0
-    warnings: Tuple[str, ...] = ()
-
-
-class DeltaAppendSink:
-    """One sink through one job: remembers between batches where the table was left.
-
-    Use: :meth:`find` a batch; if it is not there, :meth:`append` it. Both return the commit that holds it.
-    """
+    _sink: DeltaSink
 
     def __init__(self, spark: Any, sink: DeltaSink, job: JobSpec, settings: Dict[str, str]) -> None:
-        self._spark = spark
-        self._sink = sink
-        self._job = job
-        self._settings = settings
+        super().__init__(spark, sink, job, settings)
         self._path = hadoop_path(sink.uri, spark)
         self._log = SinkLog(spark, self._path)
         one = job.batches[0]
@@ -92,6 +72,11 @@ class DeltaAppendSink:
     def table_id(self) -> Optional[str]:
         """``metaData.id`` of the sink, ``None`` as long as it is not there."""
         return self._table_id
+
+    @classmethod
+    def close_epochs(cls, spark: Any, job: JobSpec, fence: FenceSpec, sink: Any) -> FenceReport:
+        """Close older epochs by an empty append with a higher transaction, see :func:`.fence.close_epochs`."""
+        return close_epochs(spark, job, fence, sink)
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Look into the sink before a write: return the batch's commit if an earlier try made it, else ``None``.
@@ -175,7 +160,7 @@ class DeltaAppendSink:
         if created and self._sink.cluster_by:
             self._create_clustered(rows, batch)
             return
-        writer = self._writer(rows.write.format("delta"), created)
+        writer = self._with_mode(rows.write.format("delta"), created)
         if created:
             if self._sink.partition_by:
                 writer = writer.partitionBy(*self._sink.partition_by)
@@ -209,7 +194,7 @@ class DeltaAppendSink:
     def _metadata(self, batch: BatchSpec) -> str:
         return commit_metadata(batch, self._job.try_id, self._settings, self._sink.kind)
 
-    def _writer(self, writer: Any, created: bool) -> Any:
+    def _with_mode(self, writer: Any, created: bool) -> Any:
         """Set how the rows meet what is there."""
         return writer.mode("error" if created else "append")
 

@@ -1,4 +1,4 @@
-"""The replacing sink: the rows of a data interval take the place of those that an earlier run of it has written.
+"""The writer of ``DeltaReplaceSink``: the rows of a data interval replace those that an earlier run of it wrote.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List
 
+from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, shortened
 from airflow_provider_fds.spark.history import quoted
-from airflow_provider_fds.spark.sink_delta import DeltaAppendSink, Landed
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaReplaceSink
     from airflow_provider_fds.spark.history import History
+    from airflow_provider_fds.spark.writers import Landed
 
 #: Rows that do not satisfy replaceWhere are refused by Delta only while this is on.
 _CONSTRAINT_CHECK = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
@@ -22,7 +23,7 @@ _CONSTRAINT_CHECK = "spark.databricks.delta.replaceWhere.constraintCheck.enabled
 _ROWS_OUTSIDE = ("DELTA_REPLACE_WHERE_MISMATCH",)
 
 
-class DeltaOverwriteSink(DeltaAppendSink):
+class DeltaReplaceWriter(DeltaTableWriter):
     """Writes an interval with ``replaceWhere``, or over the partitions that its rows lie in.
 
     Everything else is as for appends: one transaction, looked for before and after. Only what happened to the table
@@ -37,7 +38,7 @@ class DeltaOverwriteSink(DeltaAppendSink):
         spark.conf.set(_CONSTRAINT_CHECK, "true")
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
-        """Replace by the rows of the batch; see :meth:`DeltaAppendSink.append`."""
+        """Replace by the rows of the batch; see :meth:`DeltaTableWriter.append`."""
         try:
             return super().append(frame, batch)
         except RefusalError:
@@ -53,7 +54,7 @@ class DeltaOverwriteSink(DeltaAppendSink):
                 ) from error
             raise
 
-    def _writer(self, writer: Any, created: bool) -> Any:
+    def _with_mode(self, writer: Any, created: bool) -> Any:
         if self._replace.dynamic_partition_overwrite:
             partitions = self._sink.partition_by if created else self._partitions()
             if not partitions:
