@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _nobody_runs(_owner: Owner) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What a stream needs of the world around it: credentials, staging, checkpoint, and who is asking.
@@ -56,11 +52,11 @@ class Surroundings:
     deployment: str
     actor: Actor
     owner: Owner
+    owner_is_running: Callable[[Owner], bool]
     table_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     staging_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sink_options: Mapping[str, Any] | None = field(default=None, repr=False)
     checkpoints: CheckpointStore | None = None
-    owner_is_running: Callable[[Owner], bool] = _nobody_runs
     run_since: datetime | None = None
 
 

@@ -127,6 +127,7 @@ def _load(folder: Path, url: str, run_id: str) -> None:
             deployment="bench",
             actor=Actor(deployment="bench", user="bench", host="bench"),
             owner=Owner(kind="cli", deployment="bench", run_id=run_id),
+            owner_is_running=lambda _owner: False,
             checkpoints=FileCheckpointStore(folder / "checkpoint.json"),
         ),
     )

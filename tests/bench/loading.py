@@ -180,6 +180,7 @@ def _load(spark: Any, table: Path, sink: DeltaTableSink | Any, **options: Any) -
             deployment="bench",
             actor=Actor(deployment="bench", user="bench", host="bench"),
             owner=Owner(kind="cli", deployment="bench", run_id="bench"),
+            owner_is_running=lambda _owner: False,
             checkpoints=FileCheckpointStore(folder / "checkpoint.json"),
         ),
     )

@@ -59,6 +59,7 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
                 deployment="bench",
                 actor=Actor(deployment="bench", user="bench", host="bench"),
                 owner=Owner(kind="cli", deployment="bench", run_id="bench"),
+                owner_is_running=lambda _owner: False,
                 checkpoints=FileCheckpointStore(Path(folder) / "checkpoint.json"),
             ),
         )

@@ -47,6 +47,7 @@ def by_fds(root: str) -> dict[str, Any]:
                 deployment="bench",
                 actor=Actor(deployment="bench", user="bench", host="bench"),
                 owner=Owner(kind="cli", deployment="bench", run_id="bench"),
+                owner_is_running=lambda _owner: False,
             ),
         )
         work = session.begin(sink)

@@ -64,6 +64,7 @@ class Runs:
                 deployment="tests",
                 actor=Actor(deployment="tests", user="tests", host="tests"),
                 owner=Owner(kind="cli", deployment="tests", run_id=name),
+                owner_is_running=lambda _owner: False,
             ),
         )
 

@@ -44,7 +44,9 @@ def imported_rows(lab, path, checkpoint, name):
     staging = lab.path(f"staging {name}")
     assert main(["import-checkpoint", checkpoint, path, "--stream", name, "--staging", staging]) == 0
     actor, owner = Actor(deployment="cli"), Owner(kind="cli", deployment="cli", run_id="plan:x")
-    around = Surroundings(staging_uri=staging, deployment="cli", actor=actor, owner=owner)
+    around = Surroundings(
+        staging_uri=staging, deployment="cli", actor=actor, owner=owner, owner_is_running=lambda _owner: False
+    )
     session = StreamSession(DeltaStream(name, table=path), around)
     work = session.begin(None)
     rows = []

@@ -388,6 +388,7 @@ def session_of(server, storage, run="run-1", *, max_retries=3):
             deployment="test",
             actor=ACTOR,
             owner=Owner(kind="airflow", deployment="test", dag_id="dag", run_id=run, task_id="ingest"),
+            owner_is_running=lambda _owner: False,
             table_options=options,
             staging_options=options,
         ),

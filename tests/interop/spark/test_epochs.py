@@ -72,7 +72,9 @@ class Desk:
         self._runs += 1
         owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
         actor = Actor(deployment="test", dag_id="d", run_id=owner.run_id, task_id="t", try_number=1)
-        around = Surroundings(staging_uri=self.staging, deployment="test", actor=actor, owner=owner)
+        around = Surroundings(
+            staging_uri=self.staging, deployment="test", actor=actor, owner=owner, owner_is_running=lambda _owner: False
+        )
         return StreamSession(DeltaStream(self.name, table=self.source, **self.options), around)
 
     def submit(self, session: StreamSession, work: RunWork) -> JobSpec:

@@ -56,7 +56,13 @@ class Streamed:
         stream = DeltaStream("orders", table=str(self.source), starting_version=0, max_versions_per_batch=1)
         return StreamSession(
             stream,
-            Surroundings(staging_uri=str(self.folder / "staging"), deployment="test", actor=self.actor, owner=owner),
+            Surroundings(
+                staging_uri=str(self.folder / "staging"),
+                deployment="test",
+                actor=self.actor,
+                owner=owner,
+                owner_is_running=lambda _owner: False,
+            ),
         )
 
     def run(self, most=1, **writes):

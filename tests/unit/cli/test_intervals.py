@@ -21,6 +21,7 @@ def staging(log_builder, tmp_path):
         deployment="cli",
         actor=Actor(deployment="cli", user="me", host="here"),
         owner=Owner(kind="cli", deployment="cli", run_id="r"),
+        owner_is_running=lambda _owner: False,
     )
     start = datetime(2024, 1, 1, tzinfo=UTC)
     stream = DeltaStream("days", table=str(log_builder.root), read="data_interval")
