@@ -137,6 +137,16 @@ def test_a_generation_that_was_overtaken_commits_nothing(make, after):
         after(*steps, committed(make, [batch]))
 
 
+def test_an_interval_is_opened_again_only_over_an_owner_that_was_found_not_to_run(make, after):
+    steps = (resolve(1, 0), resolve(2, 90), opened(make), planned(make, make.batch(0)))
+    again = opened(make, 2, owner=make.owner("r2"))
+    with pytest.raises(StreamBusyError, match="batch 0 belongs to task ingest of DAG orders, run r1"):
+        after(*steps, again)
+    assert after(*steps, replace(again, previous=make.owner())).interval(DAY).generation == 2
+    done = (*steps, committed(make, [make.batch(0)]))
+    assert after(*done, again).interval(DAY).generation == 2
+
+
 def test_two_that_open_the_same_generation_make_one_plan(make, after):
     batch, other = make.batch(0), make.batch(0, digest="other")
     steps = (resolve(1, 0), resolve(2, 90), opened(make), opened(make), planned(make, batch))
