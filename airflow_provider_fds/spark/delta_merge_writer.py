@@ -76,13 +76,9 @@ class DeltaMergeWriter(DeltaTableWriter):
         return rows
 
     def _check_columns(self, rows: Any) -> None:
-        if self._has_history:
+        if self._merge.keeps_history:
             self._check_validity(rows)
         super()._check_columns(rows.drop(*_ORDER, CHANGE_TYPE))
-
-    @property
-    def _has_history(self) -> bool:
-        return self._merge.scd == 2  # noqa: PLR2004  # type 2 is its name
 
     def _check_validity(self, rows: Any) -> None:
         taken = [name for name in rows.columns if name.lower() in VALIDITY]
@@ -115,14 +111,14 @@ class DeltaMergeWriter(DeltaTableWriter):
             )
             self._check_order(sql, batch)
             if self._table_id is None:
-                first = sql.first_history() if self._has_history else sql.first_rows()
+                first = sql.first_history() if self._merge.keeps_history else sql.first_rows()
                 super()._write(self._spark.sql(first), batch)
                 return
             table, evolves = quoted(self._path), self._sink.merge_schema
             if evolves and minor(self._spark.version) < _EVOLVES_SINCE:
                 self._add_columns(rows.select(*map(quoted_name, data)))
                 evolves = False
-            merge = sql.upsert_history(table, evolves) if self._has_history else sql.upsert(table, evolves)
+            merge = sql.upsert_history(table, evolves) if self._merge.keeps_history else sql.upsert(table, evolves)
             joins = session_conf(self._spark, hash_join_conf(self._spark, batch.num_bytes))
             with joins, self._transaction(batch):
                 self._spark.sql(merge).collect()

@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from airflow_provider_fds.batch.spec import txn_app_id
-from airflow_provider_fds.sinks import DeltaMergeSink
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit
 
@@ -154,7 +153,7 @@ def way_to_load_again(sink: DeltaSink, stream: str, *, is_interval: bool = False
     """
     if is_interval:
         return "clearing the runs of their data intervals"
-    if isinstance(sink, DeltaMergeSink):
+    if sink.needs_keys:
         if is_requested:
             return f"`fds rewind {stream} --replace --to-version N --sink keep --why …`"
         return f"`fds rewind {stream} --to-version N --sink keep --why …`"
