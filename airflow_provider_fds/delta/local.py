@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TEMPORARY: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 #: A pipe without a writer would block the process that opens it.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_READ_NO_LINK: Final = _READ | os.O_NOFOLLOW
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
@@ -70,17 +71,24 @@ class LocalStorage:
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
         """Yield the files of ``folder`` by ascending name, those after ``after`` only."""
         with self._errors("listing", folder):
+            path = self._inside(folder)
             try:
-                names = os.listdir(self._inside(folder))  # noqa: PTH208 - names only, sorted before any is looked at
+                names = os.listdir(path)  # noqa: PTH208 - names only, sorted before any is looked at
             except _ABSENT:
                 return
         names = [name for name in names if name[0] != "." and (after is None or name > after)]
         names.sort()
         prefix = f"{folder}/" if folder else ""
         for name in names:
+            try:
+                found = os.lstat(f"{path}/{name}")
+            except OSError:
+                found = None
+            if found is not None and stat.S_ISREG(found.st_mode):
+                yield _meta(prefix + name, found)
             # a file that log cleanup removes between the two calls is simply not there
-            if (found := self.head(prefix + name)) is not None:
-                yield found
+            elif (meta := self.head(prefix + name)) is not None:
+                yield meta
 
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
         """Return the file's content. Raises ``TornFileError`` if it was being written meanwhile."""
@@ -136,7 +144,7 @@ class LocalStorage:
     def _open(self, key: str) -> int:
         """Open the file and return its descriptor."""
         try:
-            return os.open(self._to_read(key), _READ | os.O_NOFOLLOW)
+            return os.open(self._to_read(key), _READ_NO_LINK)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise

@@ -56,6 +56,20 @@ class Admission:
         self._is_empty = False
         return True
 
+    def admit_files(self, number: int, size_bytes: int) -> bool:
+        """Take in files of the version admitted last, if each of them would be; else none.
+
+        Args:
+            number: Number of the files, at least 1.
+            size_bytes: Their size together.
+        """
+        if (self._files_left < number or self._bytes_left <= size_bytes) and not self._takes_whole:
+            return False
+        self._files_left -= number
+        self._bytes_left -= size_bytes
+        self._is_empty = False
+        return True
+
 
 def _room(limit: int | None) -> float:
     return float("inf") if limit is None else limit

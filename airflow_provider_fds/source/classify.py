@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import StoppedError, ViolationError
 from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_provider_fds.delta.actions import Action, CommitInfo, Metadata, Protocol
     from airflow_provider_fds.source.options import SourceOptions
@@ -72,23 +72,24 @@ class CommitContent:
         adds = removes = added_bytes = change_files = 0
         rest: list[Action] = []
         # whether a second look at the files is needed; names of a commit that is streamed are not kept
-        seen: list[list[str] | _Hashes] = [[] if isinstance(actions, list) else _Hashes() for _ in range(3)]
-        added, removed, changed = seen
+        paths: Callable[[], set[str] | _Hashes] = set if isinstance(actions, list) else _Hashes
+        added, removed, changed = paths(), paths(), paths()
         for action in actions:
             if (add := action.add) is not None:
                 if add.dataChange is not False:
                     adds += 1
                     added_bytes += add.size
-                    added.append(add.path)
+                    added.add(add.path)
             elif (remove := action.remove) is not None:
                 if remove.dataChange is not False:
                     removes += 1
-                    removed.append(remove.path)
+                    removed.add(remove.path)
             elif action.cdc is not None:
                 change_files += 1
-                changed.append(action.cdc.path)
+                changed.add(action.cdc.path)
             elif action.metaData is not None or action.protocol is not None or action.commitInfo is not None:
                 rest.append(action)
+        has_repeats = len(added) < adds or len(removed) < removes or len(changed) < change_files
         infos = [action.commitInfo for action in rest if action.commitInfo is not None]
         operation = infos[-1].operation if infos else None
         parameters = infos[-1].operationParameters if infos else None
@@ -103,7 +104,7 @@ class CommitContent:
             _only([action.protocol for action in rest], "protocol", version, table),
             change_files,
             bool(infos) and _is_merge_without_effect(infos[-1]),
-            _repeated(actions) if any(map(_has_repeats, seen)) else (),
+            _repeated(actions) if has_repeats else (),
         )
 
     @property
@@ -261,27 +262,21 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
 
 
 class _Hashes:
-    """The paths of a huge commit, of which only the hashes are kept."""
+    """The set of the paths of a huge commit, of which only the hashes are kept."""
 
     def __init__(self) -> None:
         self._hashes = array("q")
 
-    def append(self, path: str) -> None:
+    def add(self, path: str) -> None:
         self._hashes.append(hash(path))
 
-    def has_repeats(self) -> bool:
+    def __len__(self) -> int:
         # a set takes many times the memory of what is in it
         count = len(self._hashes) // _HASHES_PER_SET + 1
         parts = [array("q") for _ in range(count)]
         for value in self._hashes:
             parts[value % count].append(value)
-        return any(len(set(part)) < len(part) for part in parts)
-
-
-def _has_repeats(paths: list[str] | _Hashes) -> bool:
-    if isinstance(paths, _Hashes):
-        return paths.has_repeats()
-    return len(paths) > 1 and len(set(paths)) < len(paths)
+        return sum(len(set(part)) for part in parts)
 
 
 def _repeated(actions: Iterable[Action]) -> tuple[tuple[str, str], ...]:

@@ -105,10 +105,16 @@ class BatchCutter:
             self._ensure_distinct(commit.version, files)
         draft = self.draft
         is_other_kind = bool(draft.files) and draft.feed != feed
+        held: list[tuple[int, Add]] = []
+        keys: list[int] | None = None
+        if isinstance(commit.actions, list):
+            # it is not streamed: the identity of each file is worked out once
+            held = list(files())
+            keys = [self._key(add) for _, add in held]
         if (
             is_other_kind
             or not draft.admission.admit_version(left, size_bytes, is_group=is_group)
-            or self._repeats_a_file(files)
+            or self._repeats_a_file(files, keys)
         ):
             yield from self.cut()
             self.draft.admission.admit_version(left, size_bytes, is_group=is_group)
@@ -117,7 +123,31 @@ class BatchCutter:
             draft.read_commit(commit, state)
             draft.feed = feed
 
-        return (yield from self.deliver(commit.version, timestamp_ms, files(), left, read))
+        if keys is not None and self._take_all(commit.version, timestamp_ms, held, keys, read):
+            return len(held)
+        found = files() if keys is None else held
+        return (yield from self.deliver(commit.version, timestamp_ms, found, left, read, keys=keys))
+
+    def _take_all(
+        self,
+        version: int,
+        timestamp_ms: int,
+        files: list[tuple[int, Add]],
+        keys: list[int],
+        read: Callable[[Draft], None],
+    ) -> bool:
+        """Put all files of a version into the batch, if none is excluded or repeated and there is room for all."""
+        draft = self.draft
+        distinct = set(keys)
+        if self.excluded is not None or not files or len(distinct) < len(keys) or not draft.keys.isdisjoint(distinct):
+            return False
+        if not draft.admission.admit_files(len(files), sum([add.size for _, add in files])):
+            return False
+        self.is_inside_version = True
+        read(draft)
+        draft.keys |= distinct
+        draft.files.extend([PlannedFile(version, index, timestamp_ms, add) for index, add in files])
+        return True
 
     def deliver(
         self,
@@ -127,31 +157,36 @@ class BatchCutter:
         left: int,
         read: Callable[[Draft], None],
         *,
+        keys: Iterable[int] | None = None,
         is_snapshot: bool = False,
     ) -> Generator[SourceBatch, None, int]:
-        """Put the files of one version into the batch and into those after it; return how many were not excluded."""
+        """Put the files of one version into the batch and into those after it; return how many were not excluded.
+
+        ``keys`` are the identities of the files in their order, where they are known.
+        """
+        next_key = None if keys is None else iter(keys).__next__
         draft, excluded, key_of = self.draft, self.excluded, self._key
         delivered = 0
         # from here on the draft holds more than its end says, until the end is moved behind the version
         self.is_inside_version = True
         read(draft)
         # the loop runs once for every file of a table: what it needs is looked up outside
-        keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
+        taken, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
         for index, add in files:
-            key = key_of(add)
-            if key in keys or not admit(add.size):
+            key = key_of(add) if next_key is None else next_key()
+            if key in taken or not admit(add.size):
                 draft.end = Offset(self._table_id, version, index - 1, is_snapshot)
                 yield from self.cut()
                 if draft is not self.draft:
                     draft = self.draft
                     read(draft)
-                keys, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
+                taken, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
                 draft.admission.admit_version(left, 0, is_snapshot=is_snapshot)
                 admit(add.size)
             if excluded is not None and excluded(add.path):
                 continue
             delivered += 1
-            keys.add(key)
+            taken.add(key)
             append(PlannedFile(version, index, timestamp_ms, add))
         return delivered
 
@@ -169,6 +204,8 @@ class BatchCutter:
                 )
             seen.add(key)
 
-    def _repeats_a_file(self, files: Callable[[], Iterable[tuple[int, Add]]]) -> bool:
-        keys = self.draft.keys
-        return bool(keys) and not keys.isdisjoint(self._key(add) for _, add in files())
+    def _repeats_a_file(self, files: Callable[[], Iterable[tuple[int, Add]]], keys: list[int] | None) -> bool:
+        taken = self.draft.keys
+        if not taken:
+            return False
+        return not taken.isdisjoint((self._key(add) for _, add in files()) if keys is None else keys)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.log import TableState
 from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.source.admission import Admission
-from airflow_provider_fds.source.planned import RangeChecksums, SkippedCommit, SourceBatch, commit_line
+from airflow_provider_fds.source.planned import RangeChecksums, SkippedCommit, SourceBatch
 from airflow_provider_fds.source.planned_files import FileCollector
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ class Draft:
 
     __slots__ = (
         "_checksums",
-        "_commits",
         "_first_version",
         "_last_commit",
         "_last_version",
@@ -61,7 +59,6 @@ class Draft:
         self.skipped: list[SkippedCommit] = []
         self.keys: set[int] = set()
         self.admission = Admission(options)
-        self._commits = hashlib.sha256()
         self._checksums = RangeChecksums()
         self._first_version = self._last_version = start.version
         # its digest is taken when the batch is built: most commits are never asked for theirs
@@ -76,8 +73,7 @@ class Draft:
         self.state = state
         self._last_version = commit.version
         self._last_commit = commit
-        self._commits.update(commit_line(commit.version, commit.size_bytes))
-        self._checksums.see(commit.version, commit.checksum, commit.etag)
+        self._checksums.see(commit.version, commit.size_bytes, commit.checksum, commit.etag)
 
     def build(self) -> SourceBatch:
         """Return the batch. Nothing may be taken in any more."""
@@ -93,7 +89,7 @@ class Draft:
             skipped=tuple(self.skipped),
             first_version=self._first_version,
             last_version=self._last_version,
-            log_digest=self._commits.hexdigest(),
+            log_digest=self._checksums.of_sizes,
             last_commit_sha256="" if self._last_commit is None else self._last_commit.sha256,
             feed=self.feed,
             log_checksum=self._checksums.of_contents,

@@ -152,26 +152,33 @@ _DIGESTED_TOGETHER: Final = 1000
 
 
 class RangeChecksums:
-    """What tells the commit files of a range from others: their content, and what is cheaper to ask for.
+    """What tells the commit files of a range from others: their sizes, their content, and what is cheaper to ask for.
 
     A size does not tell what a commit holds: one of equal size may have taken its place.
     """
 
-    __slots__ = ("_contents", "_etags", "_has_etags", "_seen")
+    __slots__ = ("_contents", "_etags", "_has_etags", "_seen", "_sizes")
 
     def __init__(self) -> None:
+        self._sizes = hashlib.sha256()
         self._contents = hashlib.sha256()
         self._etags = hashlib.sha256()
         self._has_etags = True
         # digested by the thousand: planning reads ten thousand commits in a second
-        self._seen: list[tuple[int, int, object]] = []
+        self._seen: list[tuple[int, int, int, object]] = []
 
-    def see(self, version: int, crc32: int, etag: object) -> None:
-        """Take in a commit file: its content, and the tag that the storage gave with the content."""
+    def see(self, version: int, size_bytes: int, crc32: int, etag: object) -> None:
+        """Take in a commit file: its size, its content, and the tag that the storage gave with the content."""
         seen = self._seen
-        seen.append((version, crc32, etag))
+        seen.append((version, size_bytes, crc32, etag))
         if len(seen) == _DIGESTED_TOGETHER:
             self._digest()
+
+    @property
+    def of_sizes(self) -> str:
+        """SHA-256 (hexadecimal) over version and size of each file: its :func:`range_digest`."""
+        self._digest()
+        return self._sizes.hexdigest()
 
     @property
     def of_contents(self) -> str:
@@ -186,14 +193,12 @@ class RangeChecksums:
         return self._etags.hexdigest() if self._has_etags else ""
 
     def _digest(self) -> None:
-        contents, etags = [], []
-        for version, crc32, etag in self._seen:
-            contents.append(f"{version} {crc32}\n")
-            etags.append(f"{version} {etag}\n")
-            self._has_etags = self._has_etags and etag is not None
-        self._contents.update("".join(contents).encode())
-        self._etags.update("".join(etags).encode())
-        self._seen.clear()
+        seen = self._seen
+        self._sizes.update("".join([f"{version} {size}\n" for version, size, _, _ in seen]).encode())
+        self._contents.update("".join([f"{version} {crc32}\n" for version, _, crc32, _ in seen]).encode())
+        self._etags.update("".join([f"{version} {etag}\n" for version, _, _, etag in seen]).encode())
+        self._has_etags = self._has_etags and all(etag is not None for _, _, _, etag in seen)
+        seen.clear()
 
 
 def range_digest(commits: Iterable[tuple[int, int]]) -> str:

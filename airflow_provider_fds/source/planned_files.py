@@ -54,6 +54,14 @@ class FileCollector:
             self._spill.write(self._kept)
             self._kept.clear()
 
+    def extend(self, files: list[PlannedFile]) -> None:
+        """Take some files."""
+        if len(self._kept) + len(files) < KEPT_FILES:
+            self._kept += files
+            return
+        for file in files:
+            self.append(file)
+
     def collected(self) -> Sequence[PlannedFile]:
         """Return what was taken. No more may be taken then."""
         return tuple(self._kept) if self._spill is None else _SpilledFiles(self._spill, tuple(self._kept))

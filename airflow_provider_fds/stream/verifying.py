@@ -128,12 +128,12 @@ def _has_same_content(log: DeltaLog, batch: PlannedBatch, first: int, metas: Seq
         return log.commit(batch.last_version, metas[-1]).sha256 == batch.last_commit_sha256
     read = RangeChecksums()
     for commit in log.commits(first, batch.last_version):
-        read.see(commit.version, commit.checksum, commit.etag)
+        read.see(commit.version, commit.size_bytes, commit.checksum, commit.etag)
     return read.of_contents == batch.log_checksum
 
 
 def _etags(first: int, metas: Sequence[ObjectMeta]) -> str:
     listed = RangeChecksums()
     for version, meta in enumerate(metas, start=first):
-        listed.see(version, 0, meta.etag)
+        listed.see(version, meta.size_bytes, 0, meta.etag)
     return listed.of_etags
