@@ -206,7 +206,7 @@ def test_a_server_that_does_not_answer_is_named_before_anything_is_written(strea
 
 
 def test_a_server_without_what_a_batch_needs_is_refused_with_how_to_start_it(connect_server, monkeypatch):
-    monkeypatch.setattr(connect, "_DELTA_EXTENSION", "not.there")
+    monkeypatch.setattr(connect, "DELTA_EXTENSION", "not.there")
     server = ConnectServer(connect_server.url, "connection 'warm'")
     with (
         pytest.raises(ServerUnfitError, match=r"connection 'warm' .* has no Delta: .* Start it with"),
