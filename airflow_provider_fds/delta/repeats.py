@@ -7,8 +7,6 @@ their names, so each leaves a number of eight bytes, made of its path; only rows
 
 from __future__ import annotations
 
-from array import array
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -57,27 +55,17 @@ class Repeats:
 
 def _met(parts: list[Any]) -> frozenset[int]:
     """Return the numbers that come more than once."""
-    if (np := _numpy()) is None:
-        ordered = sorted(number for part in parts for number in part)
-        return frozenset(one for one, other in pairwise(ordered) if one == other)
+    import numpy as np
+
     numbers = np.concatenate(parts)
     numbers.sort()
     return frozenset(numbers[1:][numbers[1:] == numbers[:-1]].tolist())
 
 
-def _numpy() -> Any:
-    """Return numpy, which comes with pyspark-client; ``None`` in an environment without."""
-    try:
-        import numpy as np
-    except ImportError:
-        return None
-    return np
-
-
 def _numbers(paths: pa.StringArray) -> Any:
     """Return a number for each path, the same for the same path."""
-    if (np := _numpy()) is None:
-        return array("q", map(hash, paths.to_pylist()))
+    import numpy as np
+
     count = len(paths)
     _, offsets, data = paths.buffers()
     bounds = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + count + 1]

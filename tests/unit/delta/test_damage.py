@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_fds.delta import commits, parquet_file, repeats
+from airflow_provider_fds.delta import commits, parquet_file
 from airflow_provider_fds.delta.checkpoints import find_checkpoint
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
@@ -213,12 +213,7 @@ def test_a_number_below_zero_in_a_checkpoint_names_its_version(log_builder, chec
 
 
 @pytest.mark.parametrize("text", [b"part-00001-00001", b"numRecords"], ids=["path", "statistics"])
-@pytest.mark.parametrize("has_numpy", [True, False], ids=["numpy", "no numpy"])
-def test_a_text_in_a_checkpoint_that_is_not_utf_8_names_its_version(
-    log_builder, checkpoint_writer, log, text, has_numpy, monkeypatch
-):
-    if not has_numpy:
-        monkeypatch.setattr(repeats, "_numpy", lambda: None)
+def test_a_text_in_a_checkpoint_that_is_not_utf_8_names_its_version(log_builder, checkpoint_writer, log, text):
     log_builder.create()
     log_builder.append(3)
     path = checkpoint_writer.classic()
@@ -242,12 +237,7 @@ VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeI
 @pytest.mark.parametrize("later", [{}, {"modificationTime": 99}, {"size": 5}], ids=["same", "later", "other size"])
 @pytest.mark.parametrize("vector", [None, VECTOR], ids=["whole", "vector"])
 @pytest.mark.parametrize("form", ["classic", "parts", "sidecars"])
-@pytest.mark.parametrize("has_numpy", [True, False], ids=["numpy", "no numpy"])
-def test_a_file_that_a_checkpoint_lists_twice_is_read_once(
-    log_builder, checkpoint_writer, log, form, vector, later, has_numpy, monkeypatch
-):
-    if not has_numpy:
-        monkeypatch.setattr(repeats, "_numpy", lambda: None)
+def test_a_file_that_a_checkpoint_lists_twice_is_read_once(log_builder, checkpoint_writer, log, form, vector, later):
     log_builder.create()
     log_builder.append(3, deletionVector=vector)
     twice = "part-00001-00001.parquet"
