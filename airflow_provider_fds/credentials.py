@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_provider_fds.schemes import of_kind
+from airflow_provider_fds.schemes import SCHEMES, of_kind
 
 #: Parts of a name, and words that a name may be made of.
 _PART = (
@@ -22,12 +22,17 @@ _NAME_AND_SIGN = re.compile(r"""(?<![\w.-])([\w.-]+)\\*["']?\s*[=:]\s*""")
 _VALUE = re.compile(r"""(\\*["'])(?:(?!\1).){1,20000}\1|(?!\*\*\*)[^\s,;&"')}\\]+""", re.DOTALL)
 #: Of these the part before ``@`` is a container, not a user.
 _CONTAINERS = tuple(name for name in of_kind("azure") if name != "az")
-_USER_INFO = re.compile(
-    "".join(f"(?<!{scheme})" for scheme in _CONTAINERS) + r"://[^/\s@'\"]+@|://[^/\s@:'\"]*:[^/\s@'\"]+@"
+#: The sign may be encoded, or the slashes before it forgotten.
+_USER_INFO = re.compile("".join(f"(?<!{scheme})" for scheme in _CONTAINERS) + r"://[^/\s@'\"]{1,20000}(?:@|%40)")
+_USER_AND_PASSWORD = re.compile(r"//[^/\s@:'\"]{0,1000}:[^/\s@'\"]{1,20000}(?:@|%40)")
+_USER_WITHOUT_SLASHES = re.compile(
+    rf"(?i)\b((?:{'|'.join(sorted(SCHEMES, reverse=True))}|https?):)(?!//)[^\s@'\"]{{1,20000}}(?:@|%40)"
 )
 _TEXTS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}"), r"\1 ***"),
     (_USER_INFO, "://***@"),
+    (_USER_AND_PASSWORD, "//***@"),
+    (_USER_WITHOUT_SLASHES, r"\1***@"),
     (re.compile(r"(?i)([?&](?:sig|se|sp|sv|x-amz-[\w-]+)=)[^&\s]+"), r"\1***"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "***"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), "***"),
@@ -35,7 +40,7 @@ _TEXTS = (
 )
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
-_URI_USER = re.compile(r"(?<=//)[^/?#]*@")
+_URI_USER = re.compile(r"(?<=//)([^/?#]*)(?:@|%40)")
 
 
 def is_secret(name: str, value: object = None) -> bool:
@@ -92,4 +97,4 @@ def _scheme_of(uri: str) -> str | None:
 
 def _user_info(uri: str) -> str:
     match = _URI_USER.search(uri)
-    return match.group()[:-1] if match else ""
+    return match.group(1) if match else ""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from airflow_provider_fds.credentials import redacted_uri, secret_part
+from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
 from airflow_provider_fds.delta.limits import CLIENT, RETRY
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.paths import PATH_SAFE
@@ -158,7 +158,13 @@ def _check_text(text: str) -> None:
         raise ConfigurationError(
             f"the URI {redacted_uri(text)[:100]}… has {len(text):,} characters, at most {_MOST_CHARS:,} can be used"
         )
-    part = secret_part(text) if "://" in text and text.split(":", 1)[0].lower() in _SCHEMES else None
+    scheme, mark, rest = text.partition(":")
+    if mark and scheme.lower() in _SCHEMES and not rest.startswith("/"):
+        raise ConfigurationError(
+            f"{redacted(text)!r} is not a URI: expected {scheme}://<bucket>/<path>, or './{scheme}:…' for a file"
+        )
+    is_uri = text.startswith("//") or ("://" in text and scheme.lower() in _SCHEMES)
+    part = secret_part(text) if is_uri else None
     if part is not None and part.startswith("user info"):
         raise ConfigurationError(
             f"{redacted_uri(text)} has {part}, where everybody sees it. Put credentials into the Airflow connection "

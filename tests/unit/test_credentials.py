@@ -87,6 +87,20 @@ def test_a_uri_is_shown_without_user_query_and_fragment():
     assert secret_part("abfss://box@account/t") is None
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "//AK:HUSH@host/t",
+        "file:////AK:HUSH@host/t",
+        "s3:AK:HUSH@bucket/t",
+        "s3://AK:HUSH%40bucket/t",
+        "S3A:/AK:HUSH@b/t",
+    ],
+)
+def test_a_uri_that_is_misspelled_is_shown_without_its_user(uri):
+    assert "HUSH" not in redacted(f"no table at {uri}: check it")
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "part",
