@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.spark import launch
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
-from airflow_provider_fds.spark.launch import run_locally
 from airflow_provider_fds.spark.object_store import job_storage
 from airflow_provider_fds.stream.collecting import collecting
 
@@ -41,7 +41,7 @@ class LocalBackend(SparkBackend):
         storage = job_storage(session.connected.places(sink.table_uri), sink)
         with collecting(session, application.work, application.on_commit):
             try:
-                run_locally(
+                launch.run_locally(
                     application.spec_uri,
                     master=self.master,
                     conf=self.arguments.conf,
