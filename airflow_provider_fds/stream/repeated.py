@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import fence_version
-from airflow_provider_fds.ledger.entries import Committed, Created, Planned, Requested
+from airflow_provider_fds.ledger.entries import Committed, Created, Opened, Planned, Requested
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -36,23 +36,31 @@ _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A batch that was committed.
+    """A batch that was committed, or that was in the sink and counted as loaded by a replan.
 
     Attributes:
-        planned: The batch as it was frozen.
-        committed: What became of it.
+        epoch: Its epoch.
+        batch_id: Its id in that epoch.
         start: Where it begins (exclusive).
         end: Where it ends (inclusive).
+        rows: Rows that it brought, ``None`` if that is not known.
+        sink_version: Version of the sink that holds it, ``None`` if that is not known.
+        before: Where its version is not known, a later one.
     """
 
-    planned: PlannedBatch
-    committed: Committed
+    epoch: int
+    batch_id: int
     start: Offset
     end: Offset
+    rows: int | None
+    sink_version: int | None
+    before: int | None = None
 
     def is_in_sink_since(self, version: int) -> bool:
-        """Say whether it was written at a version of the sink or later."""
-        return self.committed.sink_version is None or self.committed.sink_version >= version
+        """Say whether it was written at a version of the sink or later, or may have been."""
+        if self.sink_version is None:
+            return self.before is None or self.before > version
+        return self.sink_version >= version
 
     def reaches(self, start: Offset | None) -> bool:
         """Say whether a row of it is read again from ``start`` (exclusive) on; ``None`` is the very beginning."""
@@ -224,7 +232,9 @@ def _forgotten_statements(table: str, start: Offset | None) -> list[str]:
 def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start: Offset | None) -> list[str]:
     alone = "if nothing else writes to it"
     found = []
-    first = min((version for load in again if (version := load.committed.sink_version) is not None), default=None)
+    versions = [load.sink_version for load in again]
+    # where it is not known which version holds one of them, no RESTORE is known to take it out
+    first = None if None in versions else min((version for version in versions if version is not None), default=None)
     if first is not None and all(load.lies_behind(start) for load in loads if load.is_in_sink_since(first)):
         # the sink as it was before the first of them: nothing that stays out was written since
         found.append(
@@ -243,18 +253,18 @@ def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start:
 def _way_out(state: StreamState, again: Sequence[Load], in_part: Sequence[Load]) -> str:
     if any(load.start.is_initial_snapshot for load in in_part):
         return f"They are part of the initial snapshot: `fds reset {state.name} --why …` loads it anew."
-    newest = max(load.committed.epoch for load in again)
-    batch = next((load for load in again if load.committed.epoch == newest), None)
+    newest = max(load.epoch for load in again)
+    batch = next((load for load in again if load.epoch == newest), None)
     if batch is None or batch not in in_part:
         return "Take them out by a statement of your own, or rewind further back."
     return (
         f"Rewind to where a batch began, and the sink can be restored to the version before it: `fds rewind "
-        f"{state.name} --to-batch {batch.committed.batch_id} --why …`."
+        f"{state.name} --to-batch {batch.batch_id} --why …`."
     )
 
 
 def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
-    known = [load.committed.rows for load in again]
+    known = [load.rows for load in again]
     rows = sum(n for n in known if n is not None)
     counted = "rows" if None in known else f"{rows:,} rows"
     if not in_part:
@@ -264,18 +274,49 @@ def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
 
 
 def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:
-    """Return the batches that were committed to the sink of now, in the order in which they were."""
+    """Return the batches that were committed to the sink of now, or counted as loaded there, in order."""
     planned: dict[tuple[int, int], PlannedBatch] = {}
-    loads = []
+    on_their_way: dict[tuple[int, int], PlannedBatch] = {}
+    loads: list[Load] = []
+    is_counted = True
     for entry in entries:
         action = entry.action
         if isinstance(action, Planned):
-            planned |= {(action.epoch, batch.batch_id): batch for batch in action.batches}
-        elif isinstance(action, Committed) and (batch := planned.get((action.epoch, action.batch_id))) is not None:
-            is_elsewhere = None not in (sink_table_id, action.sink_table_id) and action.sink_table_id != sink_table_id
-            if batch.num_files and not is_elsewhere:
-                loads.append(Load(batch, action, Offset.from_json(batch.start), Offset.from_json(batch.end)))
+            new = {(action.epoch, batch.batch_id): batch for batch in action.batches}
+            planned |= new
+            on_their_way |= new
+        elif isinstance(action, Committed):
+            key = (action.epoch, action.batch_id)
+            on_their_way.pop(key, None)
+            if key in planned and _is_here(planned[key], action.sink_table_id, sink_table_id):
+                loads.append(_load(key, planned[key], action.rows, action.sink_version))
+        elif isinstance(action, Requested):
+            # a rewind gives up what is planned, wherever its epoch begins
+            is_counted = action.reason not in ("rewind", "reset")
+        elif isinstance(action, Opened):
+            start, fence = Offset.from_json(action.start), action.fence
+            ends = {key: Offset.from_json(batch.end) for key, batch in on_their_way.items()}
+            # the epoch begins after these, so they were in the sink
+            counted = [k for k, end in ends.items() if end.table_id == start.table_id and _place(end) <= _place(start)]
+            counted = counted if is_counted else []
+            loads += [
+                _load(key, planned[key], planned[key].num_rows, None, fence.sink_version)
+                for key in counted
+                if _is_here(planned[key], fence.sink_table_id, sink_table_id)
+            ]
+            on_their_way.clear()
     return loads
+
+
+def _load(
+    key: tuple[int, int], batch: PlannedBatch, rows: int | None, sink_version: int | None, before: int | None = None
+) -> Load:
+    return Load(*key, Offset.from_json(batch.start), Offset.from_json(batch.end), rows, sink_version, before)
+
+
+def _is_here(batch: PlannedBatch, table_id: str | None, sink_table_id: str | None) -> bool:
+    """Say whether a batch brought rows to the sink of now, as far as the tables' ids tell."""
+    return bool(batch.num_files) and (None in (sink_table_id, table_id) or table_id == sink_table_id)
 
 
 def _sink_table_id(state: StreamState) -> str | None:

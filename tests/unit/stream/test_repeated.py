@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.entries import Fence, Requested
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover
+from tests.unit.ledger.conftest import Make
 from tests.unit.stream.test_epoch import load_all, move
 
 if TYPE_CHECKING:
@@ -122,3 +125,49 @@ def test_a_batch_that_began_within_a_version_is_not_told_by_its_version(bench, l
 
     assert "TO VERSION AS OF 1;" in said
     assert "DELETE FROM" not in said
+
+
+@pytest.fixture
+def counted_batch() -> Ledger:
+    """Versions 0 to 2 in sink versions 0, 1 and 3; the one of version 1 was never committed, a replan counted it."""
+    make = Make()
+    storage = make.Storage()
+
+    def ledger() -> Ledger:
+        found = Ledger(storage, "orders", clock=lambda: make.now)
+        found.find()
+        return found
+
+    fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=2, sink_table_id=make.sink_id)
+    third = make.batch(
+        0, 2, start=make.offset(2), end=make.offset(3), first_version=2, last_version=2, prev=fence_version(2)
+    )
+    for action in (
+        make.create(),
+        make.open(),
+        make.bind(table_id=make.sink_id),
+        make.plan(make.batch(0), make.batch(1)),
+        make.commit(0, sink_version=0),
+        Requested(reason="replan", why="a test", closes=1),
+        make.open(2, version=2, fence=fence, landed=1, continues=True),
+        make.plan(third, epoch=2),
+        make.commit(0, epoch=2, sink_version=3),
+    ):
+        ledger().execute(action, make.actor)
+    return ledger()
+
+
+def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read_again(counted_batch):
+    said = Mover(counted_batch, "a test").rewind(to_version=1).words()
+
+    assert "2 committed batches (40 rows) are read again" in said
+    # a RESTORE to before the commit of version 2 would keep the rows of version 1
+    assert "RESTORE" not in said
+    assert "WHERE _source_version >= 1;" in said
+
+
+def test_a_batch_after_the_one_that_a_replan_counted_as_loaded_is_taken_out_by_a_restore(counted_batch):
+    said = Mover(counted_batch, "a test").rewind(to_version=2).words()
+
+    assert "1 committed batches (20 rows) are read again" in said
+    assert "TO VERSION AS OF 2;" in said
