@@ -278,7 +278,8 @@ class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
             options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
             ``None``: at ``position``, or after the batches that are in the sink though they were not committed here.
         is_automatic: Whether an operator asked, not a person.
-        table_versions: Newest version of each named table of a function when it was asked, -1 of a missing one.
+        table_versions: Newest version of each named table of a function when it was asked for the first time since an
+            epoch was opened, -1 of a missing one; those of earlier requests are kept when it is written.
         seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again.
         removal: What the fence removes from the sink, ``None``: nothing.
         closes: The stream's epoch as the sender saw it. Derived where a person gave none: the stream's epoch.
@@ -320,7 +321,15 @@ class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
             epoch=max(state.epoch + 1, self.epoch),
             position=state.position if state.closed is None else state.closed.position,
             closes=state.epoch,
+            table_versions=self._versions_of_first(state),
         )
+
+    def _versions_of_first(self, state: StreamState) -> dict[str, int]:
+        """Return the table versions of the first request since an epoch was opened."""
+        found = dict(self.table_versions)
+        for name, version in ({} if state.request is None else state.request.table_versions).items():
+            found[name] = min(version, found.get(name, version))
+        return found
 
     def _check_seen(self, state: StreamState) -> None:
         """Refuse a request that says that a person was shown what no run has shown."""

@@ -36,14 +36,16 @@ class SeenBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A batch of a closed epoch that a run found in the sink, uncommitted, and showed to people.
 
     Attributes:
-        digest: Digest of its manifest.
+        digest: Digest of its manifest, empty if the ledger does not know the batch.
         sink_version: Version of the sink that holds it.
+        write: Of a function: name of the write whose table holds it; empty for a sink of FDS.
     """
 
     epoch: int
     batch_id: int
     digest: str
     sink_version: int
+    write: str = ""
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,11 @@ class ForeachBatchWriter(Writer):
         return close_writes(spark, job, fence, sink)
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
-        """Return what an earlier try reported, if the function had returned there; else ``None``."""
+        """Return what an earlier try reported, if the function had returned there; else ``None``.
+
+        Raises:
+            RefusalError: a named table was restored or replaced since.
+        """
         folder, _, _ = report_name(batch.epoch, batch.batch_id, "").rpartition("/")
         folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
         found = sorted(names(folder, self._spark))
@@ -54,6 +58,7 @@ class ForeachBatchWriter(Writer):
                 continue
             report = TryReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
             if report.is_of(batch, name.removesuffix(".json")) and report.is_done:
+                self._tables.check_kept(batch)
                 return Landed(None, by_this_try=False, rows=report.rows_written)
         return None
 

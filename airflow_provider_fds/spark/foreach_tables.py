@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Above every version: a look at the log that reads no commit.
 _NONE = sys.maxsize
 
+#: Commits that are read at first to find a write; then four times as many, and so on.
+_WINDOW = 50
+
 
 class WrittenTables:
     """The tables of a sink's writes, through one job."""
@@ -44,7 +47,8 @@ class WrittenTables:
             is_repeated: Whether another try may have called the function with it.
 
         Raises:
-            RefusalError: a table forgets transactions too soon, or has a later one of this write already.
+            RefusalError: a table forgets transactions too soon, or has a later one of this write already; or it was
+                restored to before an earlier try's write, which Delta would skip.
         """
         self._warn()
         for name, log in self._logs.items():
@@ -57,6 +61,7 @@ class WrittenTables:
                 newest = self._newest(name, batch)
                 self._checked.add(name)
                 if is_repeated and newest == batch.txn_version:
+                    self._check_kept(name, batch)
                     self._remind(name, batch)
             if is_repeated:
                 self._tell(name, batch, is_before=True)
@@ -75,6 +80,44 @@ class WrittenTables:
             if log.history(self._versions[name] + 1) is not None and name in asked:
                 self._newest(name, batch)
             self._tell(name, batch, is_before=False)
+
+    def check_kept(self, batch: BatchSpec) -> None:
+        """Make sure that what an earlier try has written and reported is still there.
+
+        Raises:
+            RefusalError: a table was restored or replaced since.
+        """
+        for name, log in self._logs.items():
+            if log.history(_NONE) is not None and self._newest(name, batch) == batch.txn_version:
+                self._check_kept(name, batch)
+
+    def _check_kept(self, name: str, batch: BatchSpec) -> None:
+        app_id, log, commits = txn_app_id(batch.uuid, write=name), self._logs[name], _WINDOW
+        while True:
+            history = log.history(_NONE)
+            down_to = 0 if history is None else max(0, history.newest_version - commits)
+            history = log.history(down_to)
+            if history is None:
+                return
+            # where it is there twice the later one is a reminder without rows
+            own = [c.version for c in history.commits if c.transactions.get(app_id) == batch.txn_version]
+            earlier = any(c.transactions.get(app_id, batch.txn_version) < batch.txn_version for c in history.commits)
+            if earlier or down_to == 0 or history.oldest_version > down_to:
+                break
+            commits *= 4
+        if not own:
+            return
+        kept = history.kept(app_id)
+        broken_at = -1 if kept.broken_at is None else kept.broken_at
+        if own[-1] in kept.versions and broken_at < own[-1]:
+            return
+        raise RefusalError(
+            "SinkReplaced",
+            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: version {own[-1]} of "
+            f"{self._paths[name]} was the write {name!r} of this batch, and the table was restored or replaced since, "
+            "so its rows may be gone. Delta would skip the write if it was repeated. Look into the tables: `fds replan "
+            f"{batch.stream} --why …` asks which writes of the batch they have",
+        )
 
     def _newest(self, name: str, batch: BatchSpec) -> Optional[int]:
         """Return the newest transaction of a write in its table. Raises ``RefusalError`` if it is a later one."""

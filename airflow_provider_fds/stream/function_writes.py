@@ -7,22 +7,23 @@ some writes have landed can only be finished, because a new epoch would load tho
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import TryReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import transactions
 from airflow_provider_fds.errors import (
     AccessDeniedError,
     ConfigurationError,
     FdsError,
     LedgerError,
-    LostPositionError,
     RequestRefusedError,
     TableNotFoundError,
 )
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.function_tables import TableWrite, find_write, floor_of, look, tables_in_order
+from airflow_provider_fds.stream.late_writes import as_seen
+from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,16 +33,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
     from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.function_tables import TableLook
 
 _TRUTHS: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 logger = logging.getLogger(__name__)
-
-#: Commits that are read at once, from the newest on down.
-_WINDOW: Final = 100
-
-#: Operations after which the rows of a table are not what its commits say.
-_BREAKING: Final = ("RESTORE", "CLONE", "CREATE OR REPLACE", "REPLACE")
 
 
 def landed_of(text: str) -> bool | dict[str, bool]:
@@ -61,44 +57,8 @@ def landed_of(text: str) -> bool | dict[str, bool]:
     return answers
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFound:
-    """The newest transaction of one write in its table.
-
-    Attributes:
-        transaction: ``None`` if the table has none of this write, or is not there.
-        version: Version of the table that holds it, ``None`` if log cleanup removed that commit.
-        is_undone: Whether the table was restored or replaced since, so that its rows may be gone.
-    """
-
-    transaction: int | None
-    version: int | None = None
-    is_undone: bool = False
-
-
-def find_write(storage: Storage, app_id: str) -> WriteFound:
-    """Return the newest transaction of a write, read from the table's own log, however far back it is."""
-    log = DeltaLog(storage)
-    try:
-        newest, earliest = log.latest(), log.earliest()
-    except TableNotFoundError:
-        return WriteFound(None)
-    is_undone = False
-    last = newest
-    while last >= earliest:
-        first = max(earliest, last - _WINDOW + 1)
-        for commit in reversed(list(log.commits(first, last))):
-            found = [a.txn.version for a in commit.actions if a.txn is not None and a.txn.appId == app_id]
-            if found:
-                return WriteFound(max(found), commit.version, is_undone)
-            operation = (commit.info.operation if commit.info is not None else None) or ""
-            is_undone = is_undone or operation.upper().startswith(_BREAKING)
-        last = first - 1
-    return WriteFound(transactions(log, newest, [app_id]).get(app_id), None, is_undone)
-
-
 class FunctionWrites:
-    """The planned batches of a function, and what is known of their writes.
+    """The planned batches of a function, and what is known of their writes; each table is looked at once.
 
     Args:
         ledger: The stream's ledger, read to its head.
@@ -109,52 +69,81 @@ class FunctionWrites:
         state = ledger.state
         self._ledger = ledger
         self._open = open_table
+        self._state = state
         self._name = state.name
         self._uuid = state.uuid
         self._sink = _function_of(state)
         self._epoch = state.epoch if state.closed is None else state.closed.epoch
         self._planned = state.planned if state.closed is None else state.closed.planned
-        self._position = state.position if state.closed is None else state.closed.position
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the function's writes."""
         return () if self._sink is None else tuple(app_id.partition("#")[2] for app_id in self._sink.app_ids)
 
-    def table_versions(self) -> dict[str, int]:
-        """Return the newest version of each table that is named and can be read, -1 of one that is not there."""
-        found: dict[str, int] = {}
-        for name, uri in ({} if self._sink is None or self._open is None else self._sink.tables).items():
+    @property
+    def _tables(self) -> dict[str, str]:
+        return {} if self._sink is None else tables_in_order(self._sink)
+
+    @cached_property
+    def looks(self) -> dict[str, TableLook]:
+        """What each table that is named and can be read has after the last commit, by the write's name."""
+        found: dict[str, TableLook] = {}
+        for name in () if self._open is None else self._tables:
+            uri = self._tables[name]
             try:
-                assert self._open is not None  # noqa: S101  # said one line above
-                found[name] = DeltaLog(self._open(uri)).latest()
-            except TableNotFoundError:
-                found[name] = -1
-            except FdsError:
-                continue
+                assert self._open is not None  # noqa: S101  # said two lines above
+                found[name] = look(self._open(uri), txn_app_id(self._uuid, write=name), floor_of(self._state))
+            except FdsError as error:
+                logger.warning("stream %s: the table %s cannot be read from here: %s", self._name, uri, error)
         return found
+
+    def table_versions(self) -> dict[str, int]:
+        """Return the version of each table that was looked at, -1 of one that is not there."""
+        return {name: found.version for name, found in self.looks.items()}
+
+    @property
+    def newest_epoch(self) -> int:
+        """Newest epoch that a table has a transaction of; 0 if none has one after the last commit."""
+        return max((write.epoch for found in self.looks.values() for write in found.writes), default=0)
 
     def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:
         """Return where a new epoch goes on, ``None`` for the committed position.
 
+        A table's log decides for its write; the driver's report counts only for a write whose table nobody can read.
+
         Args:
             landed: A person's answer for the batch on its way: for all its writes alike, or by name. ``None``: only
-                what reports and tables say.
+                what tables and reports say.
 
         Raises:
-            ConfigurationError: Nobody knows of a write whether it landed, or an answer names a write that is none.
-            LedgerError: Some writes of the batch have landed, and others have not.
+            ConfigurationError: Nobody knows of a write whether it landed, or an answer names a write that is none, or
+                contradicts what is known.
+            LedgerError: Some writes of the batch have landed, and others have not; or a table has batches that the
+                ledger does not know, or lacks some that were committed.
         """
-        returned = self._returned()
-        end = self._planned[returned - 1].end if returned else None
-        if returned == len(self._planned):
+        self._refuse_unknown()
+        self._refuse_lost()
+        if not self._planned:
+            return None
+        reported = [self._is_reported(batch) for batch in self._planned]
+        known = self._landed_by_evidence(reported, is_answered=landed is not None)
+        end = self._planned[known - 1].end if known else None
+        if known == len(self._planned):
+            if landed is not None and not (landed if isinstance(landed, bool) else all(landed.values())):
+                raise ConfigurationError(
+                    f"stream {self._name!r}: tables and reports say that all planned batches have landed, up to "
+                    f"version {self._planned[-1].last_version}. To load them again, rewind the stream"
+                )
             return end
-        batch = self._planned[returned]
-        answers = self._answers(batch, landed)
+        touched = [n for n, batch in enumerate(self._planned) if reported[n] or self._has_traces(batch)]
+        last = max([known, *touched])
+        batches, has_returned = self._planned[known : last + 1], all(reported[known : last + 1])
+        answers = self._answers(batches, landed, has_returned=has_returned)
         if all(answers.values()) and (answers or landed is True):
-            return batch.end
+            return batches[-1].end
         if any(answers.values()):
-            raise self._half_landed(batch, answers)
+            raise self._half_landed(batches, answers, can_finish=not any(reported[known : last + 1]))
         return end
 
     def loaded_note(self, end: str | None) -> str:
@@ -166,6 +155,33 @@ class FunctionWrites:
         first = self._planned[0]
         which = f"batch {first.batch_id}" if first is last else f"batches {first.batch_id} to {last.batch_id}"
         return f"Counted as loaded, and not loaded again: {which}, up to version {last.last_version}."
+
+    def repeated_notes(self) -> tuple[str, ...]:
+        """Say which rows a rewind or a reset would load again although they were never committed."""
+        told, later = self._uncommitted()
+        notes = []
+        if told:
+            notes.append(
+                f"Not committed, and in the tables of the function: {_listed(told)}. Their rows are read again, and "
+                "are there twice unless they were taken out."
+            )
+        if later:
+            notes.append(
+                f"Written after an earlier request: {_listed(later)}. The next run names these writes and does not "
+                "begin the epoch."
+            )
+        if unknown := self._unknown():
+            which = ", ".join(sorted({f"batch {write.batch_id} of epoch {write.epoch}" for _, write in unknown}))
+            notes.append(f"Also, the ledger does not know {which}: it may have been restored from an older copy.")
+        if unread := self._unread:
+            notes.append(
+                f"The table of {_names(unread)} cannot be read from here. If it has other rows that were not "
+                "committed, the next run names them and does not begin the epoch."
+            )
+        unnamed = [name for name in self.names if self._sink is not None and name not in self._sink.tables]
+        if self._planned and unnamed:
+            notes.append(f"If {_names(unnamed)} has rows of the planned batches, they are loaded again.")
+        return tuple(notes)
 
     def notes(self) -> tuple[str, ...]:
         """Say what nobody can close: writes without a table, into which a driver may write that is still there."""
@@ -183,13 +199,95 @@ class FunctionWrites:
         )
         return (note,)
 
-    def _returned(self) -> int:
-        """Return how many planned batches, from the first on, the function has returned from, as the driver says."""
+    @property
+    def _unread(self) -> tuple[str, ...]:
+        return tuple(name for name in self._tables if name not in self.looks)
+
+    def _uncommitted(self) -> tuple[dict[str, list[TableWrite]], dict[str, list[TableWrite]]]:
+        """Return the writes that were not committed and are in their tables, by name: what a person is told, and more.
+
+        What came after an earlier request, and no run has shown, the next run names again.
+        """
+        since = {} if self._state.request is None else self._state.request.table_versions
+        told: dict[str, list[TableWrite]] = {}
+        later: dict[str, list[TableWrite]] = {}
+        for name, found in self.looks.items():
+            for write in found.writes:
+                if write.is_fence or write.place == "gone":
+                    continue
+                is_old = write.version is None or write.version <= since.get(name, found.version)
+                is_shown = as_seen(name, write, self._epoch, self._planned) in self._state.shown
+                (told if is_old or is_shown else later).setdefault(name, []).append(write)
+        for seen in self._state.shown:
+            if seen.write in self._unread:
+                version = None if seen.sink_version == UNKNOWN_VERSION else seen.sink_version
+                write = TableWrite(txn_version(seen.epoch, seen.batch_id), version)
+                told.setdefault(seen.write, []).append(write)
+        return told, later
+
+    def _unknown(self) -> list[tuple[str, TableWrite]]:
+        """Return the writes, still in their tables, of batches and epochs that the ledger does not know."""
+        ids = {batch.batch_id for batch in self._planned}
+        return [
+            (name, write)
+            for name, found in self.looks.items()
+            for write in found.writes
+            if write.place != "gone"
+            and (
+                write.epoch > self._state.epoch
+                if write.is_fence
+                else write.epoch != self._epoch or write.batch_id not in ids
+            )
+        ]
+
+    def _refuse_unknown(self) -> None:
+        """Refuse to go on at the position where a table has batches that nobody could account for."""
+        unknown = self._unknown()
+        if not unknown or self._sink is None:
+            return
+        name = unknown[0][0]
+        newest = max((one for of, one in unknown if of == name), key=lambda one: one.transaction)
+        what = f"epoch {newest.epoch}" if newest.is_fence else f"batch {newest.batch_id} of epoch {newest.epoch}"
+        where = "" if newest.version is None else f" in version {newest.version}"
+        again = " --replace" if self._state.phase == "requested" else ""
+        position = self._state.position if self._state.closed is None else self._state.closed.position
+        version = "N" if position is None else Offset.from_json(position).version
+        raise LedgerError(
+            f"stream {self._name!r}: write {name!r} has {what}{where} of {self._sink.tables[name]}, which the ledger "
+            "does not know; the ledger may have been restored from an older copy. Restore the newest copy of the "
+            "staging folder. If there is none, take the rows of all later batches out of the tables, then `fds rewind "
+            f"{self._name}{again} --to-version {version} --why …`",
+            table=self._state.table,
+        )
+
+    def _refuse_lost(self) -> None:
+        """Refuse to go on at the position where a table lacks batches that were committed, or may lack them."""
+        for name, found in self.looks.items():
+            write = found.committed
+            if write is None or write.place == "there":
+                continue
+            replaced = " --replace" if self._state.phase == "requested" else ""
+            raise LedgerError(
+                f"stream {self._name!r}: batch {write.batch_id} was committed, and the table {self._tables[name]} of "
+                f"write {name!r} was restored or replaced after that, in version {write.undone_at}, so it lacks rows, "
+                f"or may lack them. Load them again: `fds rewind {self._name}{replaced} --to-batch N --why …`",
+                table=self._state.table,
+            )
+
+    def _landed_by_evidence(self, reported: Sequence[bool], *, is_answered: bool) -> int:
+        """Return how many planned batches, from the first on, have landed in all writes."""
         for number, batch in enumerate(self._planned):
-            folder = self._ledger.folder.try_reports(self._epoch, batch.batch_id)
-            if not any(self._says_done(meta.key, batch) for meta in self._ledger.storage.list_after(folder)):
+            writes = [self._by_evidence(name, (batch,), has_returned=reported[number]) for name in self.names]
+            # a person's answer is for the first batch that the function has not returned from
+            is_open = not reported[number] and (is_answered or not writes)
+            if is_open or not all(writes):
                 return number
         return len(self._planned)
+
+    def _is_reported(self, batch: PlannedBatch) -> bool:
+        """Return whether the function has returned from the batch, as the driver says."""
+        folder = self._ledger.folder.try_reports(self._epoch, batch.batch_id)
+        return any(self._says_done(meta.key, batch) for meta in self._ledger.storage.list_after(folder))
 
     def _says_done(self, key: str, batch: PlannedBatch) -> bool:
         if not key.endswith(".json") or key.endswith((".started.json", ".job.json")):
@@ -201,7 +299,35 @@ class FunctionWrites:
         found = (report.uuid, report.epoch, report.batch_id, report.manifest_digest)
         return found == (self._uuid, self._epoch, batch.batch_id, batch.digest) and report.is_done
 
-    def _answers(self, batch: PlannedBatch, landed: bool | Mapping[str, bool] | None) -> dict[str, bool]:
+    def _has_traces(self, batch: PlannedBatch) -> bool:
+        return any(self._write(name, batch) is not None for name in self.looks)
+
+    def _write(self, name: str, batch: PlannedBatch) -> TableWrite | None:
+        wanted = txn_version(self._epoch, batch.batch_id)
+        found = self.looks.get(name)
+        return None if found is None else next((w for w in found.writes if w.transaction == wanted), None)
+
+    def _by_evidence(self, name: str, batches: Sequence[PlannedBatch], *, has_returned: bool) -> bool | None:
+        """Return whether a write of batches has landed, ``None`` if only a person can say."""
+        if name not in self.looks:
+            return True if has_returned else None
+        answers = {self._by_its_table(name, batch, has_returned=has_returned) for batch in batches}
+        return answers.pop() if len(answers) == 1 else None
+
+    def _by_its_table(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
+        write = self._write(name, batch)
+        if write is not None:
+            # whether rows are there that came before a RESTORE only a person can say
+            return True if write.place == "there" else None
+        later = (other for other in self._planned if other.batch_id > batch.batch_id)
+        if any(self._write(name, other) is not None for other in later):
+            # the function was called with a later batch, so it had returned from this one
+            return True
+        return None if has_returned else False
+
+    def _answers(
+        self, batches: Sequence[PlannedBatch], landed: bool | Mapping[str, bool] | None, *, has_returned: bool
+    ) -> dict[str, bool]:
         """Return for each write whether it landed: as a person says, else as its table's log does."""
         given = dict.fromkeys(self.names, landed) if isinstance(landed, bool) else dict(landed or {})
         if unknown := [name for name in given if name not in self.names]:
@@ -212,54 +338,73 @@ class FunctionWrites:
         answers: dict[str, bool] = {}
         for name in self.names:
             answer = given.get(name)
-            answer = self._by_its_table(name, batch) if answer is None else answer
+            answer = self._by_evidence(name, batches, has_returned=has_returned) if answer is None else answer
             if answer is not None:
                 answers[name] = answer
         missing = [name for name in self.names if name not in answers]
         if missing or (not self.names and landed is None):
-            raise self._ask(batch, missing)
+            raise self._ask(batches, missing)
         return answers
 
-    def _by_its_table(self, name: str, batch: PlannedBatch) -> bool | None:
-        uri = None if self._sink is None else self._sink.tables.get(name)
-        if uri is None or self._open is None:
-            return None
-        try:
-            found = find_write(self._open(uri), txn_app_id(self._uuid, write=name))
-        except FdsError:
-            return None
-        has_landed = found.transaction is not None and found.transaction >= txn_version(self._epoch, batch.batch_id)
-        # whether rows are there that came before a RESTORE only a person can say
-        return None if has_landed and found.is_undone else has_landed
-
-    def _ask(self, batch: PlannedBatch, missing: Sequence[str]) -> ConfigurationError:
+    def _ask(self, batches: Sequence[PlannedBatch], missing: Sequence[str]) -> ConfigurationError:
         sink = "the function" if self._sink is None else self._sink.words()
         question = ",".join(f"{name}=yes|no" for name in missing) or "yes, or --landed no"
+        reasons = []
+        for name in missing:
+            writes = [write for batch in batches if (write := self._write(name, batch)) is not None]
+            undone_at = next((write.undone_at for write in writes if write.undone_at is not None), None)
+            if undone_at is not None:
+                reasons.append(f"the table of {name!r} was restored or replaced after that, in version {undone_at}")
+            elif name in self.looks:
+                reasons.append(f"the table of {name!r} lacks a write that the driver reported")
+        why = ", and ".join(reasons) or "no table tells which of its writes landed"
         return ConfigurationError(
-            f"stream {self._name!r}: batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version}) "
-            f"was handed to {sink}, and no table tells which of its writes landed. Look into your tables, and say it: "
-            f"--landed {question}"
+            f"stream {self._name!r}: {_batch_words(batches)} was handed to {sink}, and {why}. Look into your tables, "
+            f"and say it: --landed {question}"
         )
 
-    def _half_landed(self, batch: PlannedBatch, answers: Mapping[str, bool]) -> LedgerError:
+    def _half_landed(
+        self, batches: Sequence[PlannedBatch], answers: Mapping[str, bool], *, can_finish: bool
+    ) -> LedgerError:
         there = ", ".join(repr(name) for name, landed in answers.items() if landed)
         lacking = ", ".join(repr(name) for name, landed in answers.items() if not landed)
-        state = self._ledger.state
         none = ",".join(f"{name}=no" for name in answers)
         every = ",".join(f"{name}=yes" for name in answers)
         finish = (
             "The next run of the stream finishes the batch, with a repaired function if need be. "
-            if state.closed is None
+            if self._state.closed is None and can_finish
             else ""
         )
-        manifest = f"{self._ledger.storage.uri}/{self._ledger.folder.below(batch.manifest)}"
-        return LedgerError(
-            f"stream {self._name!r}: of batch {batch.batch_id} (versions {batch.first_version} to "
-            f"{batch.last_version}) {there} has landed and {lacking} has not; a new epoch would load the one again or "
-            f"lose the other. {finish}Otherwise take its rows out of {there} and answer --landed {none}, or write "
-            f"{lacking} yourself, from the rows of {manifest}, and answer --landed {every}",
-            table=state.table,
+        manifests = " and ".join(
+            f"{self._ledger.storage.uri}/{self._ledger.folder.below(batch.manifest)}" for batch in batches
         )
+        return LedgerError(
+            f"stream {self._name!r}: of {_batch_words(batches)} {there} has landed and {lacking} has not; a new epoch "
+            f"would load the one again or lose the other. {finish}Otherwise take its rows out of {there} and answer "
+            f"--landed {none}, or write {lacking} yourself, from the rows of {manifests}, and answer --landed {every}",
+            table=self._state.table,
+        )
+
+
+def _batch_words(batches: Sequence[PlannedBatch]) -> str:
+    first, last = batches[0], batches[-1]
+    which = f"batch {first.batch_id}" if first is last else f"batches {first.batch_id} to {last.batch_id}"
+    return f"{which} (versions {first.first_version} to {last.last_version})"
+
+
+def _names(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))
+
+
+def _listed(writes: Mapping[str, Sequence[TableWrite]]) -> str:
+    return "; ".join(f"{name!r} has {', '.join(map(_write_words, found))}" for name, found in writes.items())
+
+
+def _write_words(write: TableWrite) -> str:
+    where = "its commit is gone" if write.version is None else f"version {write.version}"
+    if write.place == "unsure":
+        where += f", restored or replaced in version {write.undone_at}"
+    return f"batch {write.batch_id} ({where})"
 
 
 def fence_problem(connected: ConnectedStream, state: StreamState, fenced: Sequence[str]) -> str | None:
@@ -304,55 +449,9 @@ def _is_there(storage: Storage) -> bool:
     return True
 
 
-def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
-    """Refuse to begin an epoch while a table has a write of the closed one that came after the request.
-
-    Whoever asked for the epoch was told what had landed by then. The fence is in the tables now, so nothing comes after
-    this.
-
-    Raises:
-        LedgerError: Names the write and its version, and the way on.
-    """
-    sink, request = state.fence_sink, state.request
-    if sink is None or request is None:
-        return
-    for name, uri in sink.tables.items():
-        since = request.table_versions.get(name)
-        if since is None:
-            continue
-        app_id = txn_app_id(state.uuid, write=name)
-        for version, transaction in _writes_after(DeltaLog(connected.open_sink(uri)), since, app_id):
-            if transaction >= fence_version(state.epoch):
-                continue
-            raise LedgerError(
-                f"stream {state.name!r}: after epoch {state.epoch} was asked for, a driver of the epoch before wrote "
-                f"{name!r} of batch {(transaction & 0xFFFFFFFF) - 1} (version {version} of {uri}). Take these rows out "
-                f"(RESTORE TABLE {sql_name(uri)} TO VERSION AS OF {version - 1}, if nothing else was written since, or "
-                f"a DELETE), then ask again: `fds {request.reason} {state.name} --replace --why …`, with --landed for "
-                "what your tables have then",
-                table=state.table,
-            )
-
-
-def _writes_after(log: DeltaLog, since: int, app_id: str) -> list[tuple[int, int]]:
-    """Return version and transaction of the commits after ``since`` (exclusive) under an application id."""
-    try:
-        newest = log.latest()
-        commits = log.commits(since + 1, newest) if newest > since else iter(())
-        return [
-            (commit.version, action.txn.version)
-            for commit in commits
-            for action in commit.actions
-            if action.txn is not None and action.txn.appId == app_id
-        ]
-    except (LostPositionError, TableNotFoundError):
-        # gone, or cleaned up within the time between a request and its run
-        return []
-
-
 def _function_of(state: StreamState) -> SinkBinding | None:
     sink = state.sink or state.fence_sink
     return sink if sink is not None and sink.is_function else None
 
 
-__all__ = ["FunctionWrites", "WriteFound", "fence_problem", "find_write", "landed_of", "refuse_late_writes"]
+__all__ = ["FunctionWrites", "fence_problem", "landed_of"]

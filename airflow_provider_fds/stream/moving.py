@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
@@ -353,21 +354,22 @@ class Mover:
         removal: Removal | None = None,
     ) -> Move:
         on_their_way = len(self._state.planned if self._state.closed is None else self._state.closed.planned)
-        if on_their_way and reason in ("rewind", "reset"):
+        versions: dict[str, int] = {}
+        after_epoch = 0
+        if self._is_function:
+            notes = (*notes, *self._function_notes(reason, on_their_way, to))
+            versions, after_epoch = self._writes.table_versions(), self._writes.newest_epoch
+        elif on_their_way and reason in ("rewind", "reset"):
             given_up = f"{on_their_way} planned batches are given up; should one be in the sink by then, the next run "
             notes = (*notes, f"{given_up}says so and reads nothing again before a person has looked.")
-        versions: dict[str, int] = {}
-        if self._is_function:
-            writes = FunctionWrites(self.ledger, self.open_table)
-            if self._on_their_way and reason in ("replan", "rebind"):
-                notes = (*notes, writes.loaded_note((to or {}).get("offset")))
-            notes, versions = (*notes, *writes.notes()), writes.table_versions()
         # of a replan or a rebind the position says what is read again
-        seen = self._state.shown if reason in ("rewind", "reset") else ()
-        if seen:
+        seen = self._state.shown if reason in ("rewind", "reset") or self._is_function else ()
+        if seen and not self._is_function:
             which = ", ".join(_seen_words(b) for b in seen)
             notes = (*notes, f"Not committed, and shown by an earlier run: the sink has {which}. {_READ_AGAIN}")
+        epoch = max(self._state.epoch, after_epoch) + 1
         command = Requested(
+            epoch=epoch,
             reason=reason,
             why=self.why,
             closes=self._state.epoch,
@@ -377,7 +379,23 @@ class Mover:
             seen=seen,
             removal=removal,
         )
-        return Move(self._name, (command,), self._before(), f"epoch {self._state.epoch + 1}, {after}", notes)
+        return Move(self._name, (command,), self._before(), f"epoch {epoch}, {after}", notes)
+
+    def _function_notes(self, reason: str, on_their_way: int, to: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """Say what a request means for the tables of a function."""
+        notes: tuple[str, ...] = ()
+        if reason in ("rewind", "reset"):
+            if on_their_way:
+                given_up = f"{on_their_way} planned batches are given up. Where one is written into a named table after"
+                notes = (f"{given_up} this request, the next run says so and does not begin the epoch.",)
+            notes = (*notes, *self._writes.repeated_notes())
+        elif self._on_their_way:
+            notes = (self._writes.loaded_note((to or {}).get("offset")),)
+        return (*notes, *self._writes.notes())
+
+    @cached_property
+    def _writes(self) -> FunctionWrites:
+        return FunctionWrites(self.ledger, self.open_table)
 
     def _position(self) -> Offset | None:
         state = self._state
@@ -528,7 +546,7 @@ class Mover:
         """Return where an epoch goes on if a person knows that the batch on its way is in the sink."""
         self._check_own_job(landed, needs_word=not self._is_function)
         if self._is_function:
-            end = FunctionWrites(self.ledger, self.open_table).end_of_landed(landed) if self._on_their_way else None
+            end = self._writes.end_of_landed(landed)
             return None if end is None else {"offset": end}
         return {"offset": self._state.planned[0].end} if landed and self._state.planned else None
 

@@ -9,7 +9,7 @@ from airflow_provider_fds.batch.spec import TryReport, txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures
-from airflow_provider_fds.stream.function_writes import find_write
+from airflow_provider_fds.stream.function_tables import find_write
 from airflow_provider_fds.stream.tries import refused
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 

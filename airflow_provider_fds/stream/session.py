@@ -24,7 +24,7 @@ from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
 from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
-from airflow_provider_fds.stream.function_writes import refuse_late_writes
+from airflow_provider_fds.stream.late_writes import refuse_late_writes
 from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.own_job import commit_own_job
 from airflow_provider_fds.stream.planning import draft, skipped_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import sys
 from collections import Counter
 from pathlib import Path
@@ -209,3 +211,168 @@ def test_what_an_orphaned_driver_wrote_between_the_answer_and_the_fence_is_not_l
     stream.run(most=5)
     for name in ("kept", "gone"):
         assert Counter(stream.ids(name)) == Counter(range(30))
+
+
+def left_uncollected(stream, batches):
+    """Let a run's driver load so many batches, and the run die before it collects; return the job."""
+    session = stream.session()
+    work = session.begin(stream.sink, max_batches=batches)
+    spec = JobSpec.from_json(stream.read(session.job(work, stream.sink)))
+    run(stream.spark, spec)
+    return spec
+
+
+def counted(stream):
+    return {name: Counter(stream.ids(name)) for name in ("kept", "gone")}
+
+
+def once(*ranges):
+    ids = Counter(itertools.chain(*ranges))
+    return {"kept": ids, "gone": ids}
+
+
+def take_out(stream, condition, names=("kept", "gone")):
+    for name in names:
+        stream.spark.sql(f"DELETE FROM delta.`{stream.folder / name}` WHERE {condition}")
+
+
+def test_a_ledger_from_an_older_copy_does_not_take_batches_that_it_does_not_know_for_its_own(streamed):
+    stream = streamed()
+    stream.run()
+    staging = stream.folder / "staging"
+    shutil.copytree(staging, stream.folder / "copy")
+    stream.run(most=5)
+    shutil.rmtree(staging)
+    (stream.folder / "copy").rename(staging)
+    _, refused = stream.run()
+    assert "OutOfTurn" in str(refused.failure)
+
+    for move in (Mover.replan, Mover.rebind):
+        for landed in (None, True):
+            with pytest.raises(LedgerError, match=r"'kept' has batch 2 of epoch 1 in version 2 of .*older copy"):
+                move(stream.mover(), landed=landed)
+    assert counted(stream) == once(range(30))
+
+    # a rewind says that these rows are there, and the person takes them out
+    mover = stream.mover()
+    move = mover.rewind(to_version=1)
+    assert "'kept' has batch 1 (version 1), batch 2 (version 2); 'gone' has batch 1 (version 1)" in move.words()
+    assert "the ledger does not know batch 2 of epoch 1" in move.words()
+    take_out(stream, "id >= 10")
+    stream.perform(mover, move)
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+@pytest.mark.parametrize("ask", [lambda mover: mover.rewind(to_version=0), lambda mover: mover.reset()])
+def test_a_rewind_or_reset_says_which_rows_of_a_batch_on_its_way_are_in_the_tables(streamed, ask):
+    stream = streamed()
+    stream.run()
+    stream.run(gone=False)
+    (orphaned,) = stream.module.OPTIONS[-1:]
+
+    mover = stream.mover()
+    move = ask(mover)
+    assert "1 committed batches" in move.words()
+    assert "Not committed, and in the tables of the function: 'kept' has batch 1 (version 1)." in move.words()
+    stream.perform(mover, move)
+
+    # what was announced is taken out; what comes after the request is found by the next run
+    take_out(stream, "true")
+    rows = stream.spark.read.format("delta").load(str(stream.source)).where("id >= 10 AND id < 20")
+    rows.write.format("delta").mode("append").options(**orphaned).save(str(stream.folder / "gone"))
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"a driver of the epoch before wrote 'gone' of batch 1 .version 2 of"):
+            stream.run()
+    take_out(stream, "id >= 10", names=("gone",))
+    mover = stream.mover(replaces=True)
+    stream.perform(mover, ask(mover))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+def test_a_batch_that_was_restored_away_in_one_table_does_not_count_as_loaded(streamed):
+    stream = streamed()
+    stream.run()
+    left_uncollected(stream, 1)
+    stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / 'kept'}` TO VERSION AS OF 0")
+
+    for move in (Mover.replan, Mover.rebind):
+        with pytest.raises(ConfigurationError, match=r"'kept' was restored .* in version 2\. .*--landed kept=yes\|no$"):
+            move(stream.mover())
+    with pytest.raises(LedgerError, match="'gone' has landed and 'kept' has not"):
+        stream.mover().replan(landed={"kept": False})
+
+    take_out(stream, "id >= 10", names=("gone",))
+    mover = stream.mover()
+    stream.perform(mover, mover.replan(landed=False))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+def test_a_run_does_not_take_a_batch_for_loaded_that_was_restored_away(streamed):
+    stream = streamed()
+    stream.run()
+    left_uncollected(stream, 1)
+    stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / 'kept'}` TO VERSION AS OF 0")
+    _, refused = stream.run()
+    assert "SinkReplaced" in str(refused.failure)
+    assert stream.mover().ledger.state.last_batch_id == 0
+
+
+def test_a_replan_does_not_go_on_after_committed_batches_that_a_table_lacks(streamed):
+    stream = streamed()
+    stream.run()
+    stream.run()
+    stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / 'kept'}` TO VERSION AS OF 0")
+    for move in (Mover.replan, Mover.rebind):
+        with pytest.raises(
+            LedgerError, match=r"batch 1 was committed, and the table .*kept .* in version 2, .*fds rewind"
+        ):
+            move(stream.mover())
+    take_out(stream, "id >= 10", names=("gone",))
+    mover = stream.mover()
+    stream.perform(mover, mover.rewind(to_batch=1))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+def test_a_restore_that_keeps_a_batch_is_no_hindrance(streamed):
+    stream = streamed()
+    stream.run()
+    left_uncollected(stream, 1)
+    kept = f"delta.`{stream.folder / 'kept'}`"
+    stream.spark.sql(f"DELETE FROM {kept}")
+    stream.spark.sql(f"RESTORE TABLE {kept} TO VERSION AS OF 1")
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+def test_what_a_zombie_writes_between_two_requests_in_a_row_is_not_read_again_unseen(streamed):
+    stream = streamed()
+    stream.run()
+    session = stream.session()
+    work = session.begin(stream.sink, max_batches=1)
+    zombie = JobSpec.from_json(stream.read(session.job(work, stream.sink)))
+    mover = stream.mover()
+    stream.perform(mover, mover.rewind(to_version=1))
+    run(stream.spark, zombie)
+
+    # the second request is made where nobody reaches the tables, the third where they are
+    mover = stream.mover(replaces=True, reaches_tables=False)
+    stream.perform(mover, mover.rewind(to_version=1))
+    mover = stream.mover(replaces=True)
+    move = mover.rewind(to_version=1)
+    assert "after an earlier request: 'kept' has batch 1 (version 1); 'gone' has batch 1 (version 1)" in move.words()
+    stream.perform(mover, move)
+    with pytest.raises(LedgerError, match=r"wrote 'kept' of batch 1 .version 1 of .* and 'gone' of batch 1"):
+        stream.run()
+    assert counted(stream) == once(range(20))
+
+    # a replan keeps them, without a further look
+    mover = stream.mover(replaces=True)
+    stream.perform(mover, mover.replan())
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))

@@ -74,7 +74,7 @@ def every_action(make):
         lacks_committed=True,
         warnings=("another writer took out rows",),
     )
-    seen = (SeenBatch(epoch=1, batch_id=4, digest="d4", sink_version=16),)
+    seen = (SeenBatch(epoch=1, batch_id=4, digest="d4", sink_version=16, write="kept"),)
     measures = Measures(
         rows_read=25, files_written=2, bytes_written=4096, seconds={"look": 0.25, "load": 0.5, "write": 1.5}
     )

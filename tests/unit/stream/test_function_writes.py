@@ -9,7 +9,8 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
-from airflow_provider_fds.stream.function_writes import WriteFound, find_write, landed_of
+from airflow_provider_fds.stream.function_tables import TableLook, TableWrite, WriteFound, find_write, look
+from airflow_provider_fds.stream.function_writes import landed_of
 from airflow_provider_fds.stream.moving import Mover, perform
 from tests.conftest import LogBuilder
 
@@ -173,3 +174,91 @@ def test_tables_that_are_not_there_need_no_fence_and_are_warned_of(tables, caplo
     session.collect(work)
     assert session.connected.state.phase == "open"
     assert "write 'gone' has no table" in caplog.text
+
+
+def test_a_restore_takes_out_the_commits_after_its_version_and_no_others(tables):
+    storage = open_storage(str(tables.tables["kept"].root))
+    first, second = (tables.write("kept", txn_version(1, batch)) for batch in (0, 1))
+    restored = tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(first)})
+
+    found = look(storage, tables.app_id("kept"), fence_version(1))
+    assert found == TableLook(
+        restored,
+        (
+            TableWrite(txn_version(1, 0), first),
+            TableWrite(txn_version(1, 1), second, "gone", restored),
+        ),
+    )
+    assert look(storage, tables.app_id("kept"), txn_version(1, 0)) == TableLook(
+        restored, found.writes[1:], found.writes[0]
+    )
+    assert find_write(storage, tables.app_id("kept")) == WriteFound(txn_version(1, 1), second, is_undone=True)
+
+    # a RESTORE to after it, of what a job did meanwhile, keeps it
+    tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(second)})
+    assert look(storage, tables.app_id("kept"), fence_version(1)).writes[1].place == "there"
+
+
+def test_a_reported_batch_that_a_table_lacks_is_asked_for(tables):
+    tables.reported(0, 1, 2)
+    for batch in range(3):
+        tables.write("kept", txn_version(1, batch))
+    tables.write("gone", txn_version(1, 1))
+    # it was called with batch 1, so it had nothing to write of batch 0
+    with pytest.raises(
+        ConfigurationError, match=r"batch 2 .*'gone' lacks a write that the driver .*--landed gone=yes\|no$"
+    ):
+        tables.mover().replan()
+    end = tables.session.connected.state.planned[2].end
+    assert tables.mover().replan(landed={"gone": True}).commands[0].to == {"offset": end}
+    # where nobody can read the tables the report is all there is
+    assert tables.mover(open_table=None).replan().commands[0].to == {"offset": end}
+
+
+def test_an_answer_that_contradicts_tables_and_reports_is_refused(tables):
+    tables.reported(0, 1, 2)
+    for batch in range(3):
+        for name in ("kept", "gone"):
+            tables.write(name, txn_version(1, batch))
+    with pytest.raises(ConfigurationError, match="all planned batches have landed, up to version 3"):
+        tables.mover().replan(landed=False)
+
+
+def test_a_batch_that_the_ledger_does_not_know_keeps_a_replan_from_going_on(tables):
+    version = tables.write("gone", txn_version(1, 3))
+    with pytest.raises(LedgerError, match=f"'gone' has batch 3 of epoch 1 in version {version} of .* older copy"):
+        tables.mover().replan()
+    assert "the ledger does not know batch 3 of epoch 1" in tables.mover().rewind(to_version=0).words()
+    # it was taken out by a RESTORE
+    tables.tables["gone"].commit(operation="RESTORE", parameters={"version": str(version - 1)})
+    assert tables.mover().replan().commands[0].to is None
+
+
+def test_a_request_looks_back_to_the_first_one_since_an_epoch_was_opened(tables):
+    tables.replan()
+    first = tables.mover().ledger.state.request.table_versions
+    version = tables.write("kept", txn_version(1, 0))
+    for reaches in (False, True):
+        mover = tables.mover(replaces=True, **({} if reaches else {"open_table": None}))
+        move = mover.rewind(to_version=0)
+        perform(mover.ledger, move, tables.session.around.actor)
+        assert mover.ledger.state.request.table_versions == first
+    assert f"after an earlier request: 'kept' has batch 0 (version {version})" in move.words()
+    with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
+        tables.fence("kept", "gone")
+    # a run has named it, so the next request may have it loaded again
+    mover = tables.mover(replaces=True)
+    move = mover.rewind(to_version=0)
+    assert f"in the tables of the function: 'kept' has batch 0 (version {version}). Their rows" in move.words()
+    perform(mover.ledger, move, tables.session.around.actor)
+    assert tables.fence("kept", "gone")[0].phase == "open"
+
+
+def test_what_nobody_could_look_at_when_the_epoch_was_asked_for_is_looked_at_by_the_run(tables):
+    tables.write("kept", txn_version(1, 0))
+    mover = tables.mover(open_table=None)
+    move = mover.rewind(to_version=0)
+    assert "The table of 'kept' and 'gone' cannot be read from here." in move.words()
+    perform(mover.ledger, move, tables.session.around.actor)
+    with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
+        tables.fence("kept", "gone")

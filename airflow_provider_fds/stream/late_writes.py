@@ -1,0 +1,131 @@
+"""Writes of a closed epoch into a function's tables that whoever asked for the next epoch was not told of."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.location import sql_name
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
+from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, LedgerError, RequestRefusedError
+from airflow_provider_fds.ledger.entries import SeenBatch, Shown
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.function_tables import floor_of, look, tables_in_order
+from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
+    from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.function_tables import TableLook, TableWrite
+
+logger = logging.getLogger(__name__)
+
+
+def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
+    """Refuse to begin an epoch that would load rows again which whoever asked for it did not know to be there.
+
+    A request says what the tables had by then. The fence is in the tables now, so nothing comes after this. The writes
+    are recorded (entry ``shown``): a request that follows may have their rows loaded again.
+
+    Raises:
+        LedgerError: Names the writes and their versions, and the ways on.
+    """
+    sink, request = state.fence_sink, state.request
+    if sink is None or request is None:
+        return
+    looks = {}
+    for name, uri in tables_in_order(sink).items():
+        try:
+            looks[name] = look(connected.open_sink(uri), txn_app_id(state.uuid, write=name), floor_of(state))
+        except (AccessDeniedError, ConfigurationError, RequestRefusedError):
+            if name in request.table_versions:
+                raise
+            logger.warning("stream %s: nobody could read the table of write %r, %s", state.name, name, uri)
+    late = late_writes(state, looks)
+    if not late:
+        return
+    planned = () if state.closed is None else state.closed.planned
+    epoch = 0 if state.closed is None else state.closed.epoch
+    connected.execute(
+        Shown(epoch=state.epoch, batches=tuple(as_seen(name, write, epoch, planned) for name, write in late))
+    )
+    raise _late_error(state, sink, late)
+
+
+def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tuple[str, TableWrite]]:
+    """Return the writes of closed epochs that a requested epoch would load again, and nobody was told of.
+
+    Args:
+        state: With a requested epoch.
+        looks: What the tables have after the last commit, by the write's name.
+    """
+    request = state.request
+    if request is None or state.closed is None:
+        return []
+    closed, late = state.closed, []
+    ends = {txn_version(closed.epoch, batch.batch_id): batch.end for batch in closed.planned}
+    for name, found in looks.items():
+        since = request.table_versions.get(name)
+        if since is not None and found.version < since:
+            # the table was made anew
+            since = None
+        for write in found.writes:
+            if write.is_fence or write.place == "gone" or write.transaction >= fence_version(state.epoch):
+                continue
+            if since is not None and (write.version is None or write.version <= since):
+                continue
+            if as_seen(name, write, closed.epoch, closed.planned) in request.seen:
+                continue
+            if _is_read_again(ends.get(write.transaction), request.to, closed.position):
+                late.append((name, write))
+    return late
+
+
+def _is_read_again(end: str | None, to: Mapping[str, object] | None, position: str | None) -> bool:
+    """Say whether a request has a batch loaded again; it is not known of a batch that the ledger does not know."""
+    start = position if to is None else to.get("offset")
+    if end is None or not isinstance(start, str):
+        # a rewind to a version goes back, to before what is not committed
+        return True
+    last, begins = Offset.from_json(end), Offset.from_json(start)
+    return last.table_id != begins.table_id or last > begins
+
+
+def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str, TableWrite]]) -> LedgerError:
+    wrote = " and ".join(
+        f"{name!r} of batch {write.batch_id} (version {write.version} of {sink.tables[name]})" for name, write in late
+    )
+    firsts: dict[str, int] = {}
+    for name, write in late:
+        if write.version is not None:
+            firsts[name] = min(write.version, firsts.get(name, write.version))
+    restores = "; ".join(
+        f"RESTORE TABLE {sql_name(sink.tables[name])} TO VERSION AS OF {version - 1}"
+        for name, version in firsts.items()
+        if version
+    )
+    by_restore = f"{restores}, if nothing else was written since, or " if restores else ""
+    reason = "rewind" if state.request is None else state.request.reason
+    command = reason if reason in ("rewind", "reset", "rebind") else "replan"
+    more = " --to-version N" if command == "rewind" else ""
+    answer = "" if command in ("rewind", "reset") else ", with --landed for what your tables have then"
+    keep = f"; to keep a batch that is in all its tables, `fds replan {state.name} --replace --why …`"
+    return LedgerError(
+        f"stream {state.name!r}: a driver of the epoch before wrote {wrote}, and whoever asked for epoch {state.epoch} "
+        f"was not told. Take these rows out ({by_restore}a DELETE), then ask again: `fds {command} {state.name} "
+        f"--replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
+        table=state.table,
+    )
+
+
+def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedBatch]) -> SeenBatch:
+    """Return a write as the ledger records it; ``planned`` are the batches of ``epoch``."""
+    known = next((b.digest for b in planned if (epoch, b.batch_id) == (write.epoch, write.batch_id)), "")
+    version = UNKNOWN_VERSION if write.version is None else write.version
+    return SeenBatch(epoch=write.epoch, batch_id=write.batch_id, digest=known, sink_version=version, write=name)
+
+
+__all__ = ["as_seen", "late_writes", "refuse_late_writes"]
