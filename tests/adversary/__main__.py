@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="play all kinds so often")
     parser.add_argument("--seed", type=int, help="seed of one scenario, or of all the seeds of a long run")
     parser.add_argument("--kind", action="append", help="only kinds with this in their name")
-    parser.add_argument("--jobs", type=int, default=3, help="how many scenarios at a time")
+    parser.add_argument("--jobs", type=int, default=4, help="how many scenarios at a time")
     parser.add_argument("--folder", type=Path, help="where scenarios are played; those that fail stay")
     parser.add_argument("--page", type=Path, help="page to write the table into")
     parser.add_argument("--keep", action="store_true", help="keep all folders")
@@ -104,7 +104,7 @@ def write_page(page: Path, played: list[Played], master: int) -> None:
     text = page.read_text()
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
-    ran = [one for one in played if one.verdict != "not run"]
+    ran = [one for one in played if one.has_verdict]
     bad = {verdict: sum(one.verdict == verdict for one in ran) for verdict in ("lost", "doubled", "stuck")}
     silent = sum(one.is_silent for one in ran)
     head = (
@@ -112,6 +112,8 @@ def write_page(page: Path, played: list[Played], master: int) -> None:
         f"{len({one.kind for one in ran})} kinds: {bad['lost']} lost, {bad['doubled']} doubled, {silent} silent, "
         f"{bad['stuck']} stuck.**"
     )
+    if broken := sum(one.verdict == "broken" for one in played):
+        head += f" {broken} more are not counted: a fault of the scenario itself broke them off."
     page.write_text(f"{before}{START}\n{head}\n\n{table_of(played)}\n{END}{after}")
 
 

@@ -59,6 +59,17 @@ stream = DeltaStream({name!r}, table={table!r}, staging={staging!r}, {options})
 with DAG({dag_id!r}, schedule={schedule}, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False):
     {task}
 """
+_FIRST_DAG: Final = """
+from datetime import datetime, timezone
+from airflow.sdk import DAG, Variable, task
+
+with DAG("first", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False):
+    @task
+    def first():
+        Variable.set("first", "1")
+        Variable.get("first")
+    first()
+"""
 DAILY: Final = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC")'
 
 
@@ -151,11 +162,19 @@ def main() -> None:
     if not (Path(os.environ["AIRFLOW_HOME"]) / "airflow.db").exists():
         initdb()
     import pyspark.sql.connect.session  # noqa: F401 - loaded before the fork
+    from airflow.sdk.execution_time.supervisor import in_process_api_server
 
     import airflow_provider_fds
 
     for name in airflow_provider_fds.__all__:
         getattr(airflow_provider_fds, name)
+    # the first run in a process takes 5 s, for what it loads and makes: a process that is forked after it has all that
+    first = Path(os.environ["AIRFLOW_HOME"]) / "dags" / "first.py"
+    first.write_text(_FIRST_DAG)
+    _run(first, None)
+    first.unlink()
+    # its thread is not forked; the next run makes another
+    del in_process_api_server().transport
     engine.dispose()
     serve(_play)
 

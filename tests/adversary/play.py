@@ -45,6 +45,11 @@ class Played:
     timeline: list[str] = field(default_factory=list)
     is_silent: bool = False
 
+    @property
+    def has_verdict(self) -> bool:
+        """Whether the scenario was played to an end that says something of the package."""
+        return self.verdict not in ("not run", "broken")
+
     def __str__(self) -> str:
         head = f"{self.verdict:8} {self.kind!r} --seed {self.seed} ({self.seconds:.0f} s, {self.commands} commands)"
         if self.verdict == "passed":
@@ -130,7 +135,7 @@ def table_of(played: list[Played]) -> str:
 
 
 def _line(name: str, found: Counter[str]) -> str:
-    runs = sum(number for verdict, number in found.items() if verdict not in ("silently", "not run"))
+    runs = sum(number for verdict, number in found.items() if verdict not in ("silently", "not run", "broken"))
     cells = [str(runs) if runs else "not run here"]
     cells += [str(found[verdict] or "") for verdict in ("lost", "doubled", "silently", "stuck")]
     return f"| {name} | {' | '.join(cells)} |"

@@ -28,6 +28,18 @@ _FAKETIME: Final = (
 )
 
 
+#: Without it a server writes some megabytes of INFO, each request with its plan.
+_LOGGING: Final = """
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
 def faketime_library() -> str | None:
     """Return the path of libfaketime, or ``None`` where it is not installed."""
     return next((path for path in _FAKETIME if Path(path).exists()), None)
@@ -89,6 +101,8 @@ class Server:
     def start(self, jars: str, **conf: str) -> None:
         """Start it, and wait until it listens."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        logging = self.folder / "log4j2.properties"
+        logging.write_text(_LOGGING)
         home = Path(pyspark.__file__).parent
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -101,6 +115,7 @@ class Server:
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": "false",
+            "spark.sql.ui.explainMode": "simple",
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -110,10 +125,11 @@ class Server:
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             "spark.local.dir": str(self.folder / "local"),
-            # room from the start: a heap and a metaspace that grow are collected at each step
+            # room from the start: a heap and a metaspace that grow are collected at each step, and the quick compiler
+            # has 48 MB for code, which Spark fills within minutes
             "spark.driver.extraJavaOptions": f"{'' if self.is_lasting else '-XX:TieredStopAtLevel=1 '}-XX:+UseSerialGC "
-            "-Xms1500m -Xmn500m -XX:MetaspaceSize=400m "
-            f"-Dderby.system.home={self.folder}",
+            "-Xms1500m -Xmn500m -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m "
+            f"-Dlog4j2.configurationFile={logging.as_uri()} -Dderby.system.home={self.folder}",
             **conf,
         }
         words = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1500m", "--jars", jars]

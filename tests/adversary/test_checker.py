@@ -112,11 +112,12 @@ def test_commands_and_statements_are_read_from_messages():
     ]
 
 
-def test_the_table_counts_each_verdict_and_does_not_count_what_was_not_run():
+def test_the_table_counts_each_verdict_and_leaves_out_what_was_not_run_or_broke_off():
     played = [
         Played("a", 1, "passed", "", 1.0, 1),
         Played("a", 2, "lost", "", 1.0, 1, is_silent=True),
         Played("b", 3, "stuck", "", 1.0, 1),
+        Played("b", 5, "broken", "a fault of the scenario", 1.0, 1),
         Played("c", 4, "not run", "no mount", 1.0, 1),
     ]
     assert table_of(played).splitlines()[2:] == [

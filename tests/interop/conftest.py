@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
+from airflow_provider_fds.batch.publish import manifest_folder
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import freeze_snapshot
@@ -37,6 +37,14 @@ PROVENANCE = ("_commit_version", "_commit_timestamp")
 
 #: Tables of more are too large to be compared row by row each time they are read.
 _FEW_BYTES = 200_000
+
+#: Compiles quickly instead of well: tests run each plan once. Spark fills the 48 MB that this leaves for code within
+#: minutes, and what does not fit is compiled again.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+
+#: A session of many minutes is worth code that is compiled well.
+_IS_LONG = any(int(os.environ.get(name, "0")) > 20 for name in ("FDS_FUZZ_HISTORIES", "FDS_FUZZ_TABLES"))
+_JVM = "-XX:+UseSerialGC" if _IS_LONG else QUICK_JVM
 
 #: What pyspark and py4j do that ``filterwarnings = error`` would turn into failures of our tests.
 PYSPARK_WARNINGS = (
@@ -69,8 +77,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.memory": "2g",
-        # compiles quickly instead of well: tests run each plan once
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"{_JVM} -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.databricks.delta.snapshotPartitions": "1",
