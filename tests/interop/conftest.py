@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest, write_manifest
-from airflow_provider_fds.batch.publish import manifest_folder
+from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import freeze_snapshot

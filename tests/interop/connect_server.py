@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.spark.launch import bundled_spark_home, delta_jars
+from airflow_provider_fds.spark.install import bundled_spark_home, delta_jars
 from tests.compose import command
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def running_server(folder: Path, **conf: str) -> Iterator[RunningServer]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
-        # see `QUICK_JVM` of conftest.py, which imports this
+        # as `QUICK_JVM` of conftest.py
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
         f"-Dderby.system.home={folder}",
         **conf,
