@@ -24,6 +24,23 @@ PINNED: Final[dict[str, str]] = {
     "delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
 }
 
+#: SHA-256 of all JARs of a folder by its name, as Ivy resolves them.
+PINNED_FOLDERS: Final[dict[str, dict[str, str]]] = {
+    "hadoop-aws-3.5.0": {
+        "org.apache.hadoop_hadoop-aws-3.5.0.jar": "66bd9eefb938b1a1657487324b63c13df2d8b17164a1dd24e0ef37b905bc5baa",
+        "org.wildfly.openssl_wildfly-openssl-2.2.5.Final.jar": (
+            "71fb7932f99a727edb23c5a2cb8c6855ac7196fad41aa0669b3998e277165154"
+        ),
+        "software.amazon.awssdk_bundle-2.35.4.jar": "db4b55f24ad1b4e70f17eb1717a4de76a8dadc5a27d764be7c44ff67b2c1c677",
+        "software.amazon.s3.analyticsaccelerator_analyticsaccelerator-s3-1.3.1.jar": (
+            "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e"
+        ),
+    }
+}
+
+#: A larger JAR is read again only if it was touched since: Amazon's has 686 MB.
+_READ_ALWAYS_BYTES: Final = 16 << 20
+
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -91,8 +108,46 @@ def check_jar(jar: Path) -> None:
         SparkSetupError: It has another one, or belongs to another user than its folder may.
     """
     expected = PINNED.get(jar.name)
+    if expected is not None:
+        _compare(jar, expected)
+
+
+def check_jar_folder(folder: Path, private: Path) -> None:
+    """Compare the JARs of a folder with those of its version, if FDS knows them: there are no others, and none less.
+
+    Args:
+        folder: The folder.
+        private: Folder that nobody else can use, for the note of what large JARs were when they were read last.
+
+    Raises:
+        SparkSetupError: There are others, or one has another SHA-256.
+    """
+    expected = PINNED_FOLDERS.get(folder.name)
     if expected is None:
         return
+    names = {path.name for path in folder.iterdir()}
+    if names != set(expected):
+        raise SparkSetupError(
+            f"the folder {folder} has {', '.join(sorted(names ^ set(expected)))} beside its JARs, or lacks it: it was "
+            "changed and is not used. Remove it, so that the next start fetches it again, and find out who can write "
+            "to it"
+        )
+    for name, sha256 in expected.items():
+        jar = folder / name
+        found = jar.stat()
+        if found.st_size <= _READ_ALWAYS_BYTES:
+            _compare(jar, sha256)
+            continue
+        # what others cannot set is the time at which the kernel last changed the file
+        note = f"{sha256} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+        seen = make_folder(private) / f"{name}.checked"
+        check_folder(private, is_private=True)
+        if not seen.is_file() or seen.read_text() != note:
+            _compare(jar, sha256)
+            seen.write_text(note)
+
+
+def _compare(jar: Path, expected: str) -> None:
     with jar.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
@@ -110,4 +165,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-__all__ = ["PINNED", "SparkSetupError", "check_folder", "check_jar", "default_cache_dir", "locked", "make_folder"]
+__all__ = [
+    "PINNED",
+    "PINNED_FOLDERS",
+    "SparkSetupError",
+    "check_folder",
+    "check_jar",
+    "check_jar_folder",
+    "default_cache_dir",
+    "locked",
+    "make_folder",
+]

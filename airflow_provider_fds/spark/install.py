@@ -17,7 +17,14 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.spark.cache import SparkSetupError, check_folder, check_jar, default_cache_dir, locked
+from airflow_provider_fds.spark.cache import (
+    SparkSetupError,
+    check_folder,
+    check_jar,
+    check_jar_folder,
+    default_cache_dir,
+    locked,
+)
 from airflow_provider_fds.spark.versions import DeltaJar, minor, of_minor
 
 if TYPE_CHECKING:
@@ -327,6 +334,7 @@ def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
             ) from e
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+    check_jar_folder(kept, cache / "private")
     return tuple(sorted(kept.glob("*.jar")))
 
 

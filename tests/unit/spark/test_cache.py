@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds.spark import cache
-from airflow_provider_fds.spark.cache import PINNED, SparkSetupError
+from airflow_provider_fds.spark.cache import PINNED, PINNED_FOLDERS, SparkSetupError
 from airflow_provider_fds.spark.class_archive import class_archive
-from airflow_provider_fds.spark.install import delta_jars, delta_package
+from airflow_provider_fds.spark.install import HADOOP_AWS_PACKAGE, delta_jars, delta_package, s3a_jars
 from airflow_provider_fds.spark.properties import private_file
 from airflow_provider_fds.spark.submit import driver_zip
 
@@ -125,3 +125,51 @@ def test_the_jars_of_the_bundled_spark_are_known():
         pytest.skip("the JARs of other versions are not pinned")
     _, artifact, version = delta_package().split(":")
     assert {f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"} <= set(PINNED)
+
+
+@pytest.fixture
+def s3a(tmp_path, monkeypatch):
+    """The JARs of the S3 file system in a cache, a large one among them, whose versions are known."""
+    artifact, version = HADOOP_AWS_PACKAGE.split(":")[1:]
+    folder = tmp_path / "jars" / f"{artifact}-{version}"
+    folder.mkdir(parents=True)
+    for name, size in (("large.jar", 2000), ("small.jar", 10)):
+        (folder / name).write_bytes(name[:1].encode() * size)
+    pinned = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.iterdir()}
+    assert folder.name in PINNED_FOLDERS
+    monkeypatch.setattr(cache, "PINNED_FOLDERS", {folder.name: pinned})
+    monkeypatch.setattr(cache, "_READ_ALWAYS_BYTES", 1000)
+    assert [jar.name for jar in s3a_jars(tmp_path)] == ["large.jar", "small.jar"]
+    return folder
+
+
+@pytest.mark.parametrize("name", ["large.jar", "small.jar"])
+def test_a_jar_of_the_s3_file_system_that_was_exchanged_is_not_used(tmp_path, s3a, name):
+    jar = s3a / name
+    stamp = jar.stat()
+    jar.write_bytes(b"x" * stamp.st_size)
+    # also if it has the size and the time of the one before
+    os.utime(jar, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    for _ in range(2):
+        with pytest.raises(SparkSetupError, match=f"{name} has the SHA-256"):
+            s3a_jars(tmp_path)
+
+
+def test_a_jar_beside_those_of_the_s3_file_system_or_one_less_is_refused(tmp_path, s3a):
+    (s3a / "more.jar").write_bytes(b"")
+    with pytest.raises(SparkSetupError, match=r"has more\.jar beside its JARs"):
+        s3a_jars(tmp_path)
+    (s3a / "more.jar").unlink()
+    (s3a / "small.jar").unlink()
+    with pytest.raises(SparkSetupError, match=r"has small\.jar beside its JARs, or lacks it"):
+        s3a_jars(tmp_path)
+
+
+def test_a_large_jar_is_read_once_as_long_as_nobody_touches_it(tmp_path, s3a, monkeypatch):
+    read = []
+    monkeypatch.setattr(cache, "_compare", lambda jar, _sha256: read.append(jar.name))
+    s3a_jars(tmp_path)
+    assert read == ["small.jar"]
+    (tmp_path / "private" / "large.jar.checked").write_text("another")
+    s3a_jars(tmp_path)
+    assert sorted(read) == ["large.jar", "small.jar", "small.jar"]

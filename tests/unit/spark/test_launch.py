@@ -25,6 +25,7 @@ JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 def cache(tmp_path, monkeypatch):
     """A cache in which the JARs are already, so that nothing is resolved; what is in them is not looked at."""
     monkeypatch.setattr(cache_module, "PINNED", {})
+    monkeypatch.setattr(cache_module, "PINNED_FOLDERS", {})
     _, artifact, version = delta_package().split(":")
     (tmp_path / "jars").mkdir()
     for name in (f"{artifact}-{version}.jar", f"delta-storage-{version}.jar"):
