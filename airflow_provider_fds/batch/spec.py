@@ -354,13 +354,17 @@ class RemovedRows:
         epoch: The epoch of the fence.
         sink_version: The commit that removed rows.
         what: As in :class:`FenceSpec`; ``None`` for a statement that a person typed, which does not say it.
-        from_version: As in :class:`FenceSpec`.
+        from_version: As in :class:`FenceSpec`; of a statement that was typed, if its condition is that and no other.
+        rows: Rows that a statement which was typed removed, ``None`` if it does not say.
+        is_all: Whether such a statement had no condition.
     """
 
     epoch: int
     sink_version: int
     what: Optional[str] = None
     from_version: Optional[int] = None
+    rows: Optional[int] = None
+    is_all: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata, fence_version
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.spark.advice import Advice
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path
@@ -22,7 +23,7 @@ from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quo
 from airflow_provider_fds.spark.rows import prepared
 from airflow_provider_fds.spark.settings import file_size_conf, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, types_differ, with_provenance
-from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes, way_to_load_again
+from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes
 from airflow_provider_fds.spark.sink_place import check_features, check_place, check_properties, check_table
 from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
 from airflow_provider_fds.spark.writers import Landed, Writer
@@ -54,13 +55,14 @@ class DeltaTableWriter(Writer):
         self._path = hadoop_path(sink.uri, spark)
         self._log = SinkLog(spark, self._path)
         one = job.batches[0]
+        self._advice = Advice(sink, one.stream, is_interval=one.interval is not None)
         self._rows_taken = RowsTaken(
             sink,
             self._path,
             self._log,
             uuid=one.uuid,
             breaking_too=not self._breaking_matters,
-            way_on=way_to_load_again(sink, one.stream, is_interval=one.interval is not None),
+            way_on=self._advice.rewind(),
         )
         self._known_version = job.sink_version
         self._table_id: Optional[str] = None
@@ -144,8 +146,8 @@ class DeltaTableWriter(Writer):
                 "OutOfTurn",
                 f"{self._words(batch)}: Delta skipped the write, because the sink {self._path} has transaction "
                 f"{batch.txn_version} of {batch.txn_app_id} or a later one already, and no commit of this batch is in "
-                "its history: another batch was written out of turn, or the sink was restored. Nothing was written; "
-                "compare the sink with the stream's history before going on",
+                "its history: a later run has gone on, or the sink was restored. Nothing was written; the next run "
+                "looks into the sink, and says what is to be done if anything is",
             )
         return replace(landed, looked_seconds=time.monotonic() - began)
 
@@ -247,8 +249,8 @@ class DeltaTableWriter(Writer):
             raise RefusalError(
                 "SinkMissing",
                 f"the sink {self._path} is gone: the stream has written to it (table id {wanted}, version "
-                f"{self._known_version}), and now there is no Delta table. Put it back, or rewind the stream to load "
-                "it anew",
+                f"{self._known_version}), and now there is no Delta table. Put it back, or load everything into a new "
+                f"one: {self._advice.reset()}",
             )
         # fails where a table cannot be made
         read_table_id(self._spark, self._path)
@@ -270,7 +272,8 @@ class DeltaTableWriter(Writer):
         return RefusalError(
             "SinkReplaced",
             f"the sink {self._path} is another table: its id is {found}, the stream has written to {wanted}. It was "
-            "dropped and created again, or replaced; put the old one back, or rewind the stream to load the new one",
+            "dropped and created again, or replaced; put the old one back, or load everything into the new one: "
+            f"{self._advice.reset()}",
         )
 
     def _check_namesakes(self, history: History) -> None:
@@ -279,7 +282,7 @@ class DeltaTableWriter(Writer):
 
     def _check_since(self, history: History) -> None:
         """Nothing may have happened to the table, since the stream last wrote, that transactions do not survive."""
-        known = self._known_version
+        known, one = self._known_version, self._job.batches[0]
         self._check_namesakes(history)
         # the first look asks Spark for properties and features; each later one sees here what has changed them
         changed = next((commit.properties for commit in history.commits if commit.properties is not None), None)
@@ -290,10 +293,10 @@ class DeltaTableWriter(Writer):
             raise RefusalError(
                 "SinkReplaced",
                 f"the sink {self._path} is at version {history.newest_version}, but the stream's last commit in it is "
-                f"version {known}: the table was put back from a copy, or created again. Rewind the stream to load "
-                "what is missing",
+                f"version {known}: the table was put back from a copy, or created again. Load again what it lacks: "
+                f"{self._advice.after(self._log.transaction(one.txn_app_id), one.epoch)}",
             )
-        since = history.oldest_of(self._job.batches[0].txn_app_id) if known is None else known
+        since = history.oldest_of(one.txn_app_id) if known is None else known
         if since is None:
             return
         for commit in history.commits:
@@ -301,13 +304,27 @@ class DeltaTableWriter(Writer):
                 raise self._replaced(commit.table_id, str(self._table_id))
         broke = history.breaking_after(since) if self._breaking_matters else None
         if broke is not None:
-            raise RefusalError(
-                "SinkReplaced",
-                f"the sink {self._path} had a {broke.operation} at version {broke.version}, after the stream wrote to "
-                f"it at version {since}: rows that were loaded may be gone, and Delta would skip them if they came "
-                "again. Rewind the stream to load them anew",
+            raise self._broken(history, broke, since)
+        self._rows_taken.look(history, since, one.stream)
+
+    def _broken(self, history: History, broke: SinkCommit, since: int) -> RefusalError:
+        one = self._job.batches[0]
+        kept = history.kept(one.txn_app_id)
+        if one.interval is None and since in kept.versions and kept.broken_at is None:
+            what = (
+                "what was committed is still there, and batches that were not may be gone. Let the next run look which "
+                f"are, and go on: {self._advice.replan()}"
             )
-        self._rows_taken.look(history, since, self._job.batches[0].stream)
+        else:
+            what = (
+                "rows that were loaded are gone, or may be, and Delta would skip them if they came again. Load them "
+                f"again from the first batch on that it lacks: {self._advice.from_first_missing()}"
+            )
+        return RefusalError(
+            "SinkReplaced",
+            f"the sink {self._path} had a {broke.operation} at version {broke.version}, after the stream wrote to it "
+            f"at version {since}: {what}",
+        )
 
     def _newest_transaction(self, history: History, batch: BatchSpec) -> Optional[int]:
         """Return the newest transaction of the stream, or of the data interval, that the sink has.
@@ -334,13 +351,35 @@ class DeltaTableWriter(Writer):
                 retryable=True,
             )
         if newest != expected:
+            if newest is None and expected is not None:
+                # what came before the last known commit was not read
+                newest = self._log.transaction(batch.txn_app_id)
             found = "no transaction" if newest is None else f"transaction {newest}"
             raise RefusalError(
                 "OutOfTurn",
                 f"{self._words(batch)} is out of turn: the sink {self._path} has {found} of {batch.txn_app_id} as the "
-                f"newest, expected {'none' if expected is None else expected} before {batch.txn_version}. Another try "
-                "has gone on with later batches or a new epoch, or the sink lost commits; nothing was written",
+                f"newest, expected {'none' if expected is None else expected} before {batch.txn_version}. Nothing was "
+                f"written: {self._out_of_turn(history, batch, newest)}",
             )
+
+    def _out_of_turn(self, history: History, batch: BatchSpec, newest: Optional[int]) -> str:
+        """Return why it is not the batch's turn, and what to do."""
+        has_it = (c for c in history.commits if newest is not None and c.transaction_of(batch.txn_app_id) == newest)
+        if (last := next(has_it, None)) is not None and last.metadata is None:
+            return (
+                f"version {last.version} is a statement that was typed for a rewind, and that was not asked for. Ask "
+                f"for it: {self._advice.rewind()}"
+            )
+        if batch.prev_txn_version is not None and (newest or 0) < batch.prev_txn_version:
+            again = self._advice.after(newest, batch.epoch)
+            return f"the sink lacks batches that were committed, it was put back from a copy. Load them again: {again}"
+        gone_on = "another run has gone on, and there is nothing to do"
+        if batch.interval is not None:
+            return gone_on
+        return (
+            f"{gone_on}. If there is none, the ledger is older than the sink: make it again from the sink, "
+            f"`fds recover {batch.stream} --sink URI --table URI --why …`"
+        )
 
     def _check_columns(self, rows: Any) -> None:
         check_columns(self._spark, self._sink, self._path, rows, is_there=self._table_id is not None)

@@ -9,6 +9,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Tuple
 
 from airflow_provider_fds.batch.spec import (
@@ -23,13 +24,14 @@ from airflow_provider_fds.batch.spec import (
     removal_metadata,
 )
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.spark.advice import Advice
 from airflow_provider_fds.spark.empty_append import append_nothing
 from airflow_provider_fds.spark.failures import RefusalError, explain, is_conflict, shortened
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, Kept, SinkCommit, SinkLog, read_table_id
 from airflow_provider_fds.spark.removal import Removal
 from airflow_provider_fds.spark.settings import force, session_conf, transaction_conf
-from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes, way_to_load_again
+from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes
 from airflow_provider_fds.spark.sink_place import check_log_store, check_table
 from airflow_provider_fds.spark.versions import check_versions
 
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 
 #: A zombie may commit between a look and a write, once per batch it still has; more than this is something else.
 _MOST_TRIES = 5
+
+#: The conditions of a DELETE as Delta writes them down: by the version that the rows came from, and none at all.
+_BY_VERSION = re.compile(
+    r'\["\(?`?_source_version`?(?:#\d+L?)? >= (?:cast\()?(\d+)L?(?: as bigint\))?\)?"\]', re.IGNORECASE
+)
+_NO_CONDITION = ("", "[]", '["true"]')
 
 #: The lower half of a transaction version counts within an epoch.
 _EPOCH_BITS = 32
@@ -74,7 +82,7 @@ class _Fence:
         self._is_older = False
         # what only a log checkpoint says; once the fence is written, it says the fence
         self._checkpointed: Optional[int] = None
-        way_on = way_to_load_again(sink, fence.stream, is_requested=True)
+        way_on = Advice(sink, fence.stream, is_requested=True).rewind()
         self._others = RowsTaken(sink, self._path, self._log, uuid=fence.uuid, breaking_too=False, way_on=way_on)
 
     def close(self) -> FenceReport:
@@ -212,8 +220,7 @@ class _Fence:
             epoch = (commit.transaction_of(self._fence.txn_app_id) or 0) >> _EPOCH_BITS
             is_fence = commit.transaction_of(self._fence.txn_app_id) == fence_version(epoch)
             if is_fence and commit.removes_rows and commit.version in (*kept.versions, fence.version):
-                asked = dict((commit.metadata or {}).get("removes") or {})
-                found.append(RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version")))
+                found.append(_removal_of(commit, epoch))
         return tuple(found)
 
     def _removed_to(self, fence: SinkCommit) -> Optional[int]:
@@ -244,6 +251,22 @@ class _Fence:
                     )
                 )
         return tuple(found)
+
+
+def _removal_of(commit: SinkCommit, epoch: int) -> RemovedRows:
+    """Return what a fence removed: its commit says it, or the condition of a statement that a person typed."""
+    if commit.metadata is not None:
+        asked = dict(commit.metadata.get("removes") or {})
+        return RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version"))
+    condition = commit.parameters.get("predicate", "") if commit.operation == "DELETE" else None
+    told = None if condition is None else _BY_VERSION.fullmatch(condition)
+    return RemovedRows(
+        epoch,
+        commit.version,
+        from_version=None if told is None else int(told.group(1)),
+        rows=commit.metric("numDeletedRows"),
+        is_all=condition in _NO_CONDITION,
+    )
 
 
 def _gone_before(removed: Iterable[RemovedRows], fence_at: int) -> List[int]:

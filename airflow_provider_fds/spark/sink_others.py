@@ -66,7 +66,7 @@ class RowsTaken:
         log: Its log.
         uuid: The stream's: its own commits are not those of others.
         breaking_too: Whether a RESTORE or REPLACE counts; where it is refused it does not.
-        way_on: What loads rows again that are missed, as :func:`way_to_load_again` says it.
+        way_on: What loads rows again that are missed.
     """
 
     def __init__(
@@ -140,26 +140,6 @@ class RowsTaken:
             is_theirs = done is not None and _takes_only_rows_of_others(self._log, commit, self._uuid)
             self._judged[commit.version] = None if is_theirs else done
         return self._judged[commit.version]
-
-
-def way_to_load_again(sink: DeltaSink, stream: str, *, is_interval: bool = False, is_requested: bool = False) -> str:
-    """Return what a person does to have rows loaded again.
-
-    Args:
-        sink: Where they are missed.
-        stream: The stream.
-        is_interval: Whether it reads data intervals.
-        is_requested: Whether another epoch is requested already.
-    """
-    if is_interval:
-        return "clearing the runs of their data intervals"
-    if sink.needs_keys:
-        if is_requested:
-            return f"`fds rewind {stream} --replace --to-version N --sink keep --why …`"
-        return f"`fds rewind {stream} --to-version N --sink keep --why …`"
-    if is_requested:
-        return f"`fds rewind {stream} --replace --to-version N --why …`"
-    return f"`fds rewind {stream} --to-version N --why …`"
 
 
 def takes_rows(commit: SinkCommit, uuid: str, *, breaking_too: bool = False) -> bool:
@@ -238,4 +218,4 @@ def _paths(content: bytes, action: str) -> Set[str]:
     return found
 
 
-__all__: List[str] = ["RowsTaken", "changes_rows", "refuse_namesakes", "takes_rows", "way_to_load_again"]
+__all__: List[str] = ["RowsTaken", "changes_rows", "refuse_namesakes", "takes_rows"]

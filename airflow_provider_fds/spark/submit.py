@@ -78,6 +78,7 @@ _MODULES: Final = (
     "fault_points.py",
     "schemes.py",
     "spark/__init__.py",
+    "spark/advice.py",
     "spark/batch_rows.py",
     "spark/failures.py",
     "spark/fence.py",

@@ -135,29 +135,36 @@ def as_seen(batch: LandedBatch) -> SeenBatch:
 
 def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerError:
     """Return the error that names the batches of :func:`unseen_batches`, and the ways on."""
-    shown = ", ".join(_describe(run) for run in _runs(again))
-    table = "…" if state.fence_sink is None else sql_name(state.fence_sink.target)
-    version = again[0].sink_version
-    remove = f"RESTORE TABLE {table} TO VERSION AS OF {version - 1}" if version else f"DELETE FROM {table}"
+    name, sink = state.name, state.fence_sink
     reason = "rewind" if state.request is None else state.request.reason
     which = "epoch" if reason == "sink_appeared" else reason
+    merges = sink is not None and sink.merges
     lead = (
-        f"stream {state.name!r}: the sink has {shown}, written before epoch {state.epoch} closed the epochs before it "
-        f"and never committed; the {which} would read {'its' if len(again) == 1 else 'their'} rows again, and they "
-        "would be there twice. "
+        f"stream {name!r}: the sink has {', '.join(_describe(run) for run in _runs(again))}, written before epoch "
+        f"{state.epoch} closed the epochs before it and never committed; the {which} would read "
+        f"{'its' if len(again) == 1 else 'their'} rows again, and "
     )
+    lead += "merge them again (with scd=2 they would be there twice). " if merges else "they would be there twice. "
     if reason == "recover":
+        return LedgerError(f"{lead}To keep them, go on after them: `fds recover {name} --why …`.", table=state.table)
+    keep = f"To keep them, go on after them: `fds replan {name} --replace --why …`."
+    if merges:
+        merge = f"`fds reset {name} --replace --sink keep --why …`"
+        if reason == "rewind":
+            merge = f"`fds rewind {name} --replace --to-version N --sink keep --why …`"
         return LedgerError(
-            f"{lead}To keep them, go on after them: `fds recover {state.name} --why …`.", table=state.table
+            f"{lead}{keep} To merge them again: {merge}; to empty the sink first and load everything, "
+            f"`fds reset {name} --replace --sink empty --why …`.",
+            table=state.table,
         )
-    command = "rewind" if reason == "rewind" else "reset"
-    more = " --to-version N" if command == "rewind" else ""
-    if state.sink is not None and state.sink.merges:
-        more += " --sink keep"
+    table = "…" if sink is None else sql_name(sink.target)
+    version = again[0].sink_version
+    remove = f"RESTORE TABLE {table} TO VERSION AS OF {version - 1}" if version else f"DELETE FROM {table}"
+    ask = f"`fds reset {name} --replace --why …`"
+    if reason == "rewind":
+        ask = f"`fds rewind {name} --replace --to-version N --why …`"
     return LedgerError(
-        f"{lead}Take them out: {remove}, if nothing else writes to it, or a DELETE; then ask again, `fds {command} "
-        f"{state.name} --replace{more} --why …`. To keep them, go on after them: `fds replan {state.name} --replace "
-        "--why …`.",
+        f"{lead}Take them out: {remove}, if nothing else writes to it, or a DELETE; then ask again, {ask}. {keep}",
         table=state.table,
     )
 

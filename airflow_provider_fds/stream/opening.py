@@ -35,6 +35,7 @@ from airflow_provider_fds.stream.epoch import (
     unseen_error,
 )
 from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
+from airflow_provider_fds.stream.repeated import removal_problem
 from airflow_provider_fds.stream.result import RunResult, StreamStatus, totals_of
 from airflow_provider_fds.stream.sink_before import (
     hidden_batch,
@@ -43,6 +44,7 @@ from airflow_provider_fds.stream.sink_before import (
     left_out_error,
     removals_to_repeat,
     requests_between,
+    wider_removals,
 )
 from airflow_provider_fds.stream.sink_traces import refuse_lost_ledger
 from airflow_provider_fds.stream.verifying import check_planned, check_position
@@ -299,7 +301,8 @@ def open_epoch(
         return state
     offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
     if report is not None:
-        _check_sink_before(connected, state, report, asked.start)
+        wider = _check_sink_before(connected, state, report, asked.start)
+        fence = msgspec.structs.replace(fence, warnings=(*fence.warnings, *wider))
     if unseen := unseen_batches(state, landed, asked.start):
         _record_shown(connected, state, unseen)
         raise unseen_error(state, unseen)
@@ -329,24 +332,37 @@ def open_epoch(
 
 def _check_sink_before(
     connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
-) -> None:
+) -> tuple[str, ...]:
     """Refuse a start that leaves out rows which an epoch has removed that was not opened, or that may read some twice.
+
+    Returns:
+        Warnings of removals that took more than was announced.
 
     Raises:
         LedgerError: It does.
     """
+    wider: tuple[str, ...] = ()
     if removals_to_repeat(state, report.evidence):
         requests = requests_between(connected.ledger.entries(), state)
-        removed = left_out(state, report.evidence, start, requests)
+        wider = wider_removals(connected.ledger, state, report.evidence, requests)
+        place = None if isinstance(start, SnapshotStart) else start
+        removed = left_out(
+            state,
+            report.evidence,
+            start,
+            requests,
+            leaves_rows=lambda: removal_problem(connected.ledger, "all", place) is not None,
+        )
         if removed is not None:
             raise left_out_error(state, removed, requests.get(removed.epoch))
     request = state.request
     hidden = hidden_batch(state.closed, report)
     if hidden is None or request is None or request.removal is not None:
-        return
+        return wider
     if request.to is None or as_seen(hidden) not in request.seen:
         _record_shown(connected, state, (hidden,))
         raise hidden_error(state, hidden)
+    return wider
 
 
 def _record_shown(connected: ConnectedStream, state: StreamState, batches: Sequence[LandedBatch]) -> None:

@@ -177,6 +177,11 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         return Move(ledger.folder.name, (command,), "no ledger", after, (note,))
     known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
     is_known = (account.batch_epoch, account.batch_id) <= known
+    if state.phase == "open" and account.batch_epoch == state.epoch:
+        # an older ledger has planned another batch of that number
+        is_known = is_known and all(
+            batch.digest == account.digest for batch in state.planned if batch.batch_id == account.batch_id
+        )
     asked = None if state.request is None or state.request.to is None else state.request.to.get("offset")
     if state.request is not None and state.request.reason == "recover" and asked is not None:
         # the sink was asked before, and may have had less: its epochs say nothing of that

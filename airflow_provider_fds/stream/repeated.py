@@ -105,6 +105,24 @@ def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset 
     return None
 
 
+def announced_rows(ledger: Ledger, start: Offset | None, planned: Sequence[PlannedBatch]) -> int | None:
+    """Return how many rows in the sink are read again at most, ``None`` if a batch does not say.
+
+    Args:
+        ledger: The stream's ledger.
+        start: Where the stream reads on (exclusive); ``None``: from its very beginning.
+        planned: Batches that may have landed, though they were never committed.
+    """
+    entries = tuple(ledger.entries())
+    if _forgotten(entries, ledger.state) is not None:
+        return None
+    loads = _loads(entries, _sink_table_id(ledger.state))
+    again = [load.rows for load in loads if load.reaches(start)]
+    counts = [*again, *(batch.num_rows for batch in planned)]
+    known = [count for count in counts if count is not None]
+    return None if len(known) < len(counts) else sum(known)
+
+
 def repeated_notes(
     ledger: Ledger, start: Offset | None, *, is_reset: bool = False, removal: Removal | None = None
 ) -> tuple[str, ...]:
@@ -333,4 +351,4 @@ def _place(offset: Offset) -> tuple[int, bool, int]:
     return (offset.version, offset.is_initial_snapshot, offset.next_index)
 
 
-__all__ = ["Load", "removal_problem", "repeated_notes"]
+__all__ = ["Load", "announced_rows", "removal_problem", "repeated_notes"]

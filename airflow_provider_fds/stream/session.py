@@ -229,8 +229,8 @@ class StreamSession(Session):
         if state.phase == "requested" and state.epoch == work.epoch:
             refuse_late_writes(self.connected, state)
             opening.open_epoch(self.connected, state, fence=fence_of(report, state), report=report)
-            for warning in report.warnings:
-                logger.warning("%s", warning)
+            for warning in self.connected.state.sink_warnings:
+                logger.warning("stream %s: %s", state.name, warning)
         return Collected()
 
     def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:

@@ -13,12 +13,14 @@ from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries import Requested
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
+from airflow_provider_fds.stream.repeated import announced_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_provider_fds.batch.spec import FenceEvidence, FenceReport
     from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.ledger.values import Fence
 
@@ -54,11 +56,17 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
         now = f"the newest transaction of the stream in the sink is {evidence.newest}: it was put back from a copy"
         if evidence.broken_at is not None:
             now = f"version {evidence.broken_at} of the sink restored it to before that, or to a time, or replaced it"
+    name = state.name
+    again = f"`fds rewind {name} --replace --to-batch N --why …`, or `fds reset {name} --replace --why …`"
+    if state.sink.merges:
+        again = (
+            f"`fds rewind {name} --replace --to-batch N --sink keep --why …`, or `fds reset {name} --replace --sink "
+            "keep --why …`"
+        )
     if now is not None:
         raise LedgerError(
             f"stream {state.name!r}: its last commit in the sink is version {known}, and {now}, and lacks rows that "
-            f"were committed, or may lack them. Load them again: `fds rewind {state.name} --replace --to-batch N "
-            f"--why …`, or `fds reset {state.name} --replace --why …`",
+            f"were committed, or may lack them. Load them again, from the first batch on that it lacks or all: {again}",
             table=state.table,
         )
 
@@ -100,14 +108,20 @@ def hidden_batch(
 
 def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
     """Return the error that names the batch of :func:`hidden_batch`, and the ways on."""
-    merges = state.sink is not None and state.sink.merges
-    rewind = "" if merges else f"`fds rewind {state.name} --replace --to-version N --delete --force-sink --why …`, or "
+    sink = state.sink or state.fence_sink
+    name = state.name
+    empty = f"`fds reset {name} --replace --sink empty --force-sink --why …`"
+    if sink is not None and sink.merges:
+        ways = f"{empty}; to merge them again into what is there, `fds reset {name} --replace --sink keep --why …`"
+    else:
+        ways = (
+            f"`fds rewind {name} --replace --to-version N --delete --force-sink --why …`, or {empty}; after you have "
+            "removed them yourself, the same without --delete, --sink empty and --force-sink"
+        )
     return LedgerError(
-        f"stream {state.name!r}: batch {batch.batch_id} of epoch {batch.epoch} is in the sink, or batches up to it "
-        "are, though it was never committed, and its commit was cleaned up from the sink's log. Nobody can say what "
-        f"it holds, so the epoch does not begin. Compare, and have the rows removed and read again: {rewind}"
-        f"`fds reset {state.name} --replace --sink empty --force-sink --why …`; after you have removed them yourself, "
-        f"the same without --delete, --sink empty and --force-sink",
+        f"stream {name!r}: batch {batch.batch_id} of epoch {batch.epoch} is in the sink, or batches up to it are, "
+        "though it was never committed, and its commit was cleaned up from the sink's log. Nobody can say what it "
+        f"holds, so the epoch does not begin. Compare, and have the rows removed and read again: {ways}",
         table=state.table,
     )
 
@@ -138,6 +152,8 @@ def left_out(
     evidence: FenceEvidence | None,
     start: Offset | SnapshotStart,
     requests: Mapping[int, Requested],
+    *,
+    leaves_rows: Callable[[], bool] = lambda: False,
 ) -> RemovedRows | None:
     """Return a removal by an epoch that was not opened, of rows that are not read again from ``start`` on.
 
@@ -146,6 +162,7 @@ def left_out(
         evidence: What the sink's log says.
         start: Where the epoch begins.
         requests: As of :func:`requests_between`.
+        leaves_rows: Asked whether the sink had rows that are not read again from ``start`` on.
     """
     told = {} if evidence is None else {one.epoch: one for one in evidence.removed}
     for epoch in removals_to_repeat(state, evidence):
@@ -156,15 +173,43 @@ def left_out(
                 continue
             asked = request.removal
             removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ()))
-        if not _is_read_again(state, removed, start, request):
+        if not _is_read_again(state, removed, start, request) or (removed.is_all and leaves_rows()):
             return removed
     return None
 
 
+def wider_removals(
+    ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, requests: Mapping[int, Requested]
+) -> tuple[str, ...]:
+    """Return warnings of statements that were typed and removed more rows than was announced.
+
+    Rows that others had written, or that had landed uncommitted, may be among them: nobody can say which it were.
+    """
+    found = []
+    if evidence is None or state.closed is None:
+        return ()
+    for removed in evidence.removed:
+        request = requests.get(removed.epoch)
+        if removed.what is not None or removed.rows is None or request is None or removed.from_version is not None:
+            continue
+        is_reset = request.to == {"start": "options"}
+        place = None if is_reset else _limit(state, removed, request)
+        announced = None if place is None and not is_reset else announced_rows(ledger, place, state.closed.planned)
+        if announced is not None and removed.rows > announced:
+            found.append(
+                f"version {removed.sink_version} of the sink, a statement that was typed under the transaction of "
+                f"epoch {removed.epoch}, removed {removed.rows:,} rows, and the {request.reason} announced at most "
+                f"{announced:,}. If rows are missed that are not read again, `fds rewind {state.name} --to-version N "
+                "--why …` loads them again"
+            )
+    return tuple(found)
+
+
 def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
     """Return the error that names the removal of :func:`left_out`, and the way on."""
-    limit = _limit(state, removed, request)
-    name, merges = state.name, state.sink is not None and state.sink.merges
+    limit = None if removed.is_all else _limit(state, removed, request)
+    name, sink = state.name, state.sink or state.fence_sink
+    merges = sink is not None and sink.merges
     where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
     if limit is None or limit.is_initial_snapshot:
         again = f"`fds reset {name} --replace --why …`"
@@ -186,7 +231,7 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
     """Return where an epoch has to begin at the latest, ``None`` if only a reset is known to read all again."""
     table_id = state.table_id or ""
-    if removed.what == "rows" and removed.from_version is not None:
+    if removed.from_version is not None:
         return Offset(table_id, removed.from_version)
     is_read_from = request is not None and request.reason in ("rewind", "reset")
     to = (request.to if request is not None and is_read_from else None) or {}
@@ -226,4 +271,5 @@ __all__ = [
     "refuse_older_sink",
     "removals_to_repeat",
     "requests_between",
+    "wider_removals",
 ]

@@ -10,10 +10,12 @@ import deltalake
 import pytest
 
 from airflow_provider_fds.batch.spec import fence_report_name
-from airflow_provider_fds.errors import BatchRejectedError
+from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.errors import BatchRejectedError, LedgerError
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark.job import run
-from tests.interop.spark.test_epochs import EACH_ONCE, Desk, fence_and_die, operations
+from tests.interop.spark.test_advice_followed import follow
+from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log, fence_and_die, operations, write_as_another
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,13 +62,15 @@ def test_rows_that_another_job_took_out_before_a_fence_are_told(desk, harm, requ
     assert session.status().last_commit["warnings"] == [warning]
 
 
-def test_rows_that_were_taken_out_before_several_fences_are_told_with_the_next_batch(desk, caplog):
+def test_rows_that_were_taken_out_before_several_fences_are_told_with_the_next_batch(desk, caplog, capsys):
     overwrite(desk)
     desk.move("replan")
     session = desk.load()
     assert "version 3 of the sink" in caplog.text
     (told,) = session.status().extra["warnings"]
     assert "version 3 of the sink" in told
+    assert main(["history", "orders", "--staging", desk.staging]) == 0
+    assert f"warnings=['{told[:60]}" in capsys.readouterr().out.replace('["', "['")
     desk.move("replan")
     desk.load()
     desk.append(30)
@@ -133,6 +137,22 @@ def test_a_rewind_reads_again_what_was_taken_out_and_does_not_warn_of_it(desk):
     desk.load()
 
     assert (warnings(desk), desk.ids()) == ([], [*EACH_ONCE, 100])
+
+
+@pytest.mark.parametrize("request_of", [None, "replan"])
+def test_a_restore_whose_commit_log_cleanup_took_is_not_passed_over(desk, request_of):
+    desk.spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+    for first in (100, 200):
+        write_as_another(desk, first)
+    clean_up_log(desk, before=4)
+    if request_of is not None:
+        desk.move(request_of)
+    desk.append(30)
+    desk.load()
+
+    (warning,) = warnings(desk)
+    assert "begins at version 4: it does not say any more whether versions 3 to 3 took out rows" in warning
+    assert "by a RESTORE for example" in warning
 
 
 # -- another stream that removes rows from a sink that both write to
@@ -222,3 +242,64 @@ def test_a_report_that_leaves_out_what_the_sink_has_begins_no_epoch(desk, change
     # a retry looks into the sink
     desk.load()
     assert desk.ledger().state.phase == "open"
+
+
+# -- a statement that a person typed, with a wider condition than the one that was printed
+
+
+def typed_instead(desk: Desk, said: str, condition: str) -> None:
+    """Type the statements of a preview, with another condition of the DELETE."""
+    assert "_source_version >= 2" in said
+    desk.typed(said.replace(" WHERE _source_version >= 2", condition).replace("file://", ""))
+
+
+@pytest.mark.parametrize(
+    ("condition", "again"),
+    [
+        (" WHERE _source_version >= 1", r"`fds rewind orders --replace --to-version 1 "),
+        ("", r"`fds reset orders --replace "),
+    ],
+)
+def test_a_typed_statement_that_removed_rows_which_are_not_read_again_begins_no_epoch(desk, condition, again):
+    typed_instead(desk, desk.move("rewind", to_version=2), condition)
+    assert len(desk.ids()) == (10 if condition else 0)
+
+    with pytest.raises(LedgerError, match=rf"fence of epoch 2 removed rows from the sink in version 3.*{again}"):
+        desk.load()
+    if condition:
+        desk.move("rewind", to_version=1, replaces=True)
+    else:
+        desk.move("reset", replaces=True)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
+def test_a_typed_statement_that_removed_more_rows_than_were_announced_is_named(desk):
+    typed_instead(desk, desk.move("rewind", to_version=2), " WHERE id >= 15")
+    session = desk.load()
+
+    (warning,) = warnings(desk)
+    assert "removed 15 rows, and the rewind announced at most 10" in warning
+    assert session.result().warnings == [warning]
+    assert desk.ids() == [number for number in EACH_ONCE if not 15 <= number < 20]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_statement_that_is_typed_as_it_was_printed_is_no_warning(desk, version):
+    said = desk.move("rewind", to_version=version)
+    desk.typed(said.replace("file://", ""))
+    desk.load()
+
+    assert (warnings(desk), desk.ids()) == ([], EACH_ONCE)
+
+
+def test_a_typed_statement_whose_rewind_was_not_asked_for_is_named_by_the_next_batch(desk):
+    said = desk.mover().rewind(to_version=1).words()
+    desk.typed(said.replace("file://", ""))
+    desk.append(30)
+    with pytest.raises(BatchRejectedError, match=r"OutOfTurn.*version 3 is a statement that was typed") as refused:
+        desk.load()
+    follow(desk, str(refused.value), 1)
+    desk.load()
+
+    assert desk.ids() == list(range(40))
