@@ -30,7 +30,10 @@ def listed_rows(spark: Any, frame: Any, manifest: str, num_files: int) -> Any:
         return frame
     try:
         listed = _listed(spark, type(frame), manifest, num_files)
-        is_same = listed is not None and listed.schema == frame.schema
+        # Delta makes its frame in the active session of this thread; a view of it is unknown to any other session
+        is_same = (
+            listed is not None and listed._jdf.sparkSession() == spark._jsparkSession and listed.schema == frame.schema
+        )
     except Exception:  # noqa: BLE001 - whatever this Delta has instead, there is the public way
         return frame
     return listed if is_same else frame

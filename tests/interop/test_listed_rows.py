@@ -56,6 +56,13 @@ def test_another_schema_than_delta_has_is_left_to_delta(lab, manifest):
     assert listed_rows(lab.spark, other, uri, 2) is other
 
 
+def test_a_session_that_is_not_active_is_left_to_delta(lab, manifest):
+    uri, _ = manifest
+    other = lab.spark.newSession()
+    frame = other.read.format("delta").load(uri)
+    assert listed_rows(other, frame, uri, 2) is frame
+
+
 @pytest.mark.parametrize("method", ["getChanges", "createDataFrame"])
 def test_a_delta_without_one_of_the_methods_is_read_the_public_way(lab, manifest, monkeypatch, method):
     uri, frame = manifest

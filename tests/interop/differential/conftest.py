@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 #: What makes thousands of tiny queries quick: nothing is compiled, nothing is planned again.
-_QUICK = {
+QUICK: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.ui.explainMode": "simple",
 }
 
 
 @pytest.fixture(scope="module")
 def quick_spark(spark):
-    before = {key: spark.conf.get(key) for key in _QUICK}
-    for key, value in _QUICK.items():
+    before = {key: spark.conf.get(key) for key in QUICK}
+    for key, value in QUICK.items():
         spark.conf.set(key, value)
     # queries that fail on purpose would print their stack
     spark.sparkContext.setLogLevel("OFF")

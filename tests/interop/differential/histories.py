@@ -14,6 +14,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.delta.vectors import VectorReader
 from airflow_provider_fds.source.classify import CommitContent
+from tests.interop.differential.writers import COLUMNS, DeltaRsWriter, Merge, Rows, SparkWriter, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.actions import Add
 
-COLUMNS = ("id", "v", "n", "p")
-
 #: A file is small, so that a statement changes some files of the table and leaves others.
 _ROWS_PER_FILE = 3
 
 #: What an update of the key adds to it; the partition, ``id % 2``, stays.
 _FURTHER = 1000
+
+#: How many of the histories are written without Spark.
+_BY_DELTA_RS = 0.6
 
 
 class RandomHistory:
@@ -44,9 +46,12 @@ class RandomHistory:
     """
 
     def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
-        self._spark = spark
         self._random = random.Random(seed)
         self.path = str(folder / "source")
+        # a lot of its own: both writers get the same statements
+        is_rust = random.Random(f"writer {seed}").random() < _BY_DELTA_RS
+        self._writer: Writer = DeltaRsWriter(folder / "source") if is_rust else SparkWriter(spark, self.path)
+        self.is_partitioned = False
         self.statements: list[str] = []
         self.versions: dict[int, Counter[tuple[Any, ...]]] = {}
         self.kinds: Counter[str] = Counter()
@@ -59,6 +64,11 @@ class RandomHistory:
     @property
     def log(self) -> DeltaLog:
         return DeltaLog(LocalStorage(self.path))
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether the table may have what delta-rs does not read."""
+        return isinstance(self._writer, SparkWriter)
 
     @property
     def newest(self) -> Counter[tuple[Any, ...]]:
@@ -100,15 +110,15 @@ class RandomHistory:
             "delta.enableInCommitTimestamps": choose(("true", "false")),
             "delta.enableRowTracking": choose(("true", "false", "false")),
         }
-        partitioned = choose(("", "PARTITIONED BY (p) "))
-        texts = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        self.is_partitioned = choose((False, True))
         rows = self._rows(*self._some())
-        self._sql(f"CREATE TABLE {{}} USING delta {partitioned}TBLPROPERTIES ({texts}) AS {rows}")
+        if isinstance(self._writer, DeltaRsWriter):
+            properties = {"delta.enableChangeDataFeed": "true"}
+        self._do(self._writer.create(rows, is_partitioned=self.is_partitioned, properties=properties))
         self._look()
 
-    def _sql(self, statement: str) -> None:
+    def _do(self, statement: str) -> None:
         self.statements.append(statement)
-        self._spark.sql(statement.replace("{}", f"delta.`{self.path}`"))
 
     def _look(self) -> None:
         """Follow the log to its head, commit by commit, and read the rows of each version."""
@@ -148,80 +158,90 @@ class RandomHistory:
         first, files = self._random.randint(0, 12), self._random.randint(1, 4)
         return first, first + files * _ROWS_PER_FILE, files
 
-    def _rows(self, first: int, last: int, files: int, condition: str = "true") -> str:
-        word, number = f"s{len(self.statements)}", len(self.statements)
-        return (
-            f"SELECT id, concat('{word} ', id) AS v, {number}L AS n, id % 2 AS p "
-            f"FROM range({first}, {last}, 1, {files}) WHERE {condition}"
-        )
+    def _rows(
+        self, first: int, last: int, files: int, condition: str = "true", has: Callable[[int], bool] = lambda _: True
+    ) -> Rows:
+        return Rows(first, last, files, len(self.statements), condition, has)
+
+    def _remainder(self) -> tuple[int, int]:
+        return self._random.randint(2, 6), self._random.randint(0, 1)
 
     def _condition(self) -> str:
-        return f"id % {self._random.randint(2, 6)} = {self._random.randint(0, 1)}"
+        return "id % {} = {}".format(*self._remainder())
 
     def _insert(self) -> None:
-        first, last, files = self._some()
         there = sorted(row[0] for row in self.newest)
         absent = f"id NOT IN ({', '.join(map(str, there))})" if there else "true"
-        self._sql(f"INSERT INTO {{}} {self._rows(first, last, files, absent)}")
+        self._do(self._writer.insert(self._rows(*self._some(), absent, lambda key: key not in there)))
 
     def _insert_new(self) -> None:
         # beyond the keys of _some, and those of other statements
         first, files = 20 + 20 * len(self.statements), self._random.randint(1, 5)
-        self._sql(f"INSERT INTO {{}} {self._rows(first, first + files * 2, files)}")
+        self._do(self._writer.insert(self._rows(first, first + files * 2, files)))
 
     def _delete(self) -> None:
-        self._sql(f"DELETE FROM {{}} WHERE {self._condition()}")
+        self._do(self._writer.delete(self._condition()))
 
     def _delete_range(self) -> None:
         first, last, _ = self._some()
-        self._sql(f"DELETE FROM {{}} WHERE id >= {first} AND id < {last}")
+        self._do(self._writer.delete(f"id >= {first} AND id < {last}"))
 
     def _update(self) -> None:
-        self._sql(f"UPDATE {{}} SET v = concat(v, '+'), n = {len(self.statements)} WHERE {self._condition()}")
+        values = {"v": "concat(v, '+')", "n": str(len(self.statements))}
+        self._do(self._writer.update(values, self._condition()))
 
     def _update_key(self) -> None:
         first, last, _ = self._some()
-        self._sql(
-            f"UPDATE {{}} SET id = id + {_FURTHER * len(self.statements)}, n = {len(self.statements)} "
-            f"WHERE id >= {first} AND id < {last}"
-        )
+        values = {"id": f"id + {_FURTHER * len(self.statements)}", "n": str(len(self.statements))}
+        self._do(self._writer.update(values, f"id >= {first} AND id < {last}"))
 
     def _merge(self) -> None:
-        first, last, files = self._some()
+        rows = self._rows(*self._some())
         number = len(self.statements)
         matched = self._random.choice(
             (
-                "WHEN MATCHED THEN UPDATE SET *",
-                "WHEN MATCHED THEN DELETE",
-                "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET t.v = s.v, t.n = s.n",
+                Merge("WHEN MATCHED THEN UPDATE SET *", lambda merge: merge.when_matched_update_all()),
+                Merge("WHEN MATCHED THEN DELETE", lambda merge: merge.when_matched_delete()),
+                Merge(
+                    "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET t.v = s.v, t.n = s.n",
+                    lambda merge: merge.when_matched_delete("s.id % 2 = 0").when_matched_update(
+                        {"v": "s.v", "n": "s.n"}
+                    ),
+                ),
             )
         )
         others = self._random.choice(
             (
-                "WHEN NOT MATCHED THEN INSERT *",
-                "WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id % 3 = 0 THEN DELETE",
-                f"WHEN NOT MATCHED BY SOURCE AND t.id % 3 = 0 THEN UPDATE SET t.v = 'alone', t.n = {number}",
+                Merge("WHEN NOT MATCHED THEN INSERT *", lambda merge: merge.when_not_matched_insert_all()),
+                Merge(
+                    "WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id % 3 = 0 THEN DELETE",
+                    lambda merge: merge.when_not_matched_insert_all().when_not_matched_by_source_delete("t.id % 3 = 0"),
+                ),
+                Merge(
+                    f"WHEN NOT MATCHED BY SOURCE AND t.id % 3 = 0 THEN UPDATE SET t.v = 'alone', t.n = {number}",
+                    lambda merge: merge.when_not_matched_by_source_update(
+                        {"v": "'alone'", "n": str(number)}, "t.id % 3 = 0"
+                    ),
+                ),
             )
         )
-        self._sql(f"MERGE INTO {{}} t USING ({self._rows(first, last, files)}) s ON t.id = s.id {matched} {others}")
+        self._do(self._writer.merge(rows, matched, others))
 
     def _overwrite(self) -> None:
-        first, last, files = self._some()
-        self._sql(f"INSERT OVERWRITE {{}} {self._rows(first, last, files)}")
+        self._do(self._writer.overwrite(self._rows(*self._some())))
 
     def _replace_partition(self) -> None:
-        first, last, files = self._some()
-        p = self._random.randint(0, 1)
-        self._sql(f"INSERT INTO {{}} REPLACE WHERE p = {p} {self._rows(first, last, files, f'id % 2 = {p}')}")
+        some, p = self._some(), self._random.randint(0, 1)
+        self._do(self._writer.replace(f"p = {p}", self._rows(*some, f"id % 2 = {p}", lambda key: key % 2 == p)))
 
     def _replace_range(self) -> None:
         first, last, files = self._some()
-        where = f"id >= {first} AND id < {last}"
-        self._sql(f"INSERT INTO {{}} REPLACE WHERE {where} {self._rows(first, last, files, self._condition())}")
+        number, rest = self._remainder()
+        rows = self._rows(first, last, files, f"id % {number} = {rest}", lambda key: key % number == rest)
+        self._do(self._writer.replace(f"id >= {first} AND id < {last}", rows))
 
     def _restore(self) -> None:
-        version = self._random.randint(0, max(self.versions))
-        self._sql(f"RESTORE TABLE {{}} TO VERSION AS OF {version}")
+        self._do(self._writer.restore(self._random.randint(0, max(self.versions))))
 
     def _optimize(self) -> None:
-        self._sql("OPTIMIZE {}")
+        self._do(self._writer.optimize())
