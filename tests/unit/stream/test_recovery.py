@@ -105,6 +105,23 @@ def test_a_stream_that_merged_goes_on_merging(bench, source, tmp_path, capsys):
     assert (state_of(bench).sink.kind, state_of(bench).sink.target) == ("delta_merge", sink.builder.root.as_uri())
 
 
+def test_a_ledger_that_is_older_and_has_planned_another_batch_goes_on_after_the_sink(
+    bench, source, sink, capsys, tmp_path
+):
+    sink.load(bench, "run-1", batches=1)
+    shutil.copytree(bench.staging, tmp_path / "copy")
+    sink.load(bench, "run-2", batches=1)
+    shutil.rmtree(bench.staging)
+    shutil.copytree(tmp_path / "copy", bench.staging)
+    # two versions in one batch, where the sink has the first of them as a batch of that number
+    bench.session("run-3", stream=bench.stream(max_versions_per_batch=2)).begin(sink.value)
+    code, text = recover(bench, sink, capsys)
+
+    assert (code, "batch 1 of epoch 1" in text) == (0, True)
+    state = state_of(bench)
+    assert (state.epoch, state.phase, state.request.reason) == (2, "requested", "recover")
+
+
 def test_a_ledger_that_is_older_than_the_sink_goes_on_behind_it(bench, source, sink, capsys, tmp_path):
     sink.load(bench, "run-1", batches=1)
     shutil.copytree(bench.staging, tmp_path / "copy")
