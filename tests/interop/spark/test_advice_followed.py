@@ -78,7 +78,7 @@ def test_a_restore_that_took_committed_rows(desk, spark):
     assert desk.ids() == EACH_ONCE
 
 
-@pytest.mark.parametrize("others", [0])
+@pytest.mark.parametrize("others", [0, 2])
 def test_a_sink_that_was_put_back_from_a_copy(spark, tmp_path, desk, others):
     folder, path = Path(desk.path), tmp_path / "copy"
     shutil.copytree(folder, path)
@@ -111,6 +111,22 @@ def test_a_sink_that_is_not_the_table_that_was_loaded(desk, spark, happened):
     follow(desk, message)
     desk.load()
     assert [number for number in desk.ids() if number != 100] == EACH_ONCE
+
+
+def test_a_ledger_that_is_older_than_the_sink(desk, tmp_path):
+    ledger, copy = Path(desk.staging, "orders", "ledger"), tmp_path / "copy"
+    shutil.copytree(ledger, copy)
+    desk.load()
+    shutil.rmtree(ledger)
+    shutil.copytree(copy, ledger)
+    desk.append(30)
+    # other batches than the ones that are there
+    desk.options = {"starting_version": 0, "max_versions_per_batch": 2}
+    message = refused(desk)
+    assert "the ledger is older than the sink" in message
+    follow(desk, message)
+    desk.load()
+    assert desk.ids() == list(range(40))
 
 
 @pytest.mark.parametrize(
