@@ -92,7 +92,7 @@ class UnsupportedFeatureError(FdsError):
 
 
 class StorageError(FdsError):
-    """Storage did not answer, refused, or answered with something torn. A later try may succeed."""
+    """Storage did not answer, refused, or answered with something torn. A later attempt may succeed."""
 
     retryable = True
     exit_code = EXIT_STORAGE

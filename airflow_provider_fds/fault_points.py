@@ -34,7 +34,7 @@ CHECKPOINTED_KINDS: Final = (
 #: All entries with points of their own; who requests an epoch leaves the checkpoint to the next run.
 ENTRY_KINDS: Final = (*CHECKPOINTED_KINDS, "requested")
 
-#: What stands behind each point has happened, what follows it has not.
+#: What comes before each point has happened, what follows it has not.
 POINTS: Final[dict[str, str]] = {
     "ledger.read": "checkpoint and ledger are read",
     "snapshot.before": "an initial snapshot is about to be frozen",

@@ -17,7 +17,7 @@ from airflow_provider_fds.spark import spark_conf
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
-orders = DeltaStream("orders_own_job", table=f"{LAKE}/orders")
+orders = DeltaStream("orders_user_job", table=f"{LAKE}/orders")
 sink = DeltaTableSink(f"{LAKE}/own/orders")
 
 with DAG(

@@ -141,7 +141,7 @@ class AirflowStack:
         return value
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> Path:
-        """Return the file into which Airflow logs a try of a task."""
+        """Return the file into which Airflow logs an attempt of a task."""
         folder = self.home / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}" / f"task_id={task_id}"
         return folder / f"attempt={try_number}.log"
 

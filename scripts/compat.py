@@ -25,7 +25,7 @@ TESTS = (
     "tests/interop/spark/test_sink_merge.py",
     "tests/interop/spark/test_sink_foreach.py",
     "tests/interop/spark/test_sink_options.py",
-    "tests/interop/spark/test_own_job.py",
+    "tests/interop/spark/test_user_job.py",
     "tests/interop/spark/test_fence.py",
     "tests/interop/spark/test_spark_job.py",
     "tests/interop/test_manifest_partitions.py",

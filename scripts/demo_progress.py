@@ -35,7 +35,7 @@ class Progress:
         return self.newest_version - self.committed_version
 
     @property
-    def words(self) -> str:
+    def describe(self) -> str:
         """The look as one line."""
         committed = "nothing" if self.committed_version < 0 else f"version {self.committed_version:3d}"
         return (

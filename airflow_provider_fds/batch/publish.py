@@ -35,7 +35,7 @@ def manifest_folder(epoch: int, batch_id: int, digest: str) -> str:
 def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
     """Write the two files of ``manifest`` below ``folder``, the commit last: a table is there when it is complete.
 
-    Files that are there already with the same bytes are fine: another try wrote the same manifest.
+    Files that are there already with the same bytes are fine: another attempt wrote the same manifest.
 
     Args:
         manifest: What to write.

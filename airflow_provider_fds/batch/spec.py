@@ -1,7 +1,7 @@
 """What crosses the border to the Spark driver, and what comes back: standard library only, Python 3.9 syntax.
 
 The Airflow side writes a :class:`JobSpec` into staging; the driver (``spark/job.py``) reads it, works its batches
-off in order, and writes one :class:`TryReport` per batch. Both are JSON with a ``format`` number; a reader refuses
+off in order, and writes one :class:`AttemptReport` per batch. Both are JSON with a ``format`` number; a reader refuses
 a number it does not know.
 """
 # The driver may run Python 3.9, so the annotations stay in its syntax.
@@ -24,11 +24,11 @@ SPEC_FORMAT = 1
 #:   failed       - the fence is not there
 FENCE_OUTCOMES = ("fenced", "sink_missing", "failed")
 
-#: Reports of a try: what the driver found out about one batch.
-#:   written  - this try committed the batch to the sink, and the row count agrees with the plan
-#:   verified - an earlier try had committed it; looked up in the sink's history, and the count agrees
+#: Reports of an attempt: what the driver found out about one batch.
+#:   written  - this attempt committed the batch to the sink, and the row count agrees with the plan
+#:   verified - an earlier attempt had committed it; looked up in the sink's history, and the count agrees
 #:   mismatch - the sink has a commit of this batch, but its row count is not the plan's
-#:   failed   - the batch was not committed by this try
+#:   failed   - the batch was not committed by this attempt
 OUTCOMES = ("written", "verified", "mismatch", "failed")
 
 _T = TypeVar("_T")
@@ -216,8 +216,8 @@ class JobSpec:
         sink: The sink as its own ``to_dict()`` (``sinks/``).
         sink_table_id: ``metaData.id`` the sink must have, ``None`` if no batch was ever committed to it.
         sink_version: Version of the sink that holds the stream's last commit, ``None`` if there is none.
-        reports: URI of the folder into which the try reports go.
-        try_id: Name of this try, unique within the stream.
+        reports: URI of the folder into which the attempt reports go.
+        attempt_id: Name of this attempt, unique within the stream.
         verify_only: Look every batch up in the sink and report; write nothing.
         stop_after_ms: Do not start another batch after this time (milliseconds since the epoch), ``None``: no limit.
         fence: What to close in the sink, ``None``: nothing.
@@ -228,7 +228,7 @@ class JobSpec:
     sink_table_id: Optional[str]
     sink_version: Optional[int]
     reports: str
-    try_id: str
+    attempt_id: str
     verify_only: bool = False
     stop_after_ms: Optional[int] = None
     fence: Optional[FenceSpec] = None
@@ -260,7 +260,7 @@ class JobSpec:
         named = _JOB_DIGEST.search(uri)
         if named is None:
             raise SpecChangedError(
-                f"{uri} does not say in its name which SHA-256 the spec has: expected <try>-<sha256>.job.json"
+                f"{uri} does not say in its name which SHA-256 the spec has: expected <attempt>-<sha256>.job.json"
             )
         found = hashlib.sha256(data).hexdigest()
         if found != named[1]:
@@ -272,8 +272,8 @@ class JobSpec:
 
 
 @dataclass(frozen=True)
-class TryReport:
-    """What one try says of one batch. It decides nothing: the ledger does.
+class AttemptReport:
+    """What one attempt says of one batch. It decides nothing: the ledger does.
 
     Attributes:
         outcome: One of :data:`OUTCOMES`.
@@ -287,7 +287,7 @@ class TryReport:
         bytes_written: Bytes of these files.
         error_class: Class of the exception, for ``failed``.
         error_message: Its text, shortened.
-        retryable: Whether another try may succeed.
+        retryable: Whether another attempt may succeed.
         seconds: Wall-clock seconds by phase: ``look`` (into the sink, whether the batch is there), ``load`` (the
             manifest), ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
         settings: Settings of Spark that rows depend on, as they were in force.
@@ -298,7 +298,7 @@ class TryReport:
     epoch: int
     batch_id: int
     manifest_digest: str
-    try_id: str
+    attempt_id: str
     outcome: str
     sink_version: Optional[int] = None
     sink_table_id: Optional[str] = None
@@ -319,19 +319,19 @@ class TryReport:
         """Whether the sink has the batch and the row count agrees."""
         return self.outcome in ("written", "verified")
 
-    def is_of(self, batch: BatchSpec, try_id: str) -> bool:
-        """Whether this is about the batch and the try, and not a copy of another report."""
-        mine = (self.uuid, self.epoch, self.batch_id, self.manifest_digest, self.try_id)
-        return mine == (batch.uuid, batch.epoch, batch.batch_id, batch.manifest_digest, try_id)
+    def is_of(self, batch: BatchSpec, attempt_id: str) -> bool:
+        """Whether this is about the batch and the attempt, and not a copy of another report."""
+        mine = (self.uuid, self.epoch, self.batch_id, self.manifest_digest, self.attempt_id)
+        return mine == (batch.uuid, batch.epoch, batch.batch_id, batch.manifest_digest, attempt_id)
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
         return _to_json(self, leave_out=() if self.warnings else ("warnings",))
 
     @classmethod
-    def from_json(cls, text: "str | bytes") -> "TryReport":
+    def from_json(cls, text: "str | bytes") -> "AttemptReport":
         """Read a report. Raises ``ValueError`` on another format."""
-        report = _from_json(cls, text, "the try report")
+        report = _from_json(cls, text, "the attempt report")
         return cls(**{**report.__dict__, "warnings": tuple(report.warnings)})
 
 
@@ -388,7 +388,7 @@ class FenceEvidence:
 
 @dataclass(frozen=True)
 class FenceReport:
-    """What one try says of a fence.
+    """What one attempt says of a fence.
 
     Attributes:
         outcome: One of :data:`FENCE_OUTCOMES`.
@@ -396,7 +396,7 @@ class FenceReport:
         sink_table_id: ``metaData.id`` of the sink.
         landed: Batches of older epochs in the sink since the stream's last known commit, oldest first; those that a
             later RESTORE or REPLACE, or the fence itself, took away are left out.
-        retryable: Whether another try may succeed.
+        retryable: Whether another attempt may succeed.
         writes: Of a function: names of the writes whose tables hold the fence; the tables of the others are missing.
         has_removed: Whether the fence removed what it was to remove; true if that was nothing.
         removed_rows: Rows that it removed or closed, ``None`` if the commit does not say.
@@ -406,7 +406,7 @@ class FenceReport:
 
     uuid: str
     epoch: int
-    try_id: str
+    attempt_id: str
     outcome: str
     sink_version: Optional[int] = None
     sink_table_id: Optional[str] = None
@@ -438,27 +438,29 @@ class FenceReport:
         return cls(**{**report.__dict__, **texts, "landed": landed, "evidence": evidence})
 
 
-def job_name(try_id: str, data: bytes) -> str:
-    """Return the file name of a job spec, ``<try>-<SHA-256 of its bytes>.job.json``: the URI binds the content."""
-    return f"{try_id}-{hashlib.sha256(data).hexdigest()}.job.json"
+def job_name(attempt_id: str, data: bytes) -> str:
+    """Return the file name of a job spec, ``<attempt>-<SHA-256 of its bytes>.job.json``: the URI binds the content."""
+    return f"{attempt_id}-{hashlib.sha256(data).hexdigest()}.job.json"
 
 
-def fence_report_name(epoch: int, try_id: str) -> str:
-    """Return the name of a fence's report below :attr:`JobSpec.reports`: ``<epoch>/fence/<try>.json``."""
-    return f"{epoch}/fence/{try_id}.json"
+def fence_report_name(epoch: int, attempt_id: str) -> str:
+    """Return the name of a fence's report below :attr:`JobSpec.reports`: ``<epoch>/fence/<attempt>.json``."""
+    return f"{epoch}/fence/{attempt_id}.json"
 
 
-def report_name(epoch: int, batch_id: int, try_id: str) -> str:
-    """Return the name of a try report below :attr:`JobSpec.reports`: ``<epoch>/<batch>/<try>.json``."""
-    return f"{epoch}/{batch_id}/{try_id}.json"
+def report_name(epoch: int, batch_id: int, attempt_id: str) -> str:
+    """Return the name of an attempt report below :attr:`JobSpec.reports`: ``<epoch>/<batch>/<attempt>.json``."""
+    return f"{epoch}/{batch_id}/{attempt_id}.json"
 
 
-def started_name(epoch: int, batch_id: int, try_id: str) -> str:
-    """Return the name of the marker that a try leaves before it touches the sink."""
-    return f"{epoch}/{batch_id}/{try_id}.started.json"
+def started_name(epoch: int, batch_id: int, attempt_id: str) -> str:
+    """Return the name of the marker that an attempt leaves before it touches the sink."""
+    return f"{epoch}/{batch_id}/{attempt_id}.started.json"
 
 
-def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str], sink_kind: str = "delta_append") -> str:
+def commit_metadata(
+    batch: BatchSpec, attempt_id: str, settings: Dict[str, str], sink_kind: str = "delta_append"
+) -> str:
     """Return the ``userMetadata`` of the batch's commit in the sink, JSON on one line."""
     return json.dumps(
         {
@@ -471,7 +473,7 @@ def commit_metadata(batch: BatchSpec, try_id: str, settings: Dict[str, str], sin
             "end": batch.end,
             "after": batch.after,
             "digest": batch.manifest_digest,
-            "try": try_id,
+            "attempt": attempt_id,
             "settings": settings,
             **({} if batch.interval is None else {"interval": batch.interval}),
             **({} if sink_kind == "delta_append" else {"sink": sink_kind}),
@@ -489,13 +491,13 @@ def removal_metadata(fence: FenceSpec) -> Optional[Dict[str, Any]]:
 
 
 def fence_metadata(
-    fence: FenceSpec, try_id: str, removed_to: Optional[int] = None, newest: Optional[int] = None
+    fence: FenceSpec, attempt_id: str, removed_to: Optional[int] = None, newest: Optional[int] = None
 ) -> str:
     """Return the ``userMetadata`` of a fence's commit in the sink, JSON on one line.
 
     Args:
         fence: The fence.
-        try_id: The try that writes it.
+        attempt_id: The attempt that writes it.
         removed_to: Where there was nothing to be removed: newest version of the sink (inclusive) that was looked at.
             ``None``: the commit itself removes rows, or it is not asked to.
         newest: Newest transaction of the stream before it, where only a log checkpoint says it.
@@ -510,7 +512,7 @@ def fence_metadata(
             "uuid": fence.uuid,
             "epoch": fence.epoch,
             "fence": fence.txn_version,
-            "try": try_id,
+            "attempt": attempt_id,
             **({} if removal is None else {"removes": removal}),
             **({} if newest is None else {"newest": newest}),
         },
@@ -550,6 +552,7 @@ __all__: List[str] = [
     "FENCE_OUTCOMES",
     "OUTCOMES",
     "SPEC_FORMAT",
+    "AttemptReport",
     "BatchSpec",
     "FenceEvidence",
     "FenceReport",
@@ -558,7 +561,6 @@ __all__: List[str] = [
     "LandedBatch",
     "RemovedRows",
     "SpecChangedError",
-    "TryReport",
     "commit_metadata",
     "fence_metadata",
     "fence_report_name",

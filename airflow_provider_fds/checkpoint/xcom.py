@@ -27,9 +27,9 @@ def xcom_key(stream: str) -> str:
 class XComCheckpointStore:
     """An XCom of the running task; read is the newest one that this task has left, in this run or an earlier one.
 
-    The value is a hint for the reader and a sight for people, the ledger arbitrates: a later try finds what an earlier
-    run left (Airflow removes a task's XComs when it starts again), a cleared old run what was newest at its time, and
-    a first run nothing. Each is caught up from the ledger.
+    The value is a hint for the reader and a sight for people, the ledger arbitrates: a later attempt finds what an
+    earlier run left (Airflow removes a task's XComs when it starts again), a cleared old run what was newest at its
+    time, and a first run nothing. Each is caught up from the ledger.
 
     Outside a running task there is nothing to read, and writing is refused.
 

@@ -64,7 +64,7 @@ def act(arguments: argparse.Namespace) -> int:
     given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
     asked = action.work_out(mover, given)
     if action.asks:
-        print(asked.words())
+        print(asked.describe())
         if not arguments.yes and not common.agrees():
             print("nothing was done")
             return EXIT_OK

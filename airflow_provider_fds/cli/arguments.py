@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.connect import StreamContext
 
 
 #: The deployment under which the command line works unless told otherwise.
@@ -89,15 +89,15 @@ def pairs(texts: list[str], flag: str) -> dict[str, Any]:
     return found
 
 
-def surroundings_of(arguments: argparse.Namespace, *, owner: Owner) -> Surroundings:
+def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
     """Return what a stream needs of the world when a person runs it."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.entries import Actor
-    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.connect import StreamContext
 
     checkpoint = getattr(arguments, "checkpoint", None)
     options = pairs(arguments.storage_option, "--storage-option")
-    return Surroundings(
+    return StreamContext(
         staging_uri=arguments.staging,
         deployment=arguments.deployment,
         actor=Actor(deployment=arguments.deployment, user=getpass.getuser(), host=socket.gethostname()),

@@ -1,4 +1,4 @@
-"""``fds import-checkpoint``: go on where a Structured Streaming query stopped."""
+"""``fds import-checkpoint``: continue where a Structured Streaming query stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add ``import-checkpoint``."""
     parser = commands.add_parser(
         "import-checkpoint",
-        help="make a stream that goes on where a Structured Streaming query stopped",
+        help="make a stream that continues where a Structured Streaming query stopped",
         description="Read the position of a stopped query from its checkpoint folder and make a new stream that starts "
         "there. The query's folder is only read. Give the stream the options that the query had.",
     )
@@ -39,8 +39,8 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     log = DeltaLog(open_storage(stream.table, options))
     table_id = log.state_at(log.latest()).metadata.id
     found = read_streaming_checkpoint(open_storage(arguments.checkpoint_folder, options), table_id)
-    around = common.surroundings_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    session = StreamSession(stream, around)
+    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
+    session = StreamSession(stream, context)
     session.ensure_open(start=found.offset)
     print(f"stream {stream.name!r} starts at {found.offset.to_json()}, the end of batch {found.batch_id} of the query")
     if found.unfinished_batch_id is not None:

@@ -45,8 +45,8 @@ def status(arguments: argparse.Namespace) -> int:
     ledger, _ = common.ledger_of(arguments)
     arguments.deployment = ledger.state.deployment  # whoever owns it may be looked at
     stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
-    around = common.surroundings_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
-    found = StreamSession(stream, around).status().to_dict()
+    context = common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
+    found = StreamSession(stream, context).status().to_dict()
     code = int(found["exit_code"])
     if arguments.output == "json":
         print(json.dumps(found))
@@ -137,7 +137,7 @@ def _line(entry: Entry) -> str:
         facts.append(f"instead of unreadable entries={','.join(str(one['n']) for one in given_up)}")
     if told := (action.get("fence") or {}).get("warnings"):
         facts.append(f"warnings={told}")
-    line = f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.words()}]"
+    line = f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.describe()}]"
     passed = [
         *action.get("skipped", ()),
         *(s for batch in action.get("batches") or () for s in batch.get("skipped", ())),

@@ -94,9 +94,9 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.session import StreamSession
 
-    around = common.surroundings_of(arguments, owner=Owner.of_plan(arguments.deployment))
+    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
     start = Offset.from_json(arguments.offset) if arguments.offset else None
-    session = StreamSession(stream, around)
+    session = StreamSession(stream, context)
     work = session.begin(None, max_batches=arguments.max_batches or _NO_LIMIT, take_over=False, start=start)
     for batch in work.batches[: arguments.max_batches]:
         location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
@@ -111,7 +111,7 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
 
 
 def _behind(session: StreamSession, end: Offset) -> _Outcome:
-    """Return what lies behind planned batches: a version that stands in the way, or whether there is more to plan."""
+    """Return what comes after planned batches: a version that stands in the way, or whether there is more to plan."""
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.stream.planning import acknowledged_of
@@ -154,7 +154,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     position = start.offset if isinstance(start, SnapshotStart) else start
     end = known_end(log, stream.options, position)
     if end is not None and end.is_reached(position):
-        yield _Outcome(None, finished=end.words(stream.name, log.table_uri))
+        yield _Outcome(None, finished=end.describe(stream.name, log.table_uri))
         return
     newest = log.latest()
     target = newest if end is None else end.target(position, newest)

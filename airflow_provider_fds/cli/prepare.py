@@ -18,7 +18,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="fetch Delta's JARs and make the archive of classes now, not at the first run",
         description="Fetch Delta's JARs, and make the archive of Spark's and Delta's classes with which a local Spark "
         "starts faster. Takes a minute and 200 MB of FDS_CACHE_DIR. Without it the first run fetches the JARs, and "
-        "the archive is made behind it.",
+        "the archive is made after it.",
     )
     parser.set_defaults(command=prepare)
 

@@ -54,7 +54,7 @@ def recover(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.ledger.entries import Actor
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.stream.moving import perform, position_words
+    from airflow_provider_fds.stream.moving import describe_position, perform
     from airflow_provider_fds.stream.recovery import ask_sink
     from airflow_provider_fds.stream.repair import inspect
 
@@ -71,7 +71,7 @@ def recover(arguments: argparse.Namespace) -> int:
         print("ledger:     there is none")
     else:
         position = state.position or (state.closed.position if state.closed is not None else None)
-        print(f"ledger:     entry {ledger.n}, epoch {state.epoch}, {position_words(position)}")
+        print(f"ledger:     entry {ledger.n}, epoch {state.epoch}, {describe_position(position)}")
     _show_damage(damage)
     if any(one.n > damage.begun_again for one in damage.unreadable):
         print("            a fold of a later entry has what it came to: only its line of the history is lost")
@@ -79,11 +79,11 @@ def recover(arguments: argparse.Namespace) -> int:
     account = None
     if target:
         account = ask_sink(open_storage(target, options), arguments.stream, state.uuid or None)
-        print(f"sink:       {account.words() if account is not None else 'has no batch of this stream'}")
+        print(f"sink:       {account.describe() if account is not None else 'has no batch of this stream'}")
     _show_checkpoints(arguments, ledger)
     move = _move(arguments, ledger, account)
     if move is not None:
-        print(move.words())
+        print(move.describe())
         if not arguments.yes and not common.agrees():
             print("nothing was done")
             return EXIT_OK
@@ -110,7 +110,7 @@ def _repair(arguments: argparse.Namespace, ledger: Ledger, damage: LedgerDamage)
     if target:
         options = common.pairs(arguments.storage_option, "--storage-option")
         account = ask_sink(open_storage(target, options), arguments.stream, known_uuid(damage))
-        print(f"sink:       {account.words() if account is not None else 'has no batch of this stream'}")
+        print(f"sink:       {account.describe() if account is not None else 'has no batch of this stream'}")
     _show_checkpoints(arguments, ledger)
     found = repair(
         ledger,
@@ -121,7 +121,7 @@ def _repair(arguments: argparse.Namespace, ledger: Ledger, damage: LedgerDamage)
         is_sink_named=arguments.sink is not None,
         checkpoint=_checkpoint(arguments),
     )
-    print(found.words())
+    print(found.describe())
     if not arguments.yes and not common.agrees():
         print("nothing was done")
         return EXIT_OK
@@ -133,7 +133,7 @@ def _repair(arguments: argparse.Namespace, ledger: Ledger, damage: LedgerDamage)
 
 
 def _show_damage(damage: LedgerDamage) -> None:
-    for line in damage.words():
+    for line in damage.describe():
         print(f"            {line}")
 
 
@@ -179,7 +179,7 @@ def _show_checkpoints(arguments: argparse.Namespace, ledger: Ledger) -> None:
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 
     if arguments.checkpoint is not None:
-        print(f"checkpoint: {_checkpoint_words(FileCheckpointStore(Path(arguments.checkpoint)), ledger)}")
+        print(f"checkpoint: {_describe_checkpoint(FileCheckpointStore(Path(arguments.checkpoint)), ledger)}")
     elif not arguments.airflow:
         print("checkpoint: not asked (--checkpoint FILE, --airflow)")
     if arguments.airflow:
@@ -212,21 +212,21 @@ def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed
 
 def _show_airflow(stream: str, ledger: Ledger) -> None:
     from airflow_provider_fds.hooks.metadata import MetadataVariable, newest_event
-    from airflow_provider_fds.stream.moving import position_words
+    from airflow_provider_fds.stream.moving import describe_position
 
-    print(f"variable:   {_checkpoint_words(MetadataVariable(stream), ledger)}")
+    print(f"variable:   {_describe_checkpoint(MetadataVariable(stream), ledger)}")
     event = newest_event(stream)
     if event is None:
         print("event:      there is none of this stream")
         return
     print(
-        f"event:      epoch {event.epoch}, up to batch {event.last_batch_id}, {position_words(event.end)}; "
+        f"event:      epoch {event.epoch}, up to batch {event.last_batch_id}, {describe_position(event.end)}; "
         f"{event.when:%Y-%m-%d %H:%M:%S} UTC by {event.run}"
     )
 
 
-def _checkpoint_words(store: _Readable, ledger: Ledger) -> str:
-    from airflow_provider_fds.stream.moving import position_words
+def _describe_checkpoint(store: _Readable, ledger: Ledger) -> str:
+    from airflow_provider_fds.stream.moving import describe_position
 
     try:
         found = store.read()
@@ -234,7 +234,7 @@ def _checkpoint_words(store: _Readable, ledger: Ledger) -> str:
         return str(error)
     if found is None:
         return "there is none"
-    words = f"entry {found.n}, epoch {found.epoch}, {position_words(found.offset)}"
+    words = f"entry {found.n}, epoch {found.epoch}, {describe_position(found.offset)}"
     if ledger.n < 0:
         return words
     try:
@@ -245,7 +245,7 @@ def _checkpoint_words(store: _Readable, ledger: Ledger) -> str:
 
 
 def _fits(store: _Readable, ledger: Ledger) -> bool:
-    """Whether a checkpoint is none, or one that the ledger can stand behind."""
+    """Whether the checkpoint is absent or consistent with the ledger."""
     try:
         found = store.read()
         if found is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.backends.base import SparkBackend
-    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream.phases import PhaseSeconds
@@ -42,8 +42,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "run",
         help="load a table into a sink with a local Spark, until up to date",
         description="Plan the next batches, load them into the sink with spark-submit on this machine, and commit "
-        "them, until the newest version of the table. Killed at any moment and called again, it goes on where it was: "
-        "no row is lost and none is loaded twice.",
+        "them, until the newest version of the table. Killed at any moment and called again, it continues where it "
+        "was: no row is lost and none is loaded twice.",
     )
     common.add_stream(parser)
     common.add_storage(parser, staging_required=True)
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         other_streams=tuple(arguments.other_stream),
     )
     owner = common.process_owner(arguments.deployment)
-    session = StreamSession(common.stream_of(arguments), common.surroundings_of(arguments, owner=owner))
+    session = StreamSession(common.stream_of(arguments), common.context_of(arguments, owner=owner))
     phases = PhaseSeconds()
     left = arguments.max_batches or _NO_LIMIT
     error: FdsError | None = None
@@ -188,10 +188,10 @@ class _Shown:
         """Tell of the batches that were committed since the last call."""
         done = [report for report in collected.reports if report.is_done]
         for report in done[self._count :]:
-            print(self._words(report), file=self._out, flush=True)
+            print(self._describe(report), file=self._out, flush=True)
         self._count = max(self._count, len(done))
 
-    def _words(self, report: TryReport) -> str:
+    def _describe(self, report: AttemptReport) -> str:
         if self._output == "json":
             facts = {
                 "batch_id": report.batch_id,
@@ -223,7 +223,7 @@ def _show_end(
     if result is not None:
         result = replace(result, seconds={**phases.to_dict(), **result.seconds})
         print(f"{result.rows} rows in {result.batches} batches", flush=True)
-        logger.info("%s", result.words())
+        logger.info("%s", result.describe())
     if error is not None:
         print(f"fds: stopped: {shown(error, arguments)}", file=sys.stderr)
         return

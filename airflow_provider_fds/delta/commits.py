@@ -254,7 +254,7 @@ def _decode(storage: Storage, version: int, lines: bytes) -> list[Action]:
 def _torn(storage: Storage, version: int, what: str) -> TornFileError:
     return TornFileError(
         f"version {version} of {storage.uri} cannot be read: {LOG_FOLDER}/{commit_name(version)} {what}. Either its "
-        "writer is not done and a later try will do, or the file is damaged and must be restored",
+        "writer is not done and a later attempt will do, or the file is damaged and must be restored",
         table=storage.uri,
         version=version,
     )

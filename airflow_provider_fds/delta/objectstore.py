@@ -32,7 +32,7 @@ _PAGE: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _READ_AHEAD_BYTES: Final = 1 << 20
-#: Sorts after every name in a folder of that name, before everything behind it.
+#: Sorts after every name in a folder of that name, before everything after it.
 _LAST: Final = "\U0010ffff"
 
 #: The process that first used obstore. Its threads do not survive a fork: a child that uses it hangs for ever.
@@ -258,7 +258,7 @@ class _Listing:
         self.next_offset = None
 
     def children(self, page: Iterable[Any]) -> list[ObjectMeta]:
-        """Return the direct children among the objects of one page; an ordered listing can go on behind it."""
+        """Return the direct children among the objects of one page; an ordered listing can continue after it."""
         found = []
         path = ""
         self.is_inside_subfolder = False
@@ -269,7 +269,7 @@ class _Listing:
         if not path or not self._is_ordered:
             return found
         if not found:
-            # a page of nothing but a sub-folder's objects: go on behind it
+            # a page of nothing but a sub-folder's objects: continue after it
             self.is_inside_subfolder = True
             child = path[self._length :].split("/", 1)[0]
             self.next_offset = f"{path[: self._length]}{child}/{_LAST}"

@@ -81,7 +81,7 @@ def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Me
         raise UnsupportedFeatureError(
             f"version {version} of {table} uses reader features that FDS does not read ({reasons}). It reads "
             f"{', '.join(sorted(READABLE_FEATURES))}. Drop the feature with ALTER TABLE … DROP FEATURE, "
-            "and begin a stream of another name at the version of that or behind it (starting_version); or read a copy",
+            "and begin a stream of another name at that version or later (starting_version); or read a copy",
             features=tuple(refused),
             table=table,
             version=version,

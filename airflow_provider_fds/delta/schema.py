@@ -164,7 +164,7 @@ class _Comparison:
             else:
                 self.breaking.append(f"column {path}{field['name']} was dropped")
         for field in added.values():
-            what = f"column {path}{field['name']} {_words(field['type'])} was added"
+            what = f"column {path}{field['name']} {_describe(field['type'])} was added"
             if field.get("nullable", True):
                 self.additive.append(what)
             else:
@@ -196,7 +196,7 @@ class _Comparison:
                 return
             if old == new:
                 return
-        what = f"column {name} went from {_words(old)} to {_words(new)}"
+        what = f"column {name} went from {_describe(old)} to {_describe(new)}"
         if old in _NULL_TYPES or (self._may_widen and _is_wider(old, new)):
             self.additive.append(what)
         else:
@@ -255,7 +255,7 @@ def _is_wider(old: Any, new: Any) -> bool:
     return scale >= int(narrow[2]) and precision - scale >= int(narrow[1]) - int(narrow[2])
 
 
-def _words(type_: Any) -> str:
+def _describe(type_: Any) -> str:
     if isinstance(type_, dict):
         return str(type_.get("type", "unknown"))
     return str(type_)

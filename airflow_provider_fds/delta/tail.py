@@ -22,7 +22,7 @@ class LogTail:
     Attributes:
         first: Version of the first commit file, ``None`` if there is none.
         newest: Version of the last commit file with content.
-        hole: The first place where versions are missing: the versions before and behind it.
+        hole: The first place where versions are missing: the versions before and after it.
         last_hole: The last such place.
         empty: Version of an empty commit file that others follow, so that it is not just being written.
         checkpoint: Version of the newest checkpoint file.
@@ -42,7 +42,7 @@ class LogTail:
         """Take in the next file; return ``False`` when no commit can follow it in the listing."""
         name = item.key.rpartition("/")[2]
         if name[:1] > "9":
-            # _last_checkpoint, _sidecars/, _staged_commits/ … sort behind all versions
+            # _last_checkpoint, _sidecars/, _staged_commits/ … sort after all versions
             return False
         version = parse_commit_name(name)
         if version is None:
@@ -69,7 +69,7 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     return LogTruncatedError(
         f"version {version} of {table} was removed by log cleanup: the oldest commit left is version {earliest}, so "
         "rows committed in between can no longer be read from the log. Load the whole table anew (empty the sink, "
-        "`fds reset STREAM --why …`, and no start option on the stream), or go on "
+        "`fds reset STREAM --why …`, and no start option on the stream), or continue "
         f"at version {earliest} without them (on_lost_position='earliest'); and raise delta.logRetentionDuration or "
         "read more often",
         table=table,
@@ -84,7 +84,7 @@ def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> 
     Args:
         table: URI of the table.
         before: Version before the gap.
-        behind: Version behind it.
+        behind: Version after it.
         checkpoint: Version of the newest checkpoint file, as far as it is known.
     """
     missing = f"version {before + 1} is" if behind == before + 2 else f"versions {before + 1} to {behind - 1} are"
@@ -93,9 +93,9 @@ def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> 
         f"file per version. Restore {LOG_FOLDER}/{commit_name(before + 1)}"
         + (
             f"; without it what it held is lost, and a stream of another name, with starting_version={behind} and the "
-            "same sink, goes on behind the gap (keep this one out of it then: `fds retire STREAM --why …`)"
+            "same sink, continues after the gap (keep this one out of it then: `fds retire STREAM --why …`)"
             if checkpoint is not None and checkpoint >= behind - 1
-            else ", which nobody can read the table without: there is no checkpoint behind the gap"
+            else ", which nobody can read the table without: there is no checkpoint after the gap"
         ),
         table=table,
         version=before + 1,
@@ -108,7 +108,7 @@ def rewound(table: str, version: int, newest: int) -> LogRewoundError:
     return LogRewoundError(
         f"{table} has no version {version} any more: its newest version is {newest}. The table was restored from a "
         "copy, or the end of its log was removed; rows read before may not be in it. Check the table; if it stays as "
-        f"it is, `fds rewind STREAM --to-version {newest + 1} --why …` goes on behind version {newest}, and says how "
+        f"it is, `fds rewind STREAM --to-version {newest + 1} --why …` continues after version {newest}, and says how "
         "to take the rows of the versions that are gone out of the sink",
         table=table,
         version=version,
@@ -120,7 +120,7 @@ def empty_commit(table: str, version: int) -> TornFileError:
     """Return the error for a commit file without content."""
     return TornFileError(
         f"version {version} of {table} cannot be read: {LOG_FOLDER}/{commit_name(version)} is empty. Either its "
-        "writer is not done and a later try will do, or the file is damaged and must be restored",
+        "writer is not done and a later attempt will do, or the file is damaged and must be restored",
         table=table,
         version=version,
     )

@@ -1,1 +1,1 @@
-"""The Airflow seam, side of the world: connections become storage, a task's context becomes surroundings."""
+"""The Airflow seam, side of the world: connections become storage, a task's context becomes stream_context."""

@@ -1,4 +1,4 @@
-"""What an error of FDS means for a task: another try, or the end."""
+"""What an error of FDS means for a task: another attempt, or the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def task_failures(stream: DeltaStream | str | Mapping[str, Any] | None = None) -
         raise AirflowFailException(f"{type(error).__name__}: {_with_staging(str(error), stream)}") from error
 
 
-def words_of(reason: str, stream: DeltaStream) -> str:
+def with_staging_of(reason: str, stream: DeltaStream) -> str:
     """Return why a task was skipped, with the staging folder for the commands of ``fds`` in it."""
     return _with_staging(reason, stream)
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.ending import finished_reason
 from airflow_provider_fds.stream.poll import PollResult
 from airflow_provider_fds.stream.quarantine import pause_of
+from airflow_provider_fds.stream.stream_end import finished_reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.connect import StreamContext
 
 
 class Standing(NamedTuple):
@@ -29,7 +29,7 @@ class Standing(NamedTuple):
     found: PollResult | None = None
 
 
-def read_standing(stream: DeltaStream, around: Surroundings) -> Standing:
+def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standing:
     """Return where a stream stands. Blocking; writes nothing.
 
     The checkpoint says where in the ledger to start, and the ledger is read on from there: what a person has asked for
@@ -40,7 +40,7 @@ def read_standing(stream: DeltaStream, around: Surroundings) -> Standing:
         LedgerError: The stream belongs to another Airflow installation or table, or has been retired.
         StorageError: Staging does not answer.
     """
-    connected = ConnectedStream(stream, around)
+    connected = ConnectedStream(stream, stream_context)
     state = connected.load()
     if state.phase == "requested" and state.request is not None and state.held is None:
         why = f"epoch {state.epoch} was requested by a {state.request.reason} ({state.request.why})"

@@ -34,10 +34,10 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
     Of a data interval all planned batches up to ``batch_id`` are, in one transaction; no position moves.
 
     Attributes:
-        outcome: ``written``, ``verified`` (looked up in the sink's history) or ``own_job``.
+        outcome: ``written``, ``verified`` (looked up in the sink's history) or ``user_job``.
         digest: Digest of the batch's manifest, or of all batches of the transaction.
         end: End of the batch; derived.
-        rows: Rows written, ``None`` where an own job did not say.
+        rows: Rows written, ``None`` where a user job did not say.
         last_commit_sha256: Digest of the last consumed commit file of the source; derived.
         was_accepted: Whether a person accepted a verification that failed; derived.
         measures: What the driver measured, ``None`` where it said nothing.
@@ -47,8 +47,8 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
 
     batch_id: int
     owner: Owner
-    try_id: str
-    outcome: Literal["written", "verified", "own_job"]
+    attempt_id: str
+    outcome: Literal["written", "verified", "user_job"]
     digest: str
     end: str = ""
     sink_version: int | None = None
@@ -77,13 +77,13 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
                 state,
                 f"{what} is not possible, the stream is bound to no sink. Bind it first: a run with a sink does so",
             )
-        if state.sink.is_own_job != (self.outcome == "own_job"):
+        if state.sink.is_user_job != (self.outcome == "user_job"):
             raise refusals.refusal(
                 state,
-                f"{what} is not possible: the stream is bound to {state.sink.words()}, the commit is of kind "
+                f"{what} is not possible: the stream is bound to {state.sink.describe()}, the commit is of kind "
                 f"{self.outcome!r}. Use one way to load a stream, or `fds rebind {state.name} --why …`",
             )
-        if not state.sink.is_users_own:
+        if not state.sink.is_user_defined:
             # intervals are committed in any order
             after = state.sink_version if self.interval is None else None
             check_sink_of_commit(state, self.batch_id, self.sink_version, self.sink_table_id, after=after)
@@ -108,8 +108,8 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
         if self.interval is not None:
             return self._apply_to_interval(state, self.interval)
         batch, *rest = state.planned
-        is_users_own = state.sink is not None and state.sink.is_users_own
-        keeps_version = is_users_own and self.sink_version is None
+        is_user_defined = state.sink is not None and state.sink.is_user_defined
+        keeps_version = is_user_defined and self.sink_version is None
         return replace(
             state,
             planned=tuple(rest),
@@ -151,7 +151,7 @@ class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
     subject: ClassVar[str] = "blocking batch {0.batch_id}"
 
     batch_id: int
-    try_id: str
+    attempt_id: str
     reason: str
     rows_planned: int | None = None
     rows_written: int | None = None

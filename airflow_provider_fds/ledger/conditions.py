@@ -132,8 +132,8 @@ def check_target(state: StreamState, owner: Owner, target: int) -> None:
     if run is not None and run.target is not None and run.target != target:
         raise refusals.refusal(
             state,
-            f"{owner.words()} fixed version {run.target} as its target when it planned first, and cannot plan to "
-            f"version {target}; the next run goes on from there",
+            f"{owner.describe()} fixed version {run.target} as its target when it planned first, and cannot plan to "
+            f"version {target}; the next run continues from there",
         )
 
 

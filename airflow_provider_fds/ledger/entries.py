@@ -88,6 +88,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     action: Action
 
+    def __post_init__(self) -> None:
+        if isinstance(self.action, Planned) and self.action.interval is None and not self.action.batches:
+            raise ValueError("a plan by offset has at least one batch")
+
     def to_json(self) -> bytes:
         """Return the entry as its bytes in staging."""
         return _ENCODER.encode(self)

@@ -35,8 +35,8 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
 
     Attributes:
         uuid: Random id of the new stream; one that was created before wins.
-        recovered: For a stream whose ledger was lost, or cannot be read: what it goes on from; ``uuid`` is then that of
-            before.
+        recovered: For a stream whose ledger was lost, or cannot be read: what it continues from; ``uuid`` is then that
+            of before.
     """
 
     subject: ClassVar[str] = "creating it again"
@@ -145,7 +145,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             raise refusals.refusal(
                 state,
                 f"epoch {state.epoch} cannot be opened before the epochs before it are closed in "
-                f"{state.fence_sink.words()} by a transaction with version {expected} (found: {fence.status}, "
+                f"{state.fence_sink.describe()} by a transaction with version {expected} (found: {fence.status}, "
                 f"{fence.versions}). The next run of the stream writes it",
             )
         wanted = None if state.request is None else state.request.removal
@@ -345,8 +345,8 @@ class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
             return
         if self.reason not in ("rewind", "reset"):
             raise refusals.refusal(state, f"a {self.reason} cannot remove rows from the sink")
-        if state.sink is None or state.sink.is_users_own:
-            bound = "is bound to no sink" if state.sink is None else f"is bound to {state.sink.words()}"
+        if state.sink is None or state.sink.is_user_defined:
+            bound = "is bound to no sink" if state.sink is None else f"is bound to {state.sink.describe()}"
             raise refusals.refusal(
                 state, f"rows can only be removed from a table that FDS itself writes, and the stream {bound}"
             )

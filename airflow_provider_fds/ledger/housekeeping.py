@@ -1,4 +1,4 @@
-"""What a stream may throw away: manifests, tries, snapshots and folds that nobody needs any more.
+"""What a stream may throw away: manifests, attempts, snapshots and folds that nobody needs any more.
 
 Kept are the newest batches *and* whatever was committed recently (docs/design/ledger.md, "Retention"), everything of
 planned batches and of the run that works on them, and the snapshot of the open epoch. Entries are never removed: a
@@ -65,17 +65,17 @@ class Removable:
 
     Attributes:
         manifests: Folders of manifests, relative to the stream's folder.
-        batches: Epoch and id of the batches whose tries and jobs may go.
-        interval_tries: Folders of tries and jobs of data intervals that may go, relative to the stream's folder.
-        fences: Epochs whose fence is written, so that its tries may go; those that went before are among them as long
-            as their entries are read.
+        batches: Epoch and id of the batches whose attempts and jobs may go.
+        interval_attempts: Folders of attempts and jobs of data intervals that may go, relative to the stream's folder.
+        fences: Epochs whose fence is written, so that its attempts may go; those that went before are among them as
+            long as their entries are read.
         next_entry: Entries before it have nothing more to give; the next time begin there.
         leftovers: Folders of manifests that no entry names.
     """
 
     manifests: tuple[str, ...] = ()
     batches: tuple[tuple[int, int], ...] = ()
-    interval_tries: tuple[str, ...] = ()
+    interval_attempts: tuple[str, ...] = ()
     fences: tuple[int, ...] = ()
     next_entry: int = 0
     leftovers: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ def removable(
     return Removable(
         manifests=tuple(manifest for manifest in (*gone.values(), *intervals.manifests) if manifest),
         batches=tuple(gone),
-        interval_tries=tuple(intervals.tries),
+        interval_attempts=tuple(intervals.attempts),
         fences=tuple(fences),
         next_entry=min([next_entry, *(n for _, n in planned.values()), *intervals.needed_entries]),
     )
@@ -139,7 +139,7 @@ class _OldIntervals:
 
     def __init__(self) -> None:
         self.manifests: list[str] = []
-        self.tries: list[str] = []
+        self.attempts: list[str] = []
         self._planned: dict[str, tuple[int, Planned]] = {}
 
     @property
@@ -164,7 +164,7 @@ class _OldIntervals:
         _, planned = self._planned.pop(interval)
         self.manifests += [batch.manifest for batch in planned.batches]
         folder = f"{interval_folder(interval)}/{planned.epoch}"
-        self.tries += [f"{kind}/{folder}/{b.batch_id}" for kind in ("tries", "jobs") for b in planned.batches]
+        self.attempts += [f"{kind}/{folder}/{b.batch_id}" for kind in ("attempts", "jobs") for b in planned.batches]
 
 
 def removable_snapshots(
@@ -184,7 +184,7 @@ def removable_folds(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(n for n in sorted(numbers)[:-KEPT_FOLDS] if (n + 1) % FOLD_STRIDE)
 
 
-def keep_house(ledger: Ledger, storage: Storage, *, now: datetime, retention: Retention | None = None) -> Removable:
+def purge_expired(ledger: Ledger, storage: Storage, *, now: datetime, retention: Retention | None = None) -> Removable:
     """Remove what may go, and note how far this has come. Safe to repeat, and while the stream is worked on.
 
     Args:
@@ -243,13 +243,13 @@ def _remove_batches(storage: Storage, folder: StreamFolder, found: Removable) ->
     for epoch in found.fences:
         storage.delete_folder(folder.fence_reports(epoch))
         storage.delete_folder(folder.fence_jobs(epoch))
-    for tries in found.interval_tries:
+    for tries in found.interval_attempts:
         for meta in list(storage.list_after(folder.below(tries))):
             storage.delete(meta.key)
 
 
 class _Note(msgspec.Struct):
-    """How far housekeeping has come, when it looked for leftovers, and the newest epoch without tries of its fence.
+    """How far housekeeping has come, when it looked for leftovers, and the newest epoch without attempts of its fence.
 
     A hint.
     """
@@ -281,7 +281,7 @@ def _is_kept(state: StreamState, retention: Retention, epoch: int, batch_id: int
 __all__ = [
     "Removable",
     "Retention",
-    "keep_house",
+    "purge_expired",
     "removable",
     "removable_folds",
     "removable_snapshots",

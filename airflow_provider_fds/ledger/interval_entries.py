@@ -103,8 +103,8 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
             if not state.sink.replaces:
                 raise refusals.refusal(
                     state,
-                    f"{what} again is not possible: {state.sink.words()} appends, and its rows are there. To replace "
-                    "them use a stream with another name and a DeltaReplaceSink",
+                    f"{what} again is not possible: {state.sink.describe()} appends, and its rows are there. To "
+                    "replace them use a stream with another name and a DeltaReplaceSink",
                 )
             if not record.is_done and record.owner != self.previous:
                 check_owner(state, record, self.owner, what)

@@ -103,9 +103,9 @@ class StreamFolder:
         return f"{self.entries}/_probe"
 
     @property
-    def tries(self) -> str:
-        """Folder below which a try puts its started marker and report (``batch/spec.py`` names them)."""
-        return f"{self.name}/tries"
+    def attempts(self) -> str:
+        """Folder below which an attempt puts its started marker and report (``batch/spec.py`` names them)."""
+        return f"{self.name}/attempts"
 
     @property
     def jobs(self) -> str:
@@ -134,8 +134,8 @@ class StreamFolder:
         return f"{self.name}/{key}"
 
     def try_reports(self, epoch: int, batch_id: int) -> str:
-        """Return the folder that holds what all tries of one batch left."""
-        return f"{self.tries}/{epoch}/{batch_id}"
+        """Return the folder that holds what all attempts of one batch left."""
+        return f"{self.attempts}/{epoch}/{batch_id}"
 
     def job_specs(self, epoch: int, batch_id: int) -> str:
         """Return the folder of the jobs whose first batch this is."""
@@ -146,8 +146,8 @@ class StreamFolder:
         return f"{self.jobs}/{epoch}/fence"
 
     def fence_reports(self, epoch: int) -> str:
-        """Return the folder that holds what all tries of the epoch's fence left."""
-        return f"{self.tries}/{epoch}/fence"
+        """Return the folder that holds what all attempts of the epoch's fence left."""
+        return f"{self.attempts}/{epoch}/fence"
 
 
 __all__ = [

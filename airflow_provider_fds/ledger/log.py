@@ -365,7 +365,7 @@ class Ledger:
             try:
                 found = yield from self._reader.entry(n)
             except UnreadableEntryError as damage:
-                _log.warning("what %s has done is not known any more: %s", owner.words(), damage)
+                _log.warning("what %s has done is not known any more: %s", owner.describe(), damage)
                 return None
             if found is None or (earliest is not None and found[0].time < earliest):
                 return None

@@ -15,7 +15,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         files_written: Data files of the sink's commits.
         bytes_written: Bytes of these files.
         seconds: Wall-clock seconds on the Spark driver by phase (``look``, ``load``, ``write``, ``verify``); none of
-            a batch that a user's own job has loaded.
+            a batch that a user job has loaded.
         warnings: What a person should know of the sink, such as rows that another writer took out.
     """
 

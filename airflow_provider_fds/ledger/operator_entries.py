@@ -110,7 +110,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         quarantined = state.quarantined
         if quarantined is not None and quarantined.version == self.version:
             quarantined = None
-        state = state.with_acknowledged(self.version, who=actor.words(), why=self.why, skip=self.skip)
+        state = state.with_acknowledged(self.version, who=actor.describe(), why=self.why, skip=self.skip)
         return replace(state, quarantined=quarantined)
 
 

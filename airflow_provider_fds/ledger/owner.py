@@ -29,18 +29,18 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     host: str | None = None
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the actor as people read it."""
         if self.dag_id is None:
             return f"{self.user or 'somebody'}@{self.host or 'unknown host'}"
-        words = _task_words(self.dag_id, self.run_id, self.task_id, self.map_index)
+        words = _describe_task(self.dag_id, self.run_id, self.task_id, self.map_index)
         return words if self.try_number is None else f"{words} (try {self.try_number})"
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may work the planned batches: a task instance of Airflow whatever its try, or a process of the CLI.
+    """Who may work the planned batches: a task instance of Airflow whatever its attempt, or a process of the CLI.
 
-    Two owners are the same if all fields are. So the retry of a task is the same owner as its first try.
+    Two owners are the same if all fields are. So the retry of a task is the same owner as its first attempt.
 
     Attributes:
         kind: ``airflow``, or ``cli``.
@@ -67,14 +67,14 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         """Whether no process works on the batches, so that any run may claim them."""
         return self.kind == "cli" and (self.run_id or "").startswith(_PLAN)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the owner as people read it."""
         if self.kind == "cli":
             return f"fds {self.run_id or 'on an unknown machine'}"
-        return _task_words(self.dag_id, self.run_id, self.task_id, self.map_index)
+        return _describe_task(self.dag_id, self.run_id, self.task_id, self.map_index)
 
 
-def _task_words(dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int) -> str:
+def _describe_task(dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int) -> str:
     mapped = "" if map_index < 0 else f"[{map_index}]"
     return f"task {task_id}{mapped} of DAG {dag_id}, run {run_id}"
 

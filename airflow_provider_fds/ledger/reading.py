@@ -225,7 +225,7 @@ class LedgerReader:
         return [n for n in map(parse_numbered_name, names) if n is not None]
 
     def _with_way(self, damage: UnreadableEntryError, n: int) -> UnreadableEntryError:
-        way = f". `fds recover {self.folder.name}` shows what is lost without it, and how the stream goes on"
+        way = f". `fds recover {self.folder.name}` shows what is lost without it, and how the stream continues"
         return UnreadableEntryError(
             str(damage) + ("" if damage.is_newer else way), n=n, data=damage.data, is_newer=damage.is_newer
         )

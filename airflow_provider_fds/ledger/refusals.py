@@ -105,7 +105,7 @@ def held(state: StreamState, what: str) -> LedgerError:
     why = state.held.why if state.held is not None else ""
     return refusal(
         state,
-        f"{what} is not possible, the stream is held ({why}). Let it go on with `fds resume {state.name} --why …`",
+        f"{what} is not possible, the stream is held ({why}). Let it continue with `fds resume {state.name} --why …`",
     )
 
 
@@ -151,9 +151,9 @@ def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBus
         batches = f"batch {ids[0]} belongs" if ids else "it belongs"
     or_else = f", or `fds adopt {state.name} --why …` does" if scope is state else ""
     error = StreamBusyError(
-        f"{_subject(state)}: {what} is not possible, {batches} to {owner.words()}. Wait for it; if it does not run any "
-        f"more, the next run takes over{or_else}",
-        owner=owner.words(),
+        f"{_subject(state)}: {what} is not possible, {batches} to {owner.describe()}. Wait for it; if it does not run "
+        f"any more, the next run takes over{or_else}",
+        owner=owner.describe(),
     )
     error.table = state.table or None
     return error
@@ -162,16 +162,16 @@ def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBus
 def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> SinkError:
     """Return the refusal of another sink than the one the stream is bound to."""
     return SinkError(
-        f"{_subject(state)}: the stream is bound to {bound.words()}, and cannot write to {wanted.words()}: rows would "
-        "be missing in one of them. Use the sink it is bound to, a stream with another name for a second sink, or "
-        f"`fds rebind {state.name} --why …` to move the stream to the new sink",
+        f"{_subject(state)}: the stream is bound to {bound.describe()}, and cannot write to {wanted.describe()}: rows "
+        "would be missing in one of them. Use the sink it is bound to, a stream with another name for a second sink, "
+        f"or `fds rebind {state.name} --why …` to move the stream to the new sink",
         table=state.table or None,
     )
 
 
 def changed_sink(state: StreamState, text: str) -> SinkError:
     """Return the refusal of a sink that is not as the ledger knows it; ``text`` says what differs."""
-    target = state.sink.words() if state.sink is not None else "the sink"
+    target = state.sink.describe() if state.sink is not None else "the sink"
     return SinkError(
         f"{_subject(state)}: {target} is not as the ledger knows it: {text}. It was replaced, restored or written to "
         f"under this stream's name; put it back, or start anew with `fds rebind {state.name} --why …`",

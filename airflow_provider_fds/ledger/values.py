@@ -92,8 +92,8 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     """The one sink of a stream.
 
     Attributes:
-        kind: Kind of the sink (``sinks/``), ``own_job`` for a user's own job.
-        target: URI of the sink; the function of ``foreach_batch``; empty for ``own_job``.
+        kind: Kind of the sink (``sinks/``), ``user_job`` for a user job.
+        target: URI of the sink; the function of ``foreach_batch``; empty for ``user_job``.
         app_ids: Transaction application ids of the declared writes.
         tables: URI of the table of each declared write of ``foreach_batch`` that has one, by the write's name.
     """
@@ -104,14 +104,14 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, str] = {}
 
     @property
-    def is_own_job(self) -> bool:
-        """Whether a user's own job loads the batches: no fence, no digest, no check of the sink."""
-        return self.kind == "own_job"
+    def is_user_job(self) -> bool:
+        """Whether a user job loads the batches: no fence, no digest, no check of the sink."""
+        return self.kind == "user_job"
 
     @property
-    def is_users_own(self) -> bool:
+    def is_user_defined(self) -> bool:
         """Whether code of the user's writes, and FDS does not know where: no fence, no table, no check of it."""
-        if self.is_own_job:
+        if self.is_user_job:
             return True
         sink = sink_class(self.kind)
         return sink is not None and sink.target != "delta_table"
@@ -125,7 +125,7 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_fenced(self) -> bool:
         """Whether older epochs are closed in the sink: where FDS knows a table."""
-        return not self.is_users_own or bool(self.tables)
+        return not self.is_user_defined or bool(self.tables)
 
     @property
     def replaces(self) -> bool:
@@ -145,10 +145,10 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         keeps = set(self.app_ids) >= set(bound.app_ids) and self.tables.items() >= bound.tables.items()
         return is_same_function and self.is_function and keeps and self != bound
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the sink as people read it."""
-        if self.is_own_job:
-            return "the user's own job"
+        if self.is_user_job:
+            return "the user job"
         if not self.is_function:
             return f"{self.kind} {self.target}"
         writes = ", ".join(app_id.partition("#")[2] for app_id in self.app_ids)

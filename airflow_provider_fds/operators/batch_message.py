@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.own_job import OwnJobBatch
+from airflow_provider_fds.batch.user_job import UserJobBatch
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def batch_message(
         map_index: That task's map index.
     """
     return {
-        "batch": OwnJobBatch(batch, reports).to_json(),
+        "batch": UserJobBatch(batch, reports).to_json(),
         "manifest": batch.manifest,
         "digest": batch.manifest_digest,
         "txn_app_id": batch.txn_app_id,

@@ -12,8 +12,8 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.batch_message import stream_of
+from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.sink import coerce_sink
-from airflow_provider_fds.operators.surroundings import open_session
 from airflow_provider_fds.operators.wiring import check_wiring
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream import DeltaStream
@@ -28,7 +28,7 @@ _REMOVED = "removed"
 
 
 class DeltaCommitOperator(ValueTemplates, BaseOperator):
-    """Commits the batch of a :class:`DeltaPlanOperator`: from here on the stream's offset lies behind it.
+    """Commits the batch of a :class:`DeltaPlanOperator`: from here on the stream's offset is past it.
 
     **Contract.** It commits if every task between the plan and itself is ``success`` in this run, whatever its own
     trigger rule, and else fails for good. With ``verify=`` it also requires that the sink's transaction is exactly
@@ -83,8 +83,8 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 plan_map_index=int(self.batch["plan_map_index"]),
                 is_three_task=True,
             )
-            result = session.commit_own(self.batch, verify=verify)
-            session.keep_house(retention())
+            result = session.commit_user_job(self.batch, verify=verify)
+            session.purge_expired(retention())
         extra = asset_event.uncovered(
             self, result.to_dict(), verify.uri if verify else None, epoch_start=session.connected.state.epoch_start
         )
@@ -97,7 +97,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
         if self.stream is not None and (given := DeltaStream.coerce(self.stream)) != stream:
             raise ConfigurationError(
                 f"The batch belongs to {stream!r}, but this task was given {given!r}. Give both operators the same "
-                "stream, or leave it away here.",
+                "stream, or omit it here.",
                 table=stream.table,
             )
         return stream

@@ -13,20 +13,20 @@ from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.data_interval import run_interval
-from airflow_provider_fds.hooks.failures import task_failures, words_of
+from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
+from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.sessions import open_interval_session, open_session
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_task import SparkTask
-from airflow_provider_fds.operators.surroundings import open_interval_session, open_session
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.phases import PhaseSeconds
-from airflow_provider_fds.stream.result import RunResult, told
+from airflow_provider_fds.stream.result import RunResult, describe_reports
 from airflow_provider_fds.stream.session import StreamSession
 from airflow_provider_fds.triggers.deferral import check_event
 
@@ -48,7 +48,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     **Contract.** A run works up to the version that was the newest when it planned first, in as many Spark
     applications as that takes. Each batch is planned and written down before Spark starts, is one transaction of the
-    sink, and is committed after its rows are verified to be there; whatever dies in between, the next try works on
+    sink, and is committed after its rows are verified to be there; whatever dies in between, the next attempt works on
     the same rows, and they land once. The batches before a failure stay committed.
 
     Nothing new, or a stream that is finished: the task is skipped (``on_no_data="succeed"``: it succeeds with
@@ -74,7 +74,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     **Waiting.** With ``wait=True`` a run that has nothing to do defers itself, without a worker, until the trigger of
     :class:`DeltaTableVersionSensor` sees that there is something, and then loads it: no sensor is needed. A run that
-    finds batches of an earlier try, or that has committed already, does not wait; nor does one of a stream that is
+    finds batches of an earlier attempt, or that has committed already, does not wait; nor does one of a stream that is
     finished. A stream in quarantine, or held, is waited for until a person has looked. After ``timeout`` there is
     nothing new, and ``on_no_data`` says what that is; a run whose data interval is not complete by then fails, since
     no other run would load it. Nothing is planned while the task waits, so killing it leaves nothing behind;
@@ -105,7 +105,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             time of waiting is not part of it.
         wait: Whether to wait until there is something to do.
         poll_interval: With ``wait``: time between two looks; default ``[fds] poll_interval``.
-        timeout: With ``wait``: how long a try waits at most; default ``[sensors] default_timeout``, a week.
+        timeout: With ``wait``: how long an attempt waits at most; default ``[sensors] default_timeout``, a week.
         recheck_every: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 20.
         max_refusals: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 10.
         grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that shows
@@ -212,14 +212,14 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
                 session = open_session(context, stream, sink)
             result = self._drain(context, session, sink)
             if result is not None:
-                session.keep_house(retention())
+                session.purge_expired(retention())
             elif isinstance(session, StreamSession) and self._may_come(session) and deadline is not None:
                 self._wait(context, stream, deadline=deadline, was_woken=was_woken)
         if result is None:
             reason = "" if self._idle is None else self._idle.reason
             message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
             if self.on_no_data == "skip":
-                raise AirflowSkipException(words_of(message, stream))
+                raise AirflowSkipException(with_staging_of(message, stream))
             self.log.info(message)
             asset_event.withhold(self)
             return None
@@ -228,7 +228,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
     def _tell(self, context: Any, session: Session, sink: Sink, result: LoadResult) -> dict[str, Any]:
         """Tell log and asset event what this run has committed, and return it."""
         result = replace(result, seconds={**self._phases.to_dict(), **result.seconds})
-        self.log.info("%s", result.words())
+        self.log.info("%s", result.describe())
         if not isinstance(result, RunResult):
             asset_event.emit(self, context, result.to_dict(), sink.table_uri)
             return result.to_dict()
@@ -285,7 +285,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         """Defer the task, unless the time to wait is over."""
         assert self._waiting is not None  # noqa: S101  # the caller has asked
         if self._idle is not None and self._idle.reason:
-            self.log.warning("Waiting: %s", words_of(self._idle.reason, stream))
+            self.log.warning("Waiting: %s", with_staging_of(self._idle.reason, stream))
         else:
             self.log.info("Nothing new in table %s.", stream.table)
         self._waiting.wait(self, context, stream, deadline=deadline, was_in_vain=was_woken)
@@ -316,7 +316,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         with self._phases.phase("commit"):
             collected = session.collect(work)
         if any(report.is_done for report in collected.reports):
-            self.log.info("This application: %s.", told(collected.reports))
+            self.log.info("This application: %s.", describe_reports(collected.reports))
         is_late = deadline_ms is not None and time.time() * 1000 >= deadline_ms
         if collected.failure is not None:
             was_started = len(collected.reports) > len(collected.committed)

@@ -8,11 +8,11 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, BaseOperat
 
 from airflow_provider_fds.errors import ConfigurationError, StreamBusyError
 from airflow_provider_fds.hooks.backfill import refuse_backfill, refuse_intervals
-from airflow_provider_fds.hooks.failures import task_failures, words_of
+from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.batch_message import batch_message
-from airflow_provider_fds.operators.busy import BusyPolicy, give_way
-from airflow_provider_fds.operators.surroundings import open_session
+from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.wiring import begun_before, check_wiring, commits_of
 from airflow_provider_fds.stream import DeltaStream
 
@@ -51,7 +51,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
 
     Example:
         >>> from airflow_provider_fds import DeltaPlanOperator, DeltaStream
-        >>> orders = DeltaStream("orders_own_job", table="s3://lake/orders")
+        >>> orders = DeltaStream("orders_user_job", table="s3://lake/orders")
         >>> plan = DeltaPlanOperator(task_id="plan", stream=orders)
         >>> plan.output["manifest"].key
         'manifest'
@@ -86,7 +86,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
                     table=stream.table,
                 )
             try:
-                work = session.begin(None, max_batches=1, own_job=True, retry=ti.try_number > 1)
+                work = session.begin(None, max_batches=1, user_job=True, retry=ti.try_number > 1)
             except StreamBusyError as busy:
                 give_way(self.on_busy, busy)
         if work.warning is not None:
@@ -95,7 +95,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
             raise AirflowSkipException("This run has committed its batch already; there is nothing to load.")
         if work.reason:
             # finished, in quarantine or held
-            raise AirflowSkipException(words_of(work.reason, stream))
+            raise AirflowSkipException(with_staging_of(work.reason, stream))
         if work.status != "work":
             raise AirflowSkipException(f"Nothing new in table {stream.table} for stream {stream.name!r}.")
         batch = session.batch_specs(work)[0]

@@ -130,7 +130,7 @@ class DeltaStreamMoveOperator(BaseOperator):
                 open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
             )
             asked = action.work_out(mover, given)
-            self.log.info("%s", asked.words())
+            self.log.info("%s", asked.describe())
             self.log.info("%s", perform(ledger, asked, task_actor(ti, name), request_id))
         return {"stream": self.stream, "before": asked.before, "after": asked.after, "notes": list(asked.notes)}
 

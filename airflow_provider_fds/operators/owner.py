@@ -18,7 +18,7 @@ _UNFINISHED_RUN_STATES: Final = ("queued", "running")
 
 
 def task_actor(ti: Any, deployment: str) -> Actor:
-    """Return who writes ledger entries for this try of a task instance."""
+    """Return who writes ledger entries for this attempt of a task instance."""
     return Actor(
         deployment=deployment,
         dag_id=ti.dag_id,
@@ -32,7 +32,7 @@ def task_actor(ti: Any, deployment: str) -> Actor:
 def task_owner(
     ti: Any, deployment: str, *, task_id: str | None = None, map_index: int | None = None, is_three_task: bool = False
 ) -> Owner:
-    """Return the task instance as an owner of batches, the same for all its tries.
+    """Return the task instance as an owner of batches, the same for all its attempts.
 
     Args:
         ti: The running task instance.
@@ -67,7 +67,7 @@ def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
         try:
             return _run_is_unfinished(ti, owner) if owner.is_three_task else _task_is_unfinished(ti, owner)
         except Exception:  # the request to Airflow, in whatever way it fails
-            log.warning("Cannot ask Airflow about the %s; it counts as running.", owner.words(), exc_info=True)
+            log.warning("Cannot ask Airflow about the %s; it counts as running.", owner.describe(), exc_info=True)
             return True
 
     return is_running

@@ -20,7 +20,8 @@ class SparkTask(SparkSubmitOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # a job that Airflow would rejoin reports under the name of a try that is over; a new try looks into the sink
+        # a job that Airflow would rejoin reports under the name of an attempt that is over; a new attempt looks into
+        # the sink
         self.durable = False
         self._spark: SparkBackend | None = None
         self._loads_defaults = False

@@ -35,7 +35,7 @@ class Waiting:
 
     Attributes:
         poll_interval: Seconds between two looks.
-        timeout: Seconds that one try waits at most, over all its deferrals.
+        timeout: Seconds that one attempt waits at most, over all its deferrals.
         recheck_every: See :class:`DeltaTableVersionTrigger`.
         max_refusals: See :class:`DeltaTableVersionTrigger`.
         grace: See :class:`DeltaIntervalTrigger`.
@@ -60,7 +60,7 @@ class Waiting:
 
     @property
     def deadline(self) -> float:
-        """When a try that begins now has waited long enough, in seconds since the epoch."""
+        """When an attempt that begins now has waited long enough, in seconds since the epoch."""
         return time.time() + self.timeout
 
     def wait(
@@ -72,7 +72,7 @@ class Waiting:
             operator: The operator; its ``execute_complete`` gets the event and the deadline.
             context: The task's context.
             stream: The stream, rendered.
-            deadline: In seconds since the epoch, the same over all deferrals of a try.
+            deadline: In seconds since the epoch, the same over all deferrals of an attempt.
             was_in_vain: Whether the last trigger woke the task for nothing: the next one takes a pause before it
                 looks, so that the two cannot go round.
         """

@@ -23,7 +23,7 @@ from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
-from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.poll import TablePoller
 from airflow_provider_fds.triggers.deferral import (
@@ -185,12 +185,12 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             if stream.reads_by_interval:
                 return self._look_at_interval(context, stream)
             refuse_backfill(context, stream)
-            surroundings = reading_surroundings(stream)
-            standing = read_standing(stream, surroundings)
+            stream_context = reading_context(stream)
+            standing = read_standing(stream, stream_context)
             if standing.pause is not None:
                 self.log.warning("Waiting: %s", standing.pause)
                 return None
-            storage = open_storage(stream.table, surroundings.table_options)
+            storage = open_storage(stream.table, stream_context.table_options)
             found = standing.found or TablePoller(stream, storage, standing.position).check()
         if found is not None and found.is_finished:
             raise AirflowSkipException(found.reason)

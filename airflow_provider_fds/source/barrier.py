@@ -81,8 +81,8 @@ def _has_new_schema(
             f"{table}: version {version} changes the schema by more than an addition: {details}. Rows from before and "
             f"after it cannot be read with one schema, so the stream stops before version {version}; everything "
             "before it is delivered. Bring the sink to the new schema, then "
-            f"let the stream go on with acknowledged_schema={version} on the stream, or with `fds acknowledge STREAM "
-            f"--version {version} --why …`.",
+            f"let the stream continue with acknowledged_schema={version} on the stream, or with `fds acknowledge "
+            f"STREAM --version {version} --why …`.",
             table=table,
             version=version,
         )

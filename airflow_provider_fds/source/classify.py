@@ -99,7 +99,7 @@ class CommitContent:
             removes,
             added_bytes,
             operation,
-            _words(parameters) if parameters else "",
+            _describe(parameters) if parameters else "",
             _only([action.metaData for action in rest], "metaData", version, table),
             _only([action.protocol for action in rest], "protocol", version, table),
             change_files,
@@ -115,7 +115,7 @@ class CommitContent:
         return f"{self.operation} ({self.parameters})"
 
     @property
-    def changes_words(self) -> str:
+    def describe_changes(self) -> str:
         """What the commit does to data files, in words."""
         return f"it adds {_files(self.adds)} and removes {_files(self.removes)}"
 
@@ -202,12 +202,12 @@ def _classify(content: CommitContent, options: SourceOptions, table: str) -> Emi
     if not content.removes:
         return _EMIT
     if options.skip_change_commits:
-        return Skip(f"skip_change_commits; {content.changes_words}")
+        return Skip(f"skip_change_commits; {content.describe_changes}")
     if content.adds:
         return _EMIT if options.ignore_changes else Stop(_violation(content, table))
     if options.ignore_changes or options.ignore_deletes:
         by = "ignore_changes" if options.ignore_changes else "ignore_deletes"
-        return Skip(f"{by}; {content.changes_words}")
+        return Skip(f"{by}; {content.describe_changes}")
     return Stop(_violation(content, table))
 
 
@@ -221,15 +221,15 @@ def _classify_changes(content: CommitContent, options: SourceOptions, table: str
     if (skip := _skipped_by_name(content, options)) is not None:
         return skip
     if content.is_merge_without_effect and not content.change_files:
-        return Skip(f"a MERGE that changed no row, by its metrics; {content.changes_words}")
+        return Skip(f"a MERGE that changed no row, by its metrics; {content.describe_changes}")
     return _EMIT
 
 
 def _skipped_by_name(content: CommitContent, options: SourceOptions) -> Skip | None:
     if options.skip_versions and options.skips_version(content.version):
-        return Skip(f"skip_versions lists version {content.version}; {content.changes_words}")
+        return Skip(f"skip_versions lists version {content.version}; {content.describe_changes}")
     if options.skip_operations and content.operation and content.operation.upper() in options.skip_operations:
-        return Skip(f"skip_operations lists {content.operation}; {content.changes_words}")
+        return Skip(f"skip_operations lists {content.operation}; {content.describe_changes}")
     return None
 
 
@@ -253,7 +253,7 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
     text = "\n".join(f"  - {way}" for way in ways)
     return ViolationError(
         f"{table}: version {version} ({operation or 'an operation that the commit does not name'}) {what}: "
-        f"{content.changes_words}. This stream reads appends only. It stops before version {version}; everything "
+        f"{content.describe_changes}. This stream reads appends only. It stops before version {version}; everything "
         f"before it is delivered. What would let it pass:\n{text}",
         table=table,
         version=version,
@@ -326,7 +326,7 @@ def _only(found: Iterable[_T | None], action: str, version: int, table: str) -> 
     return different[0] if different else None
 
 
-def _words(parameters: Mapping[str, object]) -> str:
+def _describe(parameters: Mapping[str, object]) -> str:
     """Return parameters as Delta's own messages show them: ``mode -> Overwrite, partitionBy -> []``."""
     text = ", ".join(
         f"{key} -> {value if isinstance(value, str) else json.dumps(value)}" for key, value in parameters.items()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.source.admission import Admission
-from airflow_provider_fds.source.draft import Draft, file_key_below
+from airflow_provider_fds.source.batch_builder import BatchBuilder, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch
@@ -31,13 +31,13 @@ class BatchCutter:
         state: Protocol and metadata in force at ``start``, ``None`` if they are not known yet.
 
     Attributes:
-        draft: The batch in the making.
+        builder: The batch in the making.
         is_inside_version: Whether the batch holds files of a version that its end does not cover yet.
         excluded: The search of ``exclude_regex``, ``None`` without one.
     """
 
     def __init__(self, table: str, start: Offset, options: SourceOptions, state: TableState | None) -> None:
-        self.draft = Draft(start, options, state)
+        self.builder = BatchBuilder(start, options, state)
         self.is_inside_version = False
         self.excluded = compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
         self._table_id = start.table_id
@@ -51,25 +51,25 @@ class BatchCutter:
 
     def skip(self, version: int, operation: str | None, reason: str) -> None:
         """Note that a version is passed over."""
-        self.draft.skipped.append(SkippedCommit(version, operation, reason))
+        self.builder.skipped.append(SkippedCommit(version, operation, reason))
 
     def end_version(self, version: int) -> None:
         """Note that all of a version was read."""
-        self.draft.end = Offset.after(version, self._table_id)
+        self.builder.end = Offset.after(version, self._table_id)
         self.is_inside_version = False
 
     def make_room(self) -> None:
         """Give back what was admitted: none of it came."""
-        self.draft.admission = Admission(self._options)
+        self.builder.admission = Admission(self._options)
 
     def cut(self) -> Iterator[SourceBatch]:
         """End the batch and begin the next; where all files were excluded, only make room again."""
-        draft = self.draft
-        if not draft.files:
+        builder = self.builder
+        if not builder.files:
             self.make_room()
             return
-        self.draft = Draft(draft.end, self._options, draft.state)
-        yield draft.build()
+        self.builder = BatchBuilder(builder.end, self._options, builder.state)
+        yield builder.build()
 
     def admit(
         self,
@@ -103,8 +103,8 @@ class BatchCutter:
         """
         if is_group:
             self._ensure_distinct(commit.version, files)
-        draft = self.draft
-        is_other_kind = bool(draft.files) and draft.feed != feed
+        builder = self.builder
+        is_other_kind = bool(builder.files) and builder.feed != feed
         held: list[tuple[int, Add]] = []
         keys: list[int] | None = None
         if isinstance(commit.actions, list):
@@ -113,15 +113,15 @@ class BatchCutter:
             keys = [self._key(add) for _, add in held]
         if (
             is_other_kind
-            or not draft.admission.admit_version(left, size_bytes, is_group=is_group)
+            or not builder.admission.admit_version(left, size_bytes, is_group=is_group)
             or self._repeats_a_file(files, keys)
         ):
             yield from self.cut()
-            self.draft.admission.admit_version(left, size_bytes, is_group=is_group)
+            self.builder.admission.admit_version(left, size_bytes, is_group=is_group)
 
-        def read(draft: Draft) -> None:
-            draft.read_commit(commit, state)
-            draft.feed = feed
+        def read(builder: BatchBuilder) -> None:
+            builder.read_commit(commit, state)
+            builder.feed = feed
 
         if keys is not None and self._take_all(commit.version, timestamp_ms, held, keys, read):
             return len(held)
@@ -134,19 +134,19 @@ class BatchCutter:
         timestamp_ms: int,
         files: list[tuple[int, Add]],
         keys: list[int],
-        read: Callable[[Draft], None],
+        read: Callable[[BatchBuilder], None],
     ) -> bool:
         """Put all files of a version into the batch, if none is excluded or repeated and there is room for all."""
-        draft = self.draft
+        builder = self.builder
         distinct = set(keys)
-        if self.excluded is not None or not files or len(distinct) < len(keys) or not draft.keys.isdisjoint(distinct):
+        if self.excluded is not None or not files or len(distinct) < len(keys) or not builder.keys.isdisjoint(distinct):
             return False
-        if not draft.admission.admit_files(len(files), sum([add.size for _, add in files])):
+        if not builder.admission.admit_files(len(files), sum([add.size for _, add in files])):
             return False
         self.is_inside_version = True
-        read(draft)
-        draft.keys |= distinct
-        draft.files.extend([PlannedFile(version, index, timestamp_ms, add) for index, add in files])
+        read(builder)
+        builder.keys |= distinct
+        builder.files.extend([PlannedFile(version, index, timestamp_ms, add) for index, add in files])
         return True
 
     def deliver(
@@ -155,7 +155,7 @@ class BatchCutter:
         timestamp_ms: int,
         files: Iterable[tuple[int, Add]],
         left: int,
-        read: Callable[[Draft], None],
+        read: Callable[[BatchBuilder], None],
         *,
         keys: Iterable[int] | None = None,
         is_snapshot: bool = False,
@@ -165,23 +165,23 @@ class BatchCutter:
         ``keys`` are the identities of the files in their order, where they are known.
         """
         next_key = None if keys is None else iter(keys).__next__
-        draft, excluded, key_of = self.draft, self.excluded, self._key
+        builder, excluded, key_of = self.builder, self.excluded, self._key
         delivered = 0
-        # from here on the draft holds more than its end says, until the end is moved behind the version
+        # from here on the builder holds more than its end says, until the end is moved past the version
         self.is_inside_version = True
-        read(draft)
+        read(builder)
         # the loop runs once for every file of a table: what it needs is looked up outside
-        taken, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
+        taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
         for index, add in files:
             key = key_of(add) if next_key is None else next_key()
             if key in taken or not admit(add.size):
-                draft.end = Offset(self._table_id, version, index - 1, is_snapshot)
+                builder.end = Offset(self._table_id, version, index - 1, is_snapshot)
                 yield from self.cut()
-                if draft is not self.draft:
-                    draft = self.draft
-                    read(draft)
-                taken, admit, append = draft.keys, draft.admission.admit_file, draft.files.append
-                draft.admission.admit_version(left, 0, is_snapshot=is_snapshot)
+                if builder is not self.builder:
+                    builder = self.builder
+                    read(builder)
+                taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
+                builder.admission.admit_version(left, 0, is_snapshot=is_snapshot)
                 admit(add.size)
             if excluded is not None and excluded(add.path):
                 continue
@@ -205,7 +205,7 @@ class BatchCutter:
             seen.add(key)
 
     def _repeats_a_file(self, files: Callable[[], Iterable[tuple[int, Add]]], keys: list[int] | None) -> bool:
-        taken = self.draft.keys
+        taken = self.builder.keys
         if not taken:
             return False
         return not taken.isdisjoint((self._key(add) for _, add in files()) if keys is None else keys)

@@ -33,7 +33,7 @@ class StreamEnd:
         """Return the last version to plan (inclusive) for a stream that stands at ``position``."""
         return min(newest, max(self.version, position.version) if position.is_initial_snapshot else self.version)
 
-    def words(self, name: str, table: str) -> str:
+    def describe(self, name: str, table: str) -> str:
         """Return in a sentence that a stream has come here."""
         return f"Stream {name!r} is finished: {self.reason}, and all of table {table} up to there is committed."
 

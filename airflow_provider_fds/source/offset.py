@@ -22,7 +22,7 @@ _BASE_INDEX_V1: Final = -1
 #: them when it tracks schemas, in format 3; FDS reads them and never produces one.
 METADATA_INDEXES: Final = frozenset({-20, -19})
 
-#: Delta's index behind the last file of a version. It is never written.
+#: Delta's index after the last file of a version. It is never written.
 _END_INDEX: Final = 2**63 - 1 - 100
 
 _KEYS: Final = ("reservoirId", "reservoirVersion", "index", "isStartingVersion")

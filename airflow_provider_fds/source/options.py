@@ -58,8 +58,8 @@ class SourceOptions:
             ``"quarantine"``: it writes that into the ledger and is skipped, as are all runs after it until a person
             acknowledges the version or resumes the stream.
         on_lost_position: What happens where log cleanup has removed commits that the stream has not read: ``"fail"``,
-            or ``"earliest"``: it goes on at the oldest commit left, and the ledger says which versions are lost. A hole
-            in the log, a replaced and a restored table are always errors.
+            or ``"earliest"``: it continues at the oldest commit left, and the ledger says which versions are lost. A
+            hole in the log, a replaced and a restored table are always errors.
         acknowledged_schema: Newest version whose change of the schema the stream may pass, although it is more than an
             addition (a column renamed, dropped or of another type, other partition columns). Rows from before it are
             read with the old schema, rows from it on with the new one.

@@ -45,7 +45,7 @@ class Literal:
 
     @classmethod
     def in_time(cls, kind: str, text: str) -> Literal:
-        """Read what stands behind ``DATE`` or ``TIMESTAMP``. Raises ``ValueError``."""
+        """Read what follows ``DATE`` or ``TIMESTAMP``. Raises ``ValueError``."""
         if kind == "date":
             return cls(kind, _day(text))
         return cls(kind, _moment(text))

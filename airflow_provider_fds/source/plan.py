@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.source.batch_builder import BatchBuilder
     from airflow_provider_fds.source.classify import Emit
-    from airflow_provider_fds.source.draft import Draft
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.planned import FeedKind
 
@@ -86,7 +86,7 @@ class BatchPlanner:
         outcome: How planning ended; ``None`` until the last batch is handed out.
 
     Raises:
-        ConfigurationError: If a snapshot is needed and not given, or, when iterated, if the offset lies behind the
+        ConfigurationError: If a snapshot is needed and not given, or, when iterated, if the offset is past the
             last file of its commit.
         StorageError: When iterated, if storage does not answer.
     """
@@ -147,7 +147,7 @@ class BatchPlanner:
         except DAMAGE as found:
             error = self._damaged(found)
         if error is not None and self._cutter.is_inside_version:
-            start, version = self._cutter.draft.start, self._reading
+            start, version = self._cutter.builder.start, self._reading
             if start.version >= version:
                 # a batch with a part of the bad version was handed out: none of this plan can be used
                 raise error
@@ -156,9 +156,9 @@ class BatchPlanner:
             yield from self.before(version, start)
             return
         self.outcome = PlanOutcome("up_to_date" if error is None else "stopped", error, self._target)
-        draft = self._cutter.draft
-        if draft.end != draft.start:
-            yield draft.build()
+        builder = self._cutter.builder
+        if builder.end != builder.start:
+            yield builder.build()
 
     def stop(self, error: FdsError) -> None:
         """Note that the batch handed out last cannot be used, so that planning ended before it."""
@@ -223,7 +223,7 @@ class BatchPlanner:
                 self._log.verify_position(version + 1)
                 self._state = self._state or self._newest_state()
                 self._is_state_known = False
-            self._cutter.draft.state = self._state
+            self._cutter.builder.state = self._state
         self._check_schema(self._state, start.version)
         start.ensure_table(self._state.metadata.id, table=self._table)
 
@@ -241,21 +241,21 @@ class BatchPlanner:
         version, left = start.version, snapshot.num_files - start.next_index
         commit = self._snapshot_commit(version)
 
-        def read(draft: Draft) -> None:
-            draft.read_snapshot(commit)
-            draft.feed = feed
+        def read(builder: BatchBuilder) -> None:
+            builder.read_snapshot(commit)
+            builder.feed = feed
 
         feed: FeedKind | None = None
         if self._options.read_change_feed:
             feed = "whole_files"
             self._ensure_recorded(self._state, version)
         if left <= 0:
-            read(self._cutter.draft)
+            read(self._cutter.builder)
         else:
             timestamp_ms = self._snapshot_timestamp_ms
             if timestamp_ms is None:
                 timestamp_ms = self._time_of(commit or self._log.commit(version))
-            self._cutter.draft.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
+            self._cutter.builder.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
             files: Iterable[tuple[int, Add]] = snapshot.adds(storage, start.next_index)
             if self._filter is not None and self._state is not None:
                 files = self._filter.of(self._state.metadata).passing(files)
@@ -331,9 +331,9 @@ class BatchPlanner:
         if not isinstance(classify(content, self._options, table=self._table), Stop):
             return barrier
         return SchemaChangedError(
-            f"{barrier} Beware: this commit changes data too ({content.changes_words}), which the options do not let "
-            "pass either. `fds acknowledge` passes over all of it, and its rows are left out; acknowledged_schema lets "
-            "only the schema pass, and the stream then says which options there are for the rows.",
+            f"{barrier} Beware: this commit changes data too ({content.describe_changes}), which the options do not "
+            "let pass either. `fds acknowledge` passes over all of it, and its rows are left out; acknowledged_schema "
+            "lets only the schema pass, and the stream then says which options there are for the rows.",
             table=self._table,
             version=content.version,
         )
@@ -341,13 +341,13 @@ class BatchPlanner:
     def _judge(self, content: CommitContent) -> Emit | Skip:
         """Return what happens with the commit, or raise what stands in the way."""
         if content.version in self._left_out:
-            return Skip(f"{self._left_out[content.version]}; {content.changes_words}")
+            return Skip(f"{self._left_out[content.version]}; {content.describe_changes}")
         verdict = classify(content, self._options, table=self._table)
         if not isinstance(verdict, Stop):
             return verdict
         if content.version not in self._acknowledged:
             raise verdict.error
-        return Skip(f"{self._acknowledged[content.version]}; {content.changes_words}")
+        return Skip(f"{self._acknowledged[content.version]}; {content.describe_changes}")
 
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
@@ -426,7 +426,7 @@ class BatchPlanner:
 
     def _pass(self, commit: Commit, state: TableState) -> None:
         """Take in a commit, or its rest, of which nothing is delivered."""
-        self._cutter.draft.read_commit(commit, state)
+        self._cutter.builder.read_commit(commit, state)
         # file times are followed from the first version with files on: a version left out makes the next one a LIST
         if self._is_timed and not _has_commit_times(state.metadata):
             self._timestamps.of(commit, state.metadata)

@@ -126,7 +126,7 @@ class SourceBatch:
     def commit_range(self) -> tuple[int, int] | None:
         """First and last version (inclusive) whose commit files the batch was made from.
 
-        ``None`` if it lies within the initial snapshot: that is frozen, and the log behind it may go.
+        ``None`` if it lies within the initial snapshot: that is frozen, and the log after it may go.
         """
         first = self.first_version + 1 if self.start.is_initial_snapshot else self.first_version
         return (first, self.last_version) if first <= self.last_version else None

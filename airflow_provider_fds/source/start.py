@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStart:
-    """The stream begins with all files of the table at ``version``, then goes on with the commits after it.
+    """The stream begins with all files of the table at ``version``, then continues with the commits after it.
 
     Attributes:
         version: Version of the snapshot.
@@ -45,7 +45,7 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
 
     Raises:
         ConfigurationError: If the start version is newer than the newest or older than the oldest commit in the log,
-            or lies behind the end of the stream; if ``version_as_of`` or ``timestamp_as_of`` is beyond what the table
+            or is after the end of the stream; if ``version_as_of`` or ``timestamp_as_of`` is beyond what the table
             has; if ``starting_timestamp`` is, with ``on_future_start="fail"``.
         TableNotFoundError: If there is no table.
         UnsupportedFeatureError: If the table as it is now needs a reader that FDS is not.

@@ -1,6 +1,6 @@
 """An archive of Spark's and Delta's classes, mapped by the JVM instead of loaded and verified anew at every start.
 
-Java's application class-data sharing (JEP 310, 350). The archive is made once per installation, behind the runs, by a
+Java's application class-data sharing (JEP 310, 350). The archive is made once per installation, in the background, by a
 small job of FDS's own, and holds no class of any user. It belongs to one JVM, one Spark and one class path, all of
 which are in its name. ``docs/decisions/2026-11-21-class-archive.md`` has what it saves. Standard library only.
 """

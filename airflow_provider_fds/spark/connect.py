@@ -1,8 +1,8 @@
 """A batch on a Spark Connect server: the job of ``job.py`` run from this process, in a session that may outlive it.
 
-What Spark does for a client goes on when the client dies. So each try leaves session, user and a tag in its marker
-before it touches the sink, and the next try stops what is left of it before it goes on. That a batch lands once does
-not rest on this: the transaction sees to it.
+What Spark does for a client goes on when the client dies. So each attempt leaves session, user and a tag in its marker
+before it touches the sink, and the next attempt stops what is left of it before it goes on. That a batch lands once
+does not rest on this: the transaction sees to it.
 Standard library and pyspark only; pyspark is imported when it is needed.
 """
 
@@ -34,11 +34,11 @@ from airflow_provider_fds.spark.versions import minor, server_problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport
 
 _DEFAULT_PORT: Final = 15002
 _CONNECT_SECONDS: Final = 10
-#: How long a server may be away in the middle of a batch before the batch fails: 8 tries, 5 s apart at most.
+#: How long a server may be away in the middle of a batch before the batch fails: 8 attempts, 5 s apart at most.
 _RETRIES: Final = {"max_retries": 8, "initial_backoff": 100, "max_backoff": 5000}
 _INTERRUPT_SECONDS: Final = 20
 
@@ -61,7 +61,7 @@ _SHARED_SECONDS: Final = 1800
 
 
 class ServerUnreachableError(Exception):
-    """The server does not answer; another try may find it."""
+    """The server does not answer; another attempt may find it."""
 
 
 class ServerUnfitError(Exception):
@@ -236,18 +236,18 @@ class ConnectJob:
     tell: Callable[[str], None]
     _running: tuple[Any, str] | None = field(default=None, init=False)
 
-    def work(self, on_report: Callable[[TryReport], object] | None = None) -> int:
-        """Stop what earlier tries have left, then work the job off. Returns the exit code of :func:`~.job.run`.
+    def work(self, on_report: Callable[[AttemptReport], object] | None = None) -> int:
+        """Stop what earlier attempts have left, then work the job off. Returns the exit code of :func:`~.job.run`.
 
         Whatever ends this (a kill that Python hears of, a time limit), what Spark does for it is stopped.
 
         Raises:
-            ServerUnreachableError: The server does not answer; nothing was written by this try.
+            ServerUnreachableError: The server does not answer; nothing was written by this attempt.
             ServerUnfitError: It cannot do it as it is set up.
         """
         with reached_by(self.files):
             spec = JobSpec.from_file(self.spec_uri, read_bytes(hadoop_path(self.spec_uri)))
-            tag = tag_of(spec.try_id)
+            tag = tag_of(spec.attempt_id)
             shared_id = shared_session_id(spec, self.conf, time.time())
             with self.server.session(tag, self.conf, shared_id) as spark:
                 if (difference := version_difference(spark.version)) is not None:
@@ -295,19 +295,21 @@ class ConnectJob:
     def _stop_earlier(self, spec: JobSpec, spark: Any) -> None:
         for marker in left_behind(spec, spark):
             trace = marker["connect"]
-            self.tell(f"Try {marker['try_id']} left no report; what it may still do on {self.server.name} is stopped.")
-            # by the name of the file, not by what it says: it may stop what this try has begun, and nothing else
-            self._stop(trace["session_id"], trace.get("user_id"), (tag_of(marker["try_id"]),))
+            self.tell(
+                f"Attempt {marker['attempt_id']} left no report; what it may still do on {self.server.name} is stopped."
+            )
+            # by the name of the file, not by what it says: it may stop what this attempt has begun, and nothing else
+            self._stop(trace["session_id"], trace.get("user_id"), (tag_of(marker["attempt_id"]),))
 
 
 def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
-    """Return the markers of earlier tries of these batches that worked over Spark Connect and left no report."""
+    """Return the markers of earlier attempts of these batches that worked over Spark Connect and left no report."""
     reports = hadoop_path(spec.reports, spark)
     found = []
     for batch in spec.batches:
         folder = report_name(batch.epoch, batch.batch_id, "x").rpartition("/")[0]
         there = names(f"{reports}/{folder}", spark)
-        tries = {name.removesuffix(_STARTED) for name in there if name.endswith(_STARTED)} - {spec.try_id}
+        tries = {name.removesuffix(_STARTED) for name in there if name.endswith(_STARTED)} - {spec.attempt_id}
         if not tries:
             # tries go from batch to batch: who was not here was not further on either
             break
@@ -320,7 +322,7 @@ def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
                 continue
             trace = marker.get("connect") if isinstance(marker, dict) else None
             if isinstance(trace, dict) and _is_id(trace.get("session_id")):
-                found.append({**marker, "try_id": name})
+                found.append({**marker, "attempt_id": name})
     return found
 
 
@@ -354,9 +356,9 @@ def is_shared(session_id: str) -> bool:
     return UUID(session_id).version == _SHARED_VERSION
 
 
-def tag_of(try_id: str) -> str:
-    """Return the tag of all operations of a try; Spark allows no comma in it."""
-    return "fds-" + re.sub(r"[^A-Za-z0-9._-]", "-", try_id)
+def tag_of(attempt_id: str) -> str:
+    """Return the tag of all operations of an attempt; Spark allows no comma in it."""
+    return "fds-" + re.sub(r"[^A-Za-z0-9._-]", "-", attempt_id)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class DeltaMergeWriter(DeltaTableWriter):
         is_known = "adds and removes rows" if batch.divides_commit else "may add and remove rows"
         raise RefusalError(
             "CommitDivided",
-            f"{self._words(batch)} has only a part of {which} of the source, which {is_known}; a merge into "
+            f"{self._describe(batch)} has only a part of {which} of the source, which {is_known}; a merge into "
             f"{self._path} needs all of it to know which keys are still there. Nothing was written. Plan again with "
             f"`fds replan {batch.stream} --why …`",
         )
@@ -126,7 +126,7 @@ class DeltaMergeWriter(DeltaTableWriter):
     def _add_columns(self, rows: Any) -> None:
         """Add the columns that the sink lacks, by an append without rows: a commit of its own before the merge.
 
-        A try that dies between the two leaves columns without values, which the next one finds there.
+        An attempt that dies between the two leaves columns without values, which the next one finds there.
         """
         there = self._lower_names()
         if all(name.lower() in there for name in rows.columns):
@@ -142,8 +142,8 @@ class DeltaMergeWriter(DeltaTableWriter):
         if self._sink.takes_all_rows and batch.num_rows not in (None, found["num_rows"]):
             raise RefusalError(
                 "RowsDiffer",
-                f"{self._words(batch)} cannot be merged into {self._path}: Spark reads {found['num_rows']:,} rows of "
-                f"it, planned by the source's log were {batch.num_rows:,}. Nothing was written; find out why (files "
+                f"{self._describe(batch)} cannot be merged into {self._path}: Spark reads {found['num_rows']:,} rows "
+                f"of it, planned by the source's log were {batch.num_rows:,}. Nothing was written; find out why (files "
                 "of the source that were changed in their place, settings that leave files out)",
             )
         keys = ", ".join(self._merge.keys)
@@ -169,8 +169,8 @@ class DeltaMergeWriter(DeltaTableWriter):
         if problems:
             raise RefusalError(
                 "MergeOrder",
-                f"{self._words(batch)} cannot be merged into {self._path}: {'; '.join(problems)}. Nothing was written; "
-                "correct the source, leave such rows out (where='…'), decide in a function of your own "
+                f"{self._describe(batch)} cannot be merged into {self._path}: {'; '.join(problems)}. Nothing was "
+                "written; correct the source, leave such rows out (where='…'), decide in a function of your own "
                 "(transform='pkg.module:function'), or choose other keys or another sequence_by",
             )
 

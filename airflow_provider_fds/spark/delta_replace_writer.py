@@ -47,7 +47,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
             if has_condition(error, *_ROWS_OUTSIDE):
                 raise RefusalError(
                     "RowsOutside",
-                    f"{self._words(batch)}: rows of the interval do not satisfy replace_where "
+                    f"{self._describe(batch)}: rows of the interval do not satisfy replace_where "
                     f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was written. "
                     "An interval holds what was committed in its time: replace by the versions that it is made of "
                     f"(provenance=True without a predicate), or correct the predicate. {shortened(str(error))}",
@@ -80,7 +80,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
         if newest is not None and newest >= batch.txn_version:
             raise RefusalError(
                 "OutOfTurn",
-                f"{self._words(batch)} is out of turn: the sink {self._path} has transaction {newest} of "
+                f"{self._describe(batch)} is out of turn: the sink {self._path} has transaction {newest} of "
                 f"{batch.txn_app_id}, and this would be {batch.txn_version}. The interval was loaded again meanwhile; "
                 "nothing was written",
             )

@@ -81,7 +81,7 @@ class DeltaTableWriter(Writer):
         return close_epochs(spark, job, fence, sink)
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
-        """Look into the sink before a write: return the batch's commit if an earlier try made it, else ``None``.
+        """Look into the sink before a write: return the batch's commit if an earlier attempt made it, else ``None``.
 
         Raises:
             RefusalError: the sink is not what was recorded, or it is not this batch's turn.
@@ -102,7 +102,7 @@ class DeltaTableWriter(Writer):
         return self._landed(commit)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
-        """Write the batch, and return its commit: of this try, or of another one that was faster.
+        """Write the batch, and return its commit: of this attempt, or of another one that was faster.
 
         Raises:
             RefusalError: columns do not fit, or the sink has no commit of the batch afterwards.
@@ -144,7 +144,7 @@ class DeltaTableWriter(Writer):
         if landed is None:
             raise RefusalError(
                 "OutOfTurn",
-                f"{self._words(batch)}: Delta skipped the write, because the sink {self._path} has transaction "
+                f"{self._describe(batch)}: Delta skipped the write, because the sink {self._path} has transaction "
                 f"{batch.txn_version} of {batch.txn_app_id} or a later one already, and no commit of this batch is in "
                 "its history: a later run has gone on, or the sink was restored. Nothing was written; the next run "
                 "looks into the sink, and says what is to be done if anything is",
@@ -194,7 +194,7 @@ class DeltaTableWriter(Writer):
         return session_conf(self._spark, conf)
 
     def _metadata(self, batch: BatchSpec) -> str:
-        return commit_metadata(batch, self._job.try_id, self._settings, self._sink.kind)
+        return commit_metadata(batch, self._job.attempt_id, self._settings, self._sink.kind)
 
     def _with_mode(self, writer: Any, created: bool) -> Any:
         """Set how the rows meet what is there."""
@@ -215,7 +215,7 @@ class DeltaTableWriter(Writer):
 
     def _landed(self, commit: SinkCommit) -> Landed:
         self._known_version = commit.version
-        is_mine = (commit.metadata or {}).get("try") == self._job.try_id
+        is_mine = (commit.metadata or {}).get("attempt") == self._job.attempt_id
         return Landed(commit, by_this_try=is_mine, warnings=self._rows_taken.news())
 
     def _found(self, history: History, batch: BatchSpec) -> Optional[SinkCommit]:
@@ -230,13 +230,14 @@ class DeltaTableWriter(Writer):
             versions = " and ".join(str(one.version) for one in reversed(landed))
             raise RefusalError(
                 "BatchDoubled",
-                f"{self._words(batch)} is in the sink {self._path} more than once, as versions {versions}: Delta had "
-                f"forgotten transaction {batch.txn_version} of {batch.txn_app_id} when the later one was written. Take "
-                "the rows of the later version out, and find out who has set delta.setTransactionRetentionDuration",
+                f"{self._describe(batch)} is in the sink {self._path} more than once, as versions {versions}: Delta "
+                f"had forgotten transaction {batch.txn_version} of {batch.txn_app_id} when the later one was written. "
+                "Take the rows of the later version out, and find out who has set "
+                "delta.setTransactionRetentionDuration",
             )
         return commit
 
-    def _words(self, batch: BatchSpec) -> str:
+    def _describe(self, batch: BatchSpec) -> str:
         if batch.interval is not None:
             return f"stream {batch.stream!r}, interval {batch.interval}, generation {batch.epoch}"
         return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
@@ -346,7 +347,7 @@ class DeltaTableWriter(Writer):
         if is_older and expected is None and batch.interval is None:
             raise RefusalError(
                 "SinkAppeared",
-                f"{self._words(batch)} was not written: the sink {self._path} was missing when the epoch began, and "
+                f"{self._describe(batch)} was not written: the sink {self._path} was missing when the epoch began, and "
                 f"has transaction {newest} of {batch.txn_app_id} now, of an epoch that was closed before",
                 retryable=True,
             )
@@ -357,9 +358,9 @@ class DeltaTableWriter(Writer):
             found = "no transaction" if newest is None else f"transaction {newest}"
             raise RefusalError(
                 "OutOfTurn",
-                f"{self._words(batch)} is out of turn: the sink {self._path} has {found} of {batch.txn_app_id} as the "
-                f"newest, expected {'none' if expected is None else expected} before {batch.txn_version}. Nothing was "
-                f"written: {self._out_of_turn(history, batch, newest)}",
+                f"{self._describe(batch)} is out of turn: the sink {self._path} has {found} of {batch.txn_app_id} as "
+                f"the newest, expected {'none' if expected is None else expected} before {batch.txn_version}. Nothing "
+                f"was written: {self._out_of_turn(history, batch, newest)}",
             )
 
     def _out_of_turn(self, history: History, batch: BatchSpec, newest: Optional[int]) -> str:

@@ -62,7 +62,7 @@ class RefusalError(Exception):
     """Something FDS itself found wrong with a batch or its sink.
 
     Attributes:
-        error_class: Name of the problem in the try report, such as ``OutOfTurn``.
+        error_class: Name of the problem in the attempt report, such as ``OutOfTurn``.
         retryable: Whether the same batch may go through later.
     """
 
@@ -74,7 +74,7 @@ class RefusalError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception in the terms of a try report."""
+    """An exception in the terms of an attempt report."""
 
     error_class: str
     message: str
@@ -179,8 +179,8 @@ def _unlinked(cause: _Cause) -> str:
 def _another_writer(name: str) -> str:
     # Delta speaks of two streaming queries that share a checkpoint here; there is neither
     return (
-        f"another writer committed to the sink at the same moment ({name}), most likely an earlier try of this stream "
-        "that is still running; this try wrote nothing. A retry finds out which rows are there"
+        f"another writer committed to the sink at the same moment ({name}), most likely an earlier attempt of this "
+        "stream that is still running; this attempt wrote nothing. A retry finds out which rows are there"
     )
 
 
@@ -238,7 +238,7 @@ def _out_of_memory(everything: str) -> str:
     return shortened(
         f"Spark ran out of memory ({said}). Give it more (driver_memory, executor_memory; on Spark Connect: the "
         "server), or plan smaller batches (max_bytes_per_batch, max_files_per_batch; they hold for batches that are "
-        "not planned yet). Nothing was committed by this try"
+        "not planned yet). Nothing was committed by this attempt"
     )
 
 
@@ -263,15 +263,15 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
     if name == "INVALID_HANDLE.SESSION_CLOSED" or _CLIENT_CLOSED.search(cause.name + " " + cause.text):
         text = (
             "the session on the Spark Connect server was ended in the middle of the batch: this task was killed, a "
-            "later try has taken over, or the server ends sessions that take so long"
+            "later attempt has taken over, or the server ends sessions that take so long"
         )
         return Failure("SessionEnded", text, retryable=True)
     if status == "UNKNOWN" and not _grpc_details(cause):
         text = (
             "the Spark Connect server ended the operation without a reason. Most likely a run that has taken over "
-            "stopped what ran in the session that they share; this try wrote nothing that a later one does not find. A "
-            "retry looks into the sink and works on the same rows; if it fails like this again, look into the server's "
-            "log"
+            "stopped what ran in the session that they share; this attempt wrote nothing that a later one does not "
+            "find. A retry looks into the sink and works on the same rows; if it fails like this again, look into the "
+            "server's log"
         )
         return Failure("OperationEnded", text, retryable=True)
     # nothing answers, or it is a new one that knows nothing of before

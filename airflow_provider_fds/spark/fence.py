@@ -62,7 +62,7 @@ def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -
         return FenceReport(
             uuid=fence.uuid,
             epoch=fence.epoch,
-            try_id=spec.try_id,
+            attempt_id=spec.attempt_id,
             outcome="failed",
             error_class=failure.error_class,
             error_message=shortened(failure.message),
@@ -92,7 +92,7 @@ class _Fence:
             if history is None:
                 # fails where a table cannot be made
                 read_table_id(self._spark, self._path)
-                return FenceReport(self._fence.uuid, self._fence.epoch, self._spec.try_id, "sink_missing")
+                return FenceReport(self._fence.uuid, self._fence.epoch, self._spec.attempt_id, "sink_missing")
             check_table(self._spark, self._path)
             fence, others = self._fence, self._sink.other_streams
             refuse_namesakes(history, self._path, fence.stream, fence.uuid, others)
@@ -110,7 +110,7 @@ class _Fence:
         raise RefusalError(
             "FenceNotWritten",
             f"stream {self._fence.stream!r}: the fence of epoch {self._fence.epoch} is not in the sink {self._path} "
-            f"after {_MOST_TRIES} tries, others commit all the time. A retry tries again",
+            f"after {_MOST_TRIES} attempts, others commit all the time. A retry tries again",
             retryable=True,
         )
 
@@ -142,7 +142,7 @@ class _Fence:
         history = self._log.history(None)
         assert history is not None  # noqa: S101  # the caller has looked
         removal.check(history)
-        metadata = fence_metadata(self._fence, self._spec.try_id, newest=self._checkpointed)
+        metadata = fence_metadata(self._fence, self._spec.attempt_id, newest=self._checkpointed)
         reach("fence.commit.before")
         conf = transaction_conf(self._fence.txn_app_id, self._fence.txn_version, metadata)
         try:
@@ -159,7 +159,7 @@ class _Fence:
             self._write(newest_version)
 
     def _write(self, removed_to: Optional[int]) -> None:
-        metadata = fence_metadata(self._fence, self._spec.try_id, removed_to, self._checkpointed)
+        metadata = fence_metadata(self._fence, self._spec.attempt_id, removed_to, self._checkpointed)
         reach("fence.commit.before")
         try:
             append_nothing(
@@ -180,7 +180,7 @@ class _Fence:
         return FenceReport(
             uuid=self._fence.uuid,
             epoch=self._fence.epoch,
-            try_id=self._spec.try_id,
+            attempt_id=self._spec.attempt_id,
             outcome="fenced",
             sink_version=fence.version,
             sink_table_id=seen or read_table_id(self._spark, self._path),

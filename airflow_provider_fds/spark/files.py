@@ -1,4 +1,4 @@
-"""Small files on the local disk or any Hadoop file system: job specs, try reports, commits of the sink.
+"""Small files on the local disk or any Hadoop file system: job specs, attempt reports, commits of the sink.
 
 Paths here are Hadoop's: with or without a scheme, and never percent-encoded, because Hadoop's ``Path`` decodes
 nothing. FDS's own URIs are encoded; they come in through :func:`hadoop_path`.
@@ -130,7 +130,7 @@ def write_bytes(path: str, data: bytes, spark: Any = None) -> None:
     finally:
         stream.close()
     if not whole and not files.rename(first, target):
-        # HDFS does not rename onto a file that is there: the same try reports again
+        # HDFS does not rename onto a file that is there: the same attempt reports again
         files.delete(target, False)  # noqa: FBT003 - not recursive
         if not files.rename(first, target):
             raise OSError(f"cannot rename {path}.{mine} to {path}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from airflow_provider_fds.batch.spec import TryReport, report_name
+from airflow_provider_fds.batch.spec import AttemptReport, report_name
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.files import hadoop_path, names, read_bytes
@@ -42,7 +42,7 @@ class ForeachBatchWriter(Writer):
         return close_writes(spark, job, fence, sink)
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
-        """Return what an earlier try reported, if the function had returned there; else ``None``.
+        """Return what an earlier attempt reported, if the function had returned there; else ``None``.
 
         Raises:
             RefusalError: a named table was restored or replaced since.
@@ -51,12 +51,12 @@ class ForeachBatchWriter(Writer):
         folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
         found = sorted(names(folder, self._spark))
         self._is_repeated = any(
-            name.endswith(".started.json") and name != f"{self._job.try_id}.started.json" for name in found
+            name.endswith(".started.json") and name != f"{self._job.attempt_id}.started.json" for name in found
         )
         for name in found:
             if not name.endswith(".json") or name.endswith(".started.json"):
                 continue
-            report = TryReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
+            report = AttemptReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
             if report.is_of(batch, name.removesuffix(".json")) and report.is_done:
                 self._tables.check_kept(batch)
                 return Landed(None, by_this_try=False, rows=report.rows_written)

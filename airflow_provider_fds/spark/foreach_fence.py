@@ -33,7 +33,7 @@ def close_writes(spark: Any, spec: JobSpec, fence: FenceSpec, sink: ForeachBatch
         if report.outcome == "fenced":
             done.append(name)
     outcome = "fenced" if done else "sink_missing"
-    return FenceReport(fence.uuid, fence.epoch, spec.try_id, outcome, writes=tuple(done))
+    return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, outcome, writes=tuple(done))
 
 
 def _close(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport:
@@ -43,13 +43,13 @@ def _close(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport
         log = SinkLog(spark, hadoop_path(uri, spark))
         history = log.history(_NONE)
         if history is not None and log.transaction(fence.txn_app_id) == fence.txn_version:
-            return FenceReport(fence.uuid, fence.epoch, spec.try_id, "fenced")
+            return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, "fenced")
     except Exception as error:  # noqa: BLE001 - whatever it is, the report is the only way to tell
         failure = explain(error)
         return FenceReport(
             fence.uuid,
             fence.epoch,
-            spec.try_id,
+            spec.attempt_id,
             "failed",
             error_class=failure.error_class,
             error_message=shortened(f"write {fence.write!r} in {uri}: {failure.message}"),

@@ -44,11 +44,11 @@ class WrittenTables:
 
         Args:
             batch: The batch.
-            is_repeated: Whether another try may have called the function with it.
+            is_repeated: Whether another attempt may have called the function with it.
 
         Raises:
             RefusalError: a table forgets transactions too soon, or has a later one of this write already; or it was
-                restored to before an earlier try's write, which Delta would skip.
+                restored to before an earlier attempt's write, which Delta would skip.
         """
         self._warn()
         for name, log in self._logs.items():
@@ -82,7 +82,7 @@ class WrittenTables:
             self._tell(name, batch, is_before=False)
 
     def check_kept(self, batch: BatchSpec) -> None:
-        """Make sure that what an earlier try has written and reported is still there.
+        """Make sure that what an earlier attempt has written and reported is still there.
 
         Raises:
             RefusalError: a table was restored or replaced since.
@@ -128,8 +128,8 @@ class WrittenTables:
                 "OutOfTurn",
                 f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} "
                 f"has transaction {newest} of {app_id}, a later one than {batch.txn_version}. Delta skips the write "
-                f"{name!r} of this batch in silence. Another try has gone on with later batches or a new epoch, or the "
-                "ledger is older than the table; compare the table with the stream's history",
+                f"{name!r} of this batch in silence. Another attempt has gone on with later batches or a new epoch, or "
+                "the ledger is older than the table; compare the table with the stream's history",
             )
         return newest
 
@@ -152,7 +152,7 @@ class WrittenTables:
         is_there = newest == batch.txn_version
         what = f"FDS batch {batch.batch_id}: write {name!r} is {'' if is_there else 'not '}in {self._paths[name]}"
         if is_before:
-            tail = ", by an earlier try; it is not written again" if is_there else " yet, after an earlier try"
+            tail = ", by an earlier attempt; it is not written again" if is_there else " yet, after an earlier attempt"
             print(f"{what}{tail}", flush=True)
         elif not is_there:
             print(f"{what}: the function has written no rows of it", flush=True)

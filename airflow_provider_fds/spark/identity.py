@@ -1,4 +1,4 @@
-"""What a try leaves in staging of the session it works in, so that who comes after can find and stop its work.
+"""What an attempt leaves in staging of the session it works in, so that who comes after can find and stop its work.
 
 Standard library and pyspark, Python 3.9 syntax.
 """

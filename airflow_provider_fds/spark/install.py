@@ -177,7 +177,7 @@ def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: 
         if fits_spark and jar.delta == delta:
             continue
         problems.append(
-            f"{name.strip()} is {jar.words()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and the "
+            f"{name.strip()} is {jar.describe()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and the "
             f"installed delta-spark {delta}. Leave it out: FDS adds {expected} by itself"
         )
     return problems

@@ -19,10 +19,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from airflow_provider_fds.batch.spec import (
     SPEC_FORMAT,
+    AttemptReport,
     BatchSpec,
     FenceSpec,
     JobSpec,
-    TryReport,
     fence_report_name,
     report_name,
     started_name,
@@ -85,7 +85,7 @@ def _unstarted(spec: Optional[JobSpec], error: Exception) -> int:
     return EXIT_FAILED_RETRYABLE if failure.retryable else EXIT_FAILED
 
 
-def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[TryReport], object]] = None) -> int:
+def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[AttemptReport], object]] = None) -> int:
     """Work off the batches of ``spec``, or write its fence, in this session; report each; return the exit code.
 
     ``on_report`` is called with each report once it is written.
@@ -126,7 +126,7 @@ def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
     sink = sink_from_dict(spec.sink)
     report = writer_class(sink).close_epochs(spark, spec, fence, sink)
     reach("fence.report.before")
-    name = fence_report_name(fence.epoch, spec.try_id)
+    name = fence_report_name(fence.epoch, spec.attempt_id)
     write_bytes(f"{hadoop_path(spec.reports, spark)}/{name}", report.to_json(), spark)
     line = f"FDS fence of epoch {fence.epoch} {report.outcome}"
     print(line if report.error_message is None else f"{line}: {report.error_message}", flush=True)
@@ -147,7 +147,7 @@ def _writer(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Writer:
 
 
 class _BatchWork:
-    """One batch in one try, and how long its steps took."""
+    """One batch in one attempt, and how long its steps took."""
 
     def __init__(self, spark: Any, spec: JobSpec, batch: BatchSpec) -> None:
         self._spark = spark
@@ -155,12 +155,12 @@ class _BatchWork:
         self._batch = batch
         self._began = time.monotonic()
         self._seconds: Dict[str, float] = {}
-        self._blank = TryReport(
+        self._blank = AttemptReport(
             uuid=batch.uuid,
             epoch=batch.epoch,
             batch_id=batch.batch_id,
             manifest_digest=batch.manifest_digest,
-            try_id=spec.try_id,
+            attempt_id=spec.attempt_id,
             outcome="failed",
             rows_planned=batch.num_rows,
         )
@@ -170,17 +170,17 @@ class _BatchWork:
         return sink_from_dict(self._spec.sink)
 
     def mark_started(self) -> None:
-        """Leave word that this try may have touched the sink, whatever becomes of it."""
+        """Leave word that this attempt may have touched the sink, whatever becomes of it."""
         marker = {
             "format": SPEC_FORMAT,
-            "try_id": self._spec.try_id,
+            "attempt_id": self._spec.attempt_id,
             "started_ms": int(time.time() * 1000),
             **identity(self._spark),
         }
-        name = started_name(self._batch.epoch, self._batch.batch_id, self._spec.try_id)
+        name = started_name(self._batch.epoch, self._batch.batch_id, self._spec.attempt_id)
         self._put(name, json.dumps(marker, sort_keys=True).encode())
 
-    def write(self, writer: Writer) -> TryReport:
+    def write(self, writer: Writer) -> AttemptReport:
         """Bring the batch into the sink if it is not there, and say what is there now."""
         landed = writer.find(self._batch)
         self._step("look")
@@ -199,8 +199,8 @@ class _BatchWork:
             self._seconds["verify"] = landed.looked_seconds
         return self._verified(landed)
 
-    def failed(self, error: Exception) -> TryReport:
-        """Return the report of a batch that this try did not commit."""
+    def failed(self, error: Exception) -> AttemptReport:
+        """Return the report of a batch that this attempt did not commit."""
         failure = explain(error)
         message = failure.message
         if not isinstance(error, RefusalError):
@@ -218,12 +218,12 @@ class _BatchWork:
             retryable=failure.retryable,
         )
 
-    def report(self, report: TryReport) -> None:
+    def report(self, report: AttemptReport) -> None:
         """Write the report, and one line for people."""
         took = time.monotonic() - self._began
         seconds = {step: round(value, 3) for step, value in {**self._seconds, "total": took}.items()}
         report = replace(report, seconds=seconds)
-        self._put(report_name(report.epoch, report.batch_id, report.try_id), report.to_json())
+        self._put(report_name(report.epoch, report.batch_id, report.attempt_id), report.to_json())
         rows = "unknown" if report.rows_written is None else f"{report.rows_written:,}"
         line = f"FDS batch {report.batch_id} {report.outcome}: "
         if report.outcome != "failed":
@@ -235,7 +235,7 @@ class _BatchWork:
         for warning in report.warnings:
             print(f"FDS warning: {warning}", flush=True)
 
-    def _verified(self, landed: Landed) -> TryReport:
+    def _verified(self, landed: Landed) -> AttemptReport:
         commit, batch = landed.commit, self._batch
         if commit is None:
             # a function of the user's has returned; what it wrote, it alone knows

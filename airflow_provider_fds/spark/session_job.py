@@ -22,7 +22,7 @@ from airflow_provider_fds.spark.job import run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport
     from airflow_provider_fds.spark.submit import SubmitArguments
 
 _END_SECONDS: Final = 10
@@ -47,7 +47,7 @@ class SessionJob:
     name: str
     _jvm: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
-    def work(self, on_report: Callable[[TryReport], object] | None = None) -> int:
+    def work(self, on_report: Callable[[AttemptReport], object] | None = None) -> int:
         """Work the job off, and end the session and its JVM. Returns the exit code of :func:`~.job.run`.
 
         Raises:

@@ -72,7 +72,7 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _MODULES: Final = (
     "sinks/*.py",
     "spark/*_writer.py",
-    "batch/own_job.py",
+    "batch/user_job.py",
     "batch/spec.py",
     "credentials.py",
     "fault_points.py",
@@ -93,7 +93,7 @@ _MODULES: Final = (
     "spark/listed_rows.py",
     "spark/log_files.py",
     "spark/merge_sql.py",
-    "spark/own_job.py",
+    "spark/user_job.py",
     "spark/removal.py",
     "spark/rows.py",
     "spark/settings.py",

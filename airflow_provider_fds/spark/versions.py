@@ -23,7 +23,7 @@ _DELTA_JAR = re.compile(
 
 
 def minor(version: str) -> Tuple[int, int]:
-    """Return major and minor version; what a vendor has put behind them does not count."""
+    """Return major and minor version; what a vendor has appended to them does not count."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     return (numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 0)
 
@@ -57,7 +57,7 @@ class DeltaJar:
         delta = found["delta"]
         return cls(found["name"], delta, found["scala"], found["spark"] or spark_of(delta))
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the JAR as people read it."""
         spark = "" if self.spark is None else f"Spark {self.spark} and "
         return f"Delta {self.delta} for {spark}Scala {self.scala}"
@@ -168,8 +168,8 @@ def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optio
         jar = DeltaJar.named(name)
         if jar is not None and jar.spark not in (None, of_minor(server)):
             return (
-                f"it was started with {name.strip()}, which is {jar.words()}, and is Spark {server}: start it with the "
-                f"Delta that was built for Spark {of_minor(server)}"
+                f"it was started with {name.strip()}, which is {jar.describe()}, and is Spark {server}: start it with "
+                f"the Delta that was built for Spark {of_minor(server)}"
             )
     theirs, mine = minor(server), minor(pyspark)
     if theirs[0] == mine[0] and theirs >= mine:

@@ -28,7 +28,7 @@ class Landed:
 
     Attributes:
         commit: The sink's commit, ``None`` where the user's function wrote.
-        by_this_try: Whether this try made it.
+        by_this_try: Whether this attempt made it.
         rows: Rows that the user's function says it wrote.
         looked_seconds: How long it took to find the commit after the write.
         warnings: What a person should know of the sink.
@@ -65,7 +65,7 @@ class Writer:
         return None
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
-        """Return what the sink has of the batch if an earlier try wrote it, else ``None``.
+        """Return what the sink has of the batch if an earlier attempt wrote it, else ``None``.
 
         Raises:
             RefusalError: the sink is not what was recorded, or it is not this batch's turn.

@@ -19,7 +19,7 @@ _LAZY = {
     "PollResult": "poll",
     "StreamSession": "session",
     "StreamStatus": "result",
-    "Surroundings": "connect",
+    "StreamContext": "connect",
     "TablePoller": "poll",
     "position_of": "poll",
 }

@@ -11,23 +11,23 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.errors import BatchFailedError
 from airflow_provider_fds.ledger.entries import Blocked, Committed
 from airflow_provider_fds.ledger.intervals import digest_of_parts
+from airflow_provider_fds.stream.attempts import put_job, read_report
+from airflow_provider_fds.stream.batch_failure import batch_failure
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
-from airflow_provider_fds.stream.failed import batch_failure
-from airflow_provider_fds.stream.house import keep_house_of
 from airflow_provider_fds.stream.result import Collected, measured, rows_differ
-from airflow_provider_fds.stream.tries import put_job, read_report
+from airflow_provider_fds.stream.retention import purge_stream
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from airflow_provider_fds.batch.spec import BatchSpec, TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport, BatchSpec
     from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.connect import StreamContext
     from airflow_provider_fds.stream.result import LoadResult, RunWork
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -76,25 +76,25 @@ class SessionJob:
 
 @dataclass(slots=True)
 class CollectedSoFar:
-    """Of the try ``try_id``: what was committed, and the reports by which it was, one per transaction of the sink."""
+    """What was committed of the attempt ``attempt_id``, and the reports, one per transaction of the sink."""
 
-    try_id: str = ""
+    attempt_id: str = ""
     committed: list[PlannedBatch] = field(default_factory=list)
-    reports: list[TryReport] = field(default_factory=list)
+    reports: list[AttemptReport] = field(default_factory=list)
 
     def of(self, work: RunWork) -> CollectedSoFar:
-        """Return this, if it is about the try of ``work``, else an empty one."""
-        return self if self.try_id == work.try_id else CollectedSoFar(work.try_id)
+        """Return this, if it is about the attempt of ``work``, else an empty one."""
+        return self if self.attempt_id == work.attempt_id else CollectedSoFar(work.attempt_id)
 
-    def add(self, batches: Iterable[PlannedBatch], report: TryReport) -> None:
+    def add(self, batches: Iterable[PlannedBatch], report: AttemptReport) -> None:
         """Note what was committed just now, and the report that it was committed by."""
         for warning in report.warnings:
             logger.warning("%s", warning)
         self.committed += batches
         self.reports.append(report)
 
-    def result(self, failed: TryReport | None = None, failure: BatchFailedError | None = None) -> Collected:
-        """Return what came of the try, with report and error of the batch that was not done."""
+    def result(self, failed: AttemptReport | None = None, failure: BatchFailedError | None = None) -> Collected:
+        """Return what came of the attempt, with report and error of the batch that was not done."""
         reports = self.reports if failed is None else [*self.reports, failed]
         return Collected(tuple(self.committed), tuple(reports), failure)
 
@@ -107,16 +107,16 @@ class Session(ABC):
 
     Args:
         stream: The stream.
-        around: Credentials, staging, checkpoint, and who is asking.
+        context: Credentials, staging, checkpoint, and who is asking.
 
     Raises:
         ConfigurationError: A URI that cannot be opened; staging and table inside each other.
     """
 
-    def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
+    def __init__(self, stream: DeltaStream, context: StreamContext) -> None:
         self.stream = stream
-        self.around = around
-        self.connected = ConnectedStream(stream, around)
+        self.context = context
+        self.connected = ConnectedStream(stream, context)
         self._so_far = CollectedSoFar()
         self._sink: Sink | None = None
         self._log: SinkLog | None = None
@@ -128,7 +128,7 @@ class Session(ABC):
         Args:
             sink: Where the batches go.
             max_batches: Batches to plan at most.
-            retry: Whether this run may have worked before (a later try, a cleared task).
+            retry: Whether this run may have worked before (a later attempt, a cleared task).
         """
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Session(ABC):
         return [Transaction((batch,)) for batch in work.batches]
 
     @abstractmethod
-    def _check_not_blocked(self, transaction: Transaction, report: TryReport, reason: str) -> None:
+    def _check_not_blocked(self, transaction: Transaction, report: AttemptReport, reason: str) -> None:
         """Raise ``VerificationError`` if the stream, or the interval, is blocked because of ``reason``."""
 
     def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
@@ -172,7 +172,7 @@ class Session(ABC):
             sink_table_id=self.connected.state.sink_table_id,
             sink_version=job.sink_version,
             reports=self.reports_location(),
-            try_id=work.try_id,
+            attempt_id=work.attempt_id,
             stop_after_ms=stop_after_ms,
         )
         return put_job(self.connected, job.folder, spec)
@@ -202,9 +202,9 @@ class Session(ABC):
                 # a hint that lets the next run start with few requests
                 self.connected.ledger.save_fold()
 
-    def keep_house(self, retention: Retention) -> None:
-        """Remove manifests and reports of batches that were committed long ago; see :func:`~.house.keep_house_of`."""
-        keep_house_of(self.connected, retention)
+    def purge_expired(self, retention: Retention) -> None:
+        """Remove manifests and reports of old committed batches; see :func:`~.retention.purge_stream`."""
+        purge_stream(self.connected, retention)
 
     def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
         self._so_far = so_far = self._so_far.of(work)
@@ -228,26 +228,26 @@ class Session(ABC):
             so_far.add(transaction.parts, report)
         return so_far.result()
 
-    def _report(self, work: RunWork, transaction: Transaction) -> TryReport | None:
+    def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:
         state, last = self.connected.state, transaction.last
         reported = ReportedBatch(state.uuid, work.epoch, last.batch_id, transaction.digest, self._interval)
-        return read_report(self.connected, self._reports, reported, work.try_id, self._sink_log())
+        return read_report(self.connected, self._reports, reported, work.attempt_id, self._sink_log())
 
-    def _problems(self, transaction: Transaction, report: TryReport) -> list[str]:
+    def _problems(self, transaction: Transaction, report: AttemptReport) -> list[str]:
         """Return how the sink differs from the plan, and the source's log from the one that was planned from."""
         differs = rows_differ(report, self._sink, transaction.num_rows)
         changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
         return list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
 
-    def _commit(self, work: RunWork, transaction: Transaction, report: TryReport) -> None:
+    def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
         """Record that the sink has the transaction, verified."""
         self.connected.execute(
             Committed(
                 epoch=work.epoch,
                 interval=self._interval,
                 batch_id=transaction.last.batch_id,
-                owner=self.around.owner,
-                try_id=work.try_id,
+                owner=self.context.owner,
+                attempt_id=work.attempt_id,
                 outcome="written" if report.outcome == "written" else "verified",
                 digest=transaction.digest,
                 sink_version=report.sink_version,
@@ -257,15 +257,15 @@ class Session(ABC):
             )
         )
 
-    def _block(self, work: RunWork, transaction: Transaction, report: TryReport, reason: str) -> None:
+    def _block(self, work: RunWork, transaction: Transaction, report: AttemptReport, reason: str) -> None:
         """Record that verification failed, and raise; return if a person has accepted exactly this before."""
         self.connected.execute(
             Blocked(
                 epoch=work.epoch,
                 interval=self._interval,
                 batch_id=transaction.last.batch_id,
-                owner=self.around.owner,
-                try_id=work.try_id,
+                owner=self.context.owner,
+                attempt_id=work.attempt_id,
                 reason=reason,
                 rows_planned=transaction.num_rows,
                 rows_written=report.rows_written,
@@ -275,7 +275,7 @@ class Session(ABC):
         )
         self._check_not_blocked(transaction, report, reason)
 
-    def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
+    def _failure(self, work: RunWork, transaction: Transaction, report: AttemptReport | None) -> BatchFailedError:
         """Return why a transaction is not done, as an error."""
         del work
         return batch_failure(self.stream.name, self.stream.table, transaction.last, report)

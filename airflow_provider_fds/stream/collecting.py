@@ -23,7 +23,7 @@ POLL_SECONDS: Final = 3.0
 
 
 def commit_reported(session: Session, work: RunWork) -> Collected:
-    """Commit what is reported so far, while Spark is still at it. Returns what came of the try until now.
+    """Commit what is reported so far, while Spark is still at it. Returns what came of the attempt until now.
 
     What may pass is left to the call after the end; the rest (the stream was taken away from this run) ends the job,
     because nothing more may be written for it.
@@ -53,8 +53,8 @@ def collecting(
     Args:
         session: The run.
         work: What Spark is at.
-        tell: Called, from a thread of its own, with what came of the try whenever that is more than before; default:
-            a line in the log.
+        tell: Called, from a thread of its own, with what came of the attempt whenever that is more than before;
+            default: a line in the log.
         poll_seconds: Time between two looks.
     """
     if len(work.batches) < 2:  # noqa: PLR2004 - with one batch there is nothing to commit before the end

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class StreamContext:
     """What a stream needs of the world around it: credentials, staging, checkpoint, and who is asking.
 
     Attributes:
@@ -65,7 +65,7 @@ class ConnectedStream:
 
     Attributes:
         stream: The stream.
-        around: What it was given of the world.
+        context: What it was given of the world.
         table: Storage of the source table.
         staging: Storage of the staging folder.
         log: The table's transaction log.
@@ -73,16 +73,16 @@ class ConnectedStream:
         folder: Keys of the stream in staging.
     """
 
-    def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
+    def __init__(self, stream: DeltaStream, context: StreamContext) -> None:
         self.stream = stream
-        self.around = around
-        for uri in (stream.table, around.staging_uri):
+        self.context = context
+        for uri in (stream.table, context.staging_uri):
             _check_uri(uri)
-        self.table: Storage = open_storage(stream.table, around.table_options)
-        self.staging: Storage = open_storage(around.staging_uri, around.staging_options)
+        self.table: Storage = open_storage(stream.table, context.table_options)
+        self.staging: Storage = open_storage(context.staging_uri, context.staging_options)
         _refuse_nested(self.table.uri, self.staging.uri)
         self.log = DeltaLog(self.table)
-        self.ledger = Ledger(self.staging, stream.name, deployment=around.deployment)
+        self.ledger = Ledger(self.staging, stream.name, deployment=context.deployment)
         self.folder = StreamFolder(stream.name)
         #: Tables that were searched for traces of an earlier self of the stream.
         self.searched: set[str] = set()
@@ -102,7 +102,7 @@ class ConnectedStream:
         """
         if self.ledger.n >= 0:
             return self.ledger.refresh()
-        checkpoints = self.around.checkpoints
+        checkpoints = self.context.checkpoints
         self._shown = None if checkpoints is None else checkpoints.read()
         if checkpoints is None or (self._shown is None and not checkpoints.is_kept):
             state = self.ledger.find()
@@ -136,16 +136,16 @@ class ConnectedStream:
 
     def execute(self, action: Action) -> StreamState:
         """Propose one action to the ledger, then show the new position in the checkpoint."""
-        self.ledger.execute(action, self.around.actor)
+        self.ledger.execute(action, self.context.actor)
         self.show_checkpoint()
         reach("checkpoint.after", action.kind)
         return self.state
 
     def show_checkpoint(self) -> None:
         """Write the checkpoint of the ledger as last read; nothing where there is no home for it."""
-        if self.around.checkpoints is not None and self.state.phase != "empty":
+        if self.context.checkpoints is not None and self.state.phase != "empty":
             self._shown = self.ledger.checkpoint()
-            self.around.checkpoints.write(self._shown)
+            self.context.checkpoints.write(self._shown)
 
     def frozen_snapshot(self) -> FrozenSnapshot | None:
         """Return the initial snapshot the epoch started with, ``None`` if it started with a commit."""
@@ -163,18 +163,18 @@ class ConnectedStream:
     def open_sink(self, uri: str) -> Storage:
         """Return the storage of a sink table."""
         _check_uri(uri)
-        options = self.around.sink_options
-        return open_storage(uri, self.around.table_options if options is None else options)
+        options = self.context.sink_options
+        return open_storage(uri, self.context.table_options if options is None else options)
 
     def places(self, sink_uri: str | None) -> list[tuple[str, Mapping[str, Any]]]:
         """Return what a job of this stream touches: table, staging and sink, each with its storage's options.
 
         ``None`` is the sink that is no table: what a function of the user's writes, it reaches by itself.
         """
-        around = self.around
-        options = around.sink_options
-        read = [(self.stream.table, around.table_options), (around.staging_uri, around.staging_options)]
-        return read if sink_uri is None else [*read, (sink_uri, around.table_options if options is None else options)]
+        context = self.context
+        options = context.sink_options
+        read = [(self.stream.table, context.table_options), (context.staging_uri, context.staging_options)]
+        return read if sink_uri is None else [*read, (sink_uri, context.table_options if options is None else options)]
 
 
 def _check_uri(uri: str) -> None:

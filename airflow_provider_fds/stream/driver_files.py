@@ -72,7 +72,7 @@ def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
     uris = list(sink.known_tables)
     fenced = connected.state.fence_sink
     if fenced is not None:
-        uris += fenced.tables.values() if fenced.is_users_own else [fenced.target]
+        uris += fenced.tables.values() if fenced.is_user_defined else [fenced.target]
     return DriverFiles(connected.staging, *(connected.open_sink(uri) for uri in uris))
 
 

@@ -21,10 +21,10 @@ from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, Le
 from airflow_provider_fds.ledger.entries import Fence, Planned, SeenBatch
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
+from airflow_provider_fds.stream.attempts import refused
 from airflow_provider_fds.stream.evidence import SinkLog
 from airflow_provider_fds.stream.function_writes import fence_problem
 from airflow_provider_fds.stream.sink_before import lacks_committed, refuse_older_sink
-from airflow_provider_fds.stream.tries import refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: Start options that a person's request takes the place of.
 _NO_START: Final = {"starting_version": None, "starting_timestamp": None}
 
-#: Requests after which a stream goes on where it was.
+#: Requests after which a stream continues where it was.
 _KEEPING: Final = ("replan", "rebind", "sink_appeared")
 
 
@@ -278,7 +278,7 @@ def _planned_before(
 
 
 def fence_job(
-    connected: ConnectedStream, state: StreamState, sink: Sink, try_id: str, *, stays: bool = False
+    connected: ConnectedStream, state: StreamState, sink: Sink, attempt_id: str, *, stays: bool = False
 ) -> JobSpec:
     """Return the job that closes the epochs before the requested one, in the sink they were written to.
 
@@ -286,7 +286,7 @@ def fence_job(
         connected: The stream.
         state: Its state: an epoch is requested, and needs a fence.
         sink: The sink of the run; its settings hold for the fence, its place need not be the same.
-        try_id: Name of the try.
+        attempt_id: Name of the attempt.
         stays: Whether that is the sink of the epoch, too.
 
     Raises:
@@ -298,8 +298,8 @@ def fence_job(
         sink=sink.to_dict(),
         sink_table_id=state.closed.sink_table_id,
         sink_version=state.closed.sink_version,
-        reports=connected.staging_location(connected.folder.tries),
-        try_id=try_id,
+        reports=connected.staging_location(connected.folder.attempts),
+        attempt_id=attempt_id,
         fence=_fence_spec(connected, state, stays=stays),
     )
 
@@ -329,19 +329,19 @@ def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) 
     )
 
 
-def fence_report(connected: ConnectedStream, epoch: int, try_id: str) -> FenceReport | BatchFailedError:
-    """Read what a try said of a fence; an error where it said nothing or did not come through."""
+def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> FenceReport | BatchFailedError:
+    """Read what an attempt said of a fence; an error where it said nothing or did not come through."""
     table = connected.stream.table
     what = f"stream {connected.stream.name!r}: closing the epochs before {epoch} in the sink"
     try:
-        data, _ = connected.staging.get(f"{connected.folder.tries}/{fence_report_name(epoch, try_id)}")
+        data, _ = connected.staging.get(f"{connected.folder.attempts}/{fence_report_name(epoch, attempt_id)}")
     except FileNotFoundError:
         return BatchFailedError(f"{what} was not finished: Spark ended without a report. A retry does it", table=table)
-    name = fence_report_name(epoch, try_id)
+    name = fence_report_name(epoch, attempt_id)
     try:
         report = _decoded(connected, name, data)
-        if (report.uuid, report.epoch, report.try_id) != (connected.state.uuid, epoch, try_id):
-            raise refused(connected, name, "it is of another stream, epoch or try")
+        if (report.uuid, report.epoch, report.attempt_id) != (connected.state.uuid, epoch, attempt_id):
+            raise refused(connected, name, "it is of another stream, epoch or attempt")
         sink = connected.state.fence_sink
         if sink is not None and sink.is_function:
             problem = fence_problem(connected, connected.state, report.writes) if report.outcome != "failed" else None

@@ -52,7 +52,7 @@ class ReportedBatch:
         """Application id of the transaction."""
         return txn_app_id(self.uuid, self.interval)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the batch as people read it."""
         of = f"epoch {self.epoch}" if self.interval is None else f"interval {self.interval}"
         return f"batch {self.batch_id} of {of}"
@@ -63,14 +63,14 @@ class SinkCommit:
     """A commit of the sink, without its files.
 
     Attributes:
-        told: What FDS wrote into it, empty for a commit of anybody else.
+        metadata: What FDS wrote into it, empty for a commit of anybody else.
         transactions: Transaction version by application id.
         rows: Rows that it wrote, ``None`` if it does not say, or of a MERGE.
         table_id: ``metaData.id``, ``None`` if the commit does not set it.
     """
 
     version: int
-    told: dict[str, Any]
+    metadata: dict[str, Any]
     transactions: dict[str, int]
     rows: int | None
     table_id: str | None
@@ -80,11 +80,11 @@ class SinkCommit:
         wanted = txn_version(batch.epoch, batch.batch_id)
         return (
             self.transactions.get(batch.app_id, wanted) == wanted
-            and self.told.get("uuid") == batch.uuid
-            and self.told.get("epoch") == batch.epoch
-            and self.told.get("batch_id") == batch.batch_id
-            and self.told.get("digest") == batch.digest
-            and self.told.get("interval") == batch.interval
+            and self.metadata.get("uuid") == batch.uuid
+            and self.metadata.get("epoch") == batch.epoch
+            and self.metadata.get("batch_id") == batch.batch_id
+            and self.metadata.get("digest") == batch.digest
+            and self.metadata.get("interval") == batch.interval
         )
 
 
@@ -115,7 +115,7 @@ class SinkLog:
             BatchFailedError: The commit is not there, is not this batch, or has another number of rows.
             StorageError: The sink's storage did not answer.
         """
-        what = batch.words()
+        what = batch.describe()
         if version is None:
             raise self._refused(what, "the report names no version of the sink")
         commit = self._read(version, what)
@@ -153,14 +153,14 @@ class SinkLog:
             return
         if commit.transactions.get(txn_app_id(uuid)) != fence_version(epoch):
             raise self._refused(what, f"version {version} of the sink is not this fence")
-        told = {key: value for key, value in (commit.told.get("removes") or {}).items() if key != "to"}
-        if removal is not None and told != removal:
+        metadata = {key: value for key, value in (commit.metadata.get("removes") or {}).items() if key != "to"}
+        if removal is not None and metadata != removal:
             raise self._refused(what, f"version {version} of the sink did not remove the rows that were asked for")
         for batch in landed:
             wanted = ReportedBatch(uuid, batch.epoch, batch.batch_id, batch.digest)
             found = self._read(batch.sink_version, what)
-            if found is not None and not (found.holds(wanted) and found.told.get("end") == batch.end):
-                raise self._refused(what, f"version {batch.sink_version} of the sink is not {wanted.words()}")
+            if found is not None and not (found.holds(wanted) and found.metadata.get("end") == batch.end):
+                raise self._refused(what, f"version {batch.sink_version} of the sink is not {wanted.describe()}")
 
     def check_before_fence(self, report: FenceReport, known: int | None, *, is_removing: bool) -> None:
         """Compare what a report says of the commits before a fence with the commits. Raises as above.
@@ -232,7 +232,7 @@ class SinkLog:
         return BatchFailedError(
             f"stream {connected.stream.name!r}: the report of {what} does not agree with the sink {self._uri}: {why}. "
             "Nothing was committed; a retry looks into the sink and works on the same rows. If this comes again, find "
-            "out who else can write to 'tries/' in staging",
+            "out who else can write to 'attempts/' in staging",
             error_class="ReportRefused",
             table=connected.stream.table,
         )
@@ -240,10 +240,10 @@ class SinkLog:
 
 def _commit(version: int, actions: list[Action]) -> SinkCommit:
     info = next((action.commitInfo for action in actions if action.commitInfo is not None), None)
-    told = read_commit_metadata(None if info is None else info.userMetadata)
+    metadata = read_commit_metadata(None if info is None else info.userMetadata)
     return SinkCommit(
         version=version,
-        told=told or {},
+        metadata=metadata or {},
         transactions={action.txn.appId: action.txn.version for action in actions if action.txn is not None},
         rows=None if info is None else _rows(info.operation or "", info.operationMetrics or {}),
         table_id=next((action.metaData.id for action in actions if action.metaData is not None), None),

@@ -10,7 +10,7 @@ import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import TryReport, fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import AttemptReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import (
     AccessDeniedError,
@@ -241,7 +241,7 @@ class FunctionWrites:
         ]
 
     def _refuse_unknown(self) -> None:
-        """Refuse to go on at the position where a table has batches that nobody could account for."""
+        """Refuse to continue at the position where a table has batches that nobody could account for."""
         unknown = self._unknown()
         if not unknown or self._sink is None:
             return
@@ -261,7 +261,7 @@ class FunctionWrites:
         )
 
     def _refuse_lost(self) -> None:
-        """Refuse to go on at the position where a table lacks batches that were committed, or may lack them."""
+        """Refuse to continue at the position where a table lacks batches that were committed, or may lack them."""
         for name, found in self.looks.items():
             write = found.committed
             if write is None or write.place == "there":
@@ -293,7 +293,7 @@ class FunctionWrites:
         if not key.endswith(".json") or key.endswith((".started.json", ".job.json")):
             return False
         try:
-            report = TryReport.from_json(self._ledger.storage.get(key)[0])
+            report = AttemptReport.from_json(self._ledger.storage.get(key)[0])
         except (FileNotFoundError, TypeError, ValueError):
             return False
         found = (report.uuid, report.epoch, report.batch_id, report.manifest_digest)
@@ -347,7 +347,7 @@ class FunctionWrites:
         return answers
 
     def _ask(self, batches: Sequence[PlannedBatch], missing: Sequence[str]) -> ConfigurationError:
-        sink = "the function" if self._sink is None else self._sink.words()
+        sink = "the function" if self._sink is None else self._sink.describe()
         question = ",".join(f"{name}=yes|no" for name in missing) or "yes, or --landed no"
         reasons = []
         for name in missing:

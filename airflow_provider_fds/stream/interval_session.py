@@ -18,19 +18,19 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.ledger.entries import Boundary, Claimed, IntervalOpened, Planned
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.attempts import new_attempt_id
 from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.interval_planning import interval_spec, plan_interval
 from airflow_provider_fds.stream.result import IntervalResult, RunWork, totals_of
-from airflow_provider_fds.stream.tries import new_try_id
 from airflow_provider_fds.stream.verifying import check_planned
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport
     from airflow_provider_fds.ledger.entries import Owner
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.connect import StreamContext
     from airflow_provider_fds.stream.data_interval import DataInterval
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -47,20 +47,20 @@ class IntervalSession(Session):
 
     Args:
         stream: The stream, with ``read="data_interval"``.
-        around: Credentials, staging, checkpoint, and who is asking.
+        context: Credentials, staging, checkpoint, and who is asking.
         interval: The run's interval.
 
     Raises:
         ConfigurationError: A URI that cannot be opened; a stream that reads by offset.
     """
 
-    def __init__(self, stream: DeltaStream, around: Surroundings, interval: DataInterval) -> None:
+    def __init__(self, stream: DeltaStream, context: StreamContext, interval: DataInterval) -> None:
         if not stream.reads_by_interval:
             raise ConfigurationError(
                 f"stream {stream.name!r} reads by offset, and has no intervals. Say read='data_interval'.",
                 table=stream.table,
             )
-        super().__init__(stream, around)
+        super().__init__(stream, context)
         self.interval = interval
 
     def begin(self, sink: Sink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
@@ -88,7 +88,7 @@ class IntervalSession(Session):
                 table=self.stream.table,
             )
         self._resolve(opening.ensure_created(self.connected, sink))
-        state = opening.ensure_bound(self.connected, sink, own_job=False)
+        state = opening.ensure_bound(self.connected, sink, user_job=False)
         record = state.interval(self.interval.name)
         if sink.replaces or record is None or not record.is_planned:
             return self._plan(state, record, max_batches, replaces=sink.replaces)
@@ -132,7 +132,7 @@ class IntervalSession(Session):
 
     @property
     def _reports(self) -> str:
-        return f"{self.connected.folder.tries}/{interval_folder(self.interval.name)}"
+        return f"{self.connected.folder.attempts}/{interval_folder(self.interval.name)}"
 
     @property
     def _interval(self) -> str:
@@ -176,7 +176,7 @@ class IntervalSession(Session):
         """Open the interval, again if need be, and plan all of it."""
         previous = self._gone(record)
         generation = 1 if record is None else record.generation + (1 if record.is_planned else 0)
-        me = self.around.owner
+        me = self.context.owner
         self._table_id(state)
         state = self.connected.execute(
             IntervalOpened(interval=self.interval.name, generation=generation, owner=me, previous=previous)
@@ -200,15 +200,15 @@ class IntervalSession(Session):
 
     def _gone(self, record: IntervalRecord | None) -> Owner | None:
         """Return another owner whose plan is not committed, after making sure that it does not run any more."""
-        if record is None or record.is_done or record.owner in (None, self.around.owner):
+        if record is None or record.is_done or record.owner in (None, self.context.owner):
             return None
         owner = record.owner
         assert owner is not None  # noqa: S101  # said two lines above
-        if self.around.owner_is_running(owner):
+        if self.context.owner_is_running(owner):
             raise StreamBusyError(
-                f"interval {record.interval} of stream {self.stream.name!r} belongs to {owner.words()}, which still "
-                "runs as far as is known here. If it is in truth gone: mark it failed in Airflow",
-                owner=owner.words(),
+                f"interval {record.interval} of stream {self.stream.name!r} belongs to {owner.describe()}, which still "
+                "runs as far as can be told from here. If it has stopped: mark it failed in Airflow",
+                owner=owner.describe(),
             )
         return owner
 
@@ -220,13 +220,13 @@ class IntervalSession(Session):
             "stream %s: taking over interval %s of %s, which does not run any more",
             self.stream.name,
             record.interval,
-            previous.words(),
+            previous.describe(),
         )
         self.connected.execute(
             Claimed(
                 epoch=record.generation,
                 interval=record.interval,
-                owner=self.around.owner,
+                owner=self.context.owner,
                 previous=previous,
                 why="the owner does not run any more",
             )
@@ -239,12 +239,12 @@ class IntervalSession(Session):
             "work",
             record.generation,
             batches,
-            try_id=new_try_id(),
+            attempt_id=new_attempt_id(),
             target=record.last_version,
             is_more=len(batches) < len(record.planned),
         )
 
-    def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
+    def _failure(self, work: RunWork, transaction: Transaction, report: AttemptReport | None) -> BatchFailedError:
         failure = super()._failure(work, transaction, report)
         if not isinstance(failure, SourceFilesGoneError):
             return failure
@@ -259,7 +259,7 @@ class IntervalSession(Session):
             table=self.stream.table,
         )
 
-    def _check_not_blocked(self, transaction: Transaction, report: TryReport, reason: str) -> None:
+    def _check_not_blocked(self, transaction: Transaction, report: AttemptReport, reason: str) -> None:
         del report
         if self._record().blocked is not None:
             raise self._blocked(reason, transaction.last.batch_id, replaces=self._replaces)

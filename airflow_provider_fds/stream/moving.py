@@ -92,7 +92,7 @@ class Move:
     notes: tuple[str, ...] = ()
     unchanged: str = "stays as it is, nothing to do"
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the move as people read it before they agree to it."""
         lines = [f"stream {self.stream}", f"  before: {self.before}", f"  after:  {self.after}"]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
@@ -108,7 +108,7 @@ class Mover:
         replaces: Whether a request that waits to be opened is given up for the new one.
         log: The source's log, to check a target against; ``None`` where it cannot be reached from here.
         sink_log: The sink's log, to check what is to be removed; ``None`` where it cannot be reached from here.
-        owner_is_running: Asked, for a user's own job, about the owner of planned batches.
+        owner_is_running: Asked, for a user job, about the owner of planned batches.
         open_table: Opens the tables of a user's function, ``None`` where they cannot be reached from here.
         deployment: The Airflow installation that a transfer gives the stream to.
     """
@@ -139,7 +139,7 @@ class Mover:
             to_version: First version to read (inclusive).
             to_timestamp: Read from the first commit at or after this time, UTC unless it carries a zone.
             to_batch: Read from the start of this batch of the newest epoch that has one.
-            landed: For a job or function of the user's with a batch on its way: whether its rows are in the sink; of a
+            landed: For a user job or function with a batch on its way: whether its rows are in the sink; of a
                 function also by write.
             delete: Whether the fence deletes the rows that are read again, by their provenance.
             sink: ``empty``: the fence empties the sink. ``keep``: its rows stay. A sink that merges needs one of them.
@@ -155,7 +155,7 @@ class Mover:
                 f"stream {self._name!r}: a rewind takes exactly one of a version, a timestamp and a batch, got "
                 f"{len(given)}"
             )
-        self._check_own_job(landed, needs_word=False)
+        self._check_user_job(landed, needs_word=False)
         asked = _Asked(is_delete=delete, sink=sink, is_forced=force_sink)
         if to_batch is not None:
             return self._to_batch(to_batch, asked)
@@ -181,7 +181,7 @@ class Mover:
         Raises:
             ConfigurationError: What the sink is to be is not said, or cannot be done.
         """
-        self._check_own_job(None, needs_word=False)
+        self._check_user_job(None, needs_word=False)
         removal = self._removal("reset", _Asked(is_delete=False, sink=sink, is_forced=force_sink), None, is_known=True)
         return self._request(
             "reset",
@@ -195,7 +195,7 @@ class Mover:
         """Give up planned batches and plan anew from the committed position, with the options of then.
 
         Args:
-            landed: For a job or function of the user's with a batch on its way: whether its rows are in the sink; of a
+            landed: For a user job or function with a batch on its way: whether its rows are in the sink; of a
                 function also by write.
         """
         to = self._behind_landed(landed)
@@ -211,11 +211,11 @@ class Mover:
         """Let the next run bind the stream to the sink that it names then.
 
         Args:
-            landed: For a job or function of the user's with a batch on its way: whether its rows are in the sink; of a
+            landed: For a user job or function with a batch on its way: whether its rows are in the sink; of a
                 function also by write.
         """
         to = self._behind_landed(landed)
-        sink = "none" if self._state.sink is None else self._state.sink.words()
+        sink = "none" if self._state.sink is None else self._state.sink.describe()
         return self._request(
             "rebind",
             to,
@@ -301,7 +301,7 @@ class Mover:
             return Move(self._name, (), self._before(), "stays as it is", unchanged="has no planned batches")
         if self.owner_is_running(owner):
             raise ConfigurationError(
-                f"the planned batches of stream {self._name!r} belong to {owner.words()}, which counts as "
+                f"the planned batches of stream {self._name!r} belong to {owner.describe()}, which counts as "
                 "running here. If it is gone for sure: --force"
             )
         claim = Claimed(epoch=state.epoch, owner=Owner.of_plan(state.deployment), previous=owner, why=self.why)
@@ -337,13 +337,13 @@ class Mover:
     def _before(self) -> str:
         state = self._state
         if state.phase == "open":
-            return f"epoch {state.epoch}, {position_words(state.position)}"
+            return f"epoch {state.epoch}, {describe_position(state.position)}"
         request = f"epoch {state.epoch} is requested"
         if state.request is not None:
             request += f" ({state.request.reason}: {state.request.why})"
         if state.closed is None:
             return f"{request}, and was not begun yet"
-        return f"{request}; epoch {state.closed.epoch} stood at {position_words(state.closed.position)}"
+        return f"{request}; epoch {state.closed.epoch} stood at {describe_position(state.closed.position)}"
 
     def _request(
         self,
@@ -365,7 +365,7 @@ class Mover:
         # of a replan or a rebind the position says what is read again
         seen = self._state.shown if reason in ("rewind", "reset") or self._is_function else ()
         if seen and not self._is_function:
-            which = ", ".join(_seen_words(b) for b in seen)
+            which = ", ".join(_describe_seen(b) for b in seen)
             notes = (*notes, f"Not committed, and shown by an earlier run: the sink has {which}. {_READ_AGAIN}")
         epoch = max(self._state.epoch, after_epoch) + 1
         command = Requested(
@@ -422,7 +422,7 @@ class Mover:
         position = self._position()
         if position is not None and version > position.version:
             raise ConfigurationError(
-                f"stream {self._name!r} stands at {position_words(position.to_json())}, and version {version} lies "
+                f"stream {self._name!r} stands at {describe_position(position.to_json())}, and version {version} lies "
                 f"behind that: a rewind goes back only. To leave a version out: `fds skip {self._name} "
                 "--version N --why …`"
             )
@@ -461,9 +461,11 @@ class Mover:
         if what is None:
             return None
         option = "--delete" if what == "rows" else "--sink empty"
-        if sink is None or sink.is_users_own:
+        if sink is None or sink.is_user_defined:
             bound = (
-                "is bound to no sink" if sink is None else f"writes by {sink.words()}, whose tables FDS does not know"
+                "is bound to no sink"
+                if sink is None
+                else f"writes by {sink.describe()}, whose tables FDS does not know"
             )
             raise ConfigurationError(
                 f"stream {self._name!r} {bound}, so {option} cannot be done; remove the rows yourself."
@@ -516,11 +518,11 @@ class Mover:
         position = self._position()
         if position is not None and start > position:
             raise ConfigurationError(
-                f"stream {self._name!r} stands at {position_words(position.to_json())}; batch {batch_id} of epoch "
-                f"{planned.epoch} begins behind that, and a rewind goes back only"
+                f"stream {self._name!r} stands at {describe_position(position.to_json())}; batch {batch_id} of epoch "
+                f"{planned.epoch} begins later; a rewind can only move backwards"
             )
         to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
-        after = f"reads from {position_words(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
+        after = f"reads from {describe_position(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
         removal = self._removal("rewind", asked, start, is_known=True)
         notes = (*repeated_notes(self.ledger, start, removal=removal), *self._inside_notes(start))
         return self._request("rewind", to, after, notes, removal)
@@ -544,7 +546,7 @@ class Mover:
 
     def _behind_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
         """Return where an epoch goes on if a person knows that the batch on its way is in the sink."""
-        self._check_own_job(landed, needs_word=not self._is_function)
+        self._check_user_job(landed, needs_word=not self._is_function)
         if self._is_function:
             end = self._writes.end_of_landed(landed)
             return None if end is None else {"offset": end}
@@ -567,34 +569,34 @@ class Mover:
         # only of a function can be asked again what its tables have
         return state.closed.planned if self._is_function else ()
 
-    def _check_own_job(self, landed: bool | Mapping[str, bool] | None, *, needs_word: bool) -> None:
-        """A batch of a user's own job cannot be fenced: a person has to know what became of it."""
+    def _check_user_job(self, landed: bool | Mapping[str, bool] | None, *, needs_word: bool) -> None:
+        """A batch of a user job cannot be fenced: a person has to know what became of it."""
         state = self._state
         sink = self._bound
-        if sink is None or not sink.is_users_own or not self._on_their_way:
+        if sink is None or not sink.is_user_defined or not self._on_their_way:
             if landed is not None:
                 raise ConfigurationError(
-                    f"stream {self._name!r}: whether a batch landed is asked for a batch of a user's own job that is "
+                    f"stream {self._name!r}: whether a batch landed is asked for a batch of a user job that is "
                     "planned and not committed; there is none"
                 )
             return
         owner = state.owner
         if owner is not None and self.owner_is_running(owner):
             raise ConfigurationError(
-                f"stream {self._name!r}: its planned batch belongs to {owner.words()}, which still runs as far as is "
-                "known here, and nothing keeps its job from writing. Wait for it or end it; if it is gone for sure: "
-                "--force"
+                f"stream {self._name!r}: its planned batch belongs to {owner.describe()}, which still runs as far as "
+                "can be told from here, and nothing keeps its job from writing. Wait for it or end it; if it is gone "
+                "for sure: --force"
             )
         if needs_word and landed is None:
             batch = self._on_their_way[0]
             raise ConfigurationError(
                 f"stream {self._name!r}: batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) was handed to {sink.words()}, and only you can know whether its rows "
+                f"{batch.last_version}) was handed to {sink.describe()}, and only you can know whether its rows "
                 "are in your tables: --landed yes, or --landed no"
             )
 
 
-def _seen_words(batch: SeenBatch) -> str:
+def _describe_seen(batch: SeenBatch) -> str:
     where = f" (version {batch.sink_version})" if batch.sink_version != UNKNOWN_VERSION else ""
     return f"batch {batch.batch_id} of epoch {batch.epoch}{where}"
 
@@ -639,7 +641,7 @@ def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> D
     """Return the log of the sink that FDS writes to if it can be read from here, else ``None``."""
     from airflow_provider_fds.delta.log import DeltaLog
 
-    if state.sink is None or state.sink.is_users_own:
+    if state.sink is None or state.sink.is_user_defined:
         return None
     try:
         return readable(DeltaLog(open_table(state.sink.target)))
@@ -647,7 +649,7 @@ def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> D
         return None
 
 
-def position_words(position: str | None) -> str:
+def describe_position(position: str | None) -> str:
     """Return a position as people read it."""
     if position is None:
         return "no position"
@@ -659,4 +661,4 @@ def position_words(position: str | None) -> str:
     return f"the beginning of version {offset.version}"
 
 
-__all__ = ["Move", "Mover", "is_answered", "perform", "position_words", "readable", "readable_sink"]
+__all__ = ["Move", "Mover", "describe_position", "is_answered", "perform", "readable", "readable_sink"]

@@ -24,7 +24,6 @@ from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.connect import lie_inside_each_other
-from airflow_provider_fds.stream.ending import end_of, reason_to_end
 from airflow_provider_fds.stream.epoch import (
     EpochStart,
     LandedBatchError,
@@ -34,7 +33,7 @@ from airflow_provider_fds.stream.epoch import (
     unseen_batches,
     unseen_error,
 )
-from airflow_provider_fds.stream.lost import nearly_lost, oldest_commit
+from airflow_provider_fds.stream.lost_position import nearly_lost, oldest_commit
 from airflow_provider_fds.stream.repeated import removal_problem
 from airflow_provider_fds.stream.result import RunResult, StreamStatus, totals_of
 from airflow_provider_fds.stream.sink_before import (
@@ -47,6 +46,7 @@ from airflow_provider_fds.stream.sink_before import (
     wider_removals,
 )
 from airflow_provider_fds.stream.sink_traces import refuse_lost_ledger
+from airflow_provider_fds.stream.stream_end import end_of, reason_to_end
 from airflow_provider_fds.stream.verifying import check_planned, check_position
 
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState
             uuid=str(uuid4()),
             name=connected.stream.name,
             table=connected.table.uri,
-            deployment=connected.around.deployment,
+            deployment=connected.context.deployment,
         )
     )
 
 
-def ensure_bound(connected: ConnectedStream, sink: Sink | None, *, own_job: bool) -> StreamState:
+def ensure_bound(connected: ConnectedStream, sink: Sink | None, *, user_job: bool) -> StreamState:
     """Bind the stream to its sink, or make sure that it is the one it is bound to.
 
     Raises:
@@ -108,8 +108,8 @@ def ensure_bound(connected: ConnectedStream, sink: Sink | None, *, own_job: bool
         LedgerError: The sink has traces of the stream from before its ledger: that was lost.
     """
     state = connected.state
-    if own_job:
-        binding = SinkBinding(kind="own_job")
+    if user_job:
+        binding = SinkBinding(kind="user_job")
     elif sink is None:
         return state
     else:
@@ -146,7 +146,7 @@ def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
 
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
     """Return ``metaData.id`` of a sink that is there already, ``None`` if the first batch has to create it."""
-    if sink.is_users_own:
+    if sink.is_user_defined:
         return None
     log = DeltaLog(connected.open_sink(sink.target))
     try:
@@ -157,7 +157,7 @@ def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
 
 def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
     """Return what a run has committed; reads old entries only if the state forgot the run."""
-    record = connected.ledger.find_run(owner, since=connected.around.run_since)
+    record = connected.ledger.find_run(owner, since=connected.context.run_since)
     if record is None or not record.batches:
         return None
     return RunResult(
@@ -234,7 +234,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         last_batch_id=state.last_batch_id,
         last_commit=_last_commit(state.last_committed),
         planned_batches=len(state.planned),
-        owner=state.owner.words() if state.owner is not None else None,
+        owner=state.owner.describe() if state.owner is not None else None,
         sink=None if state.sink is None else {"kind": state.sink.kind, "target": state.sink.target},
         sink_version=state.sink_version,
         blocked=None if state.blocked is None else state.blocked.reason,
@@ -250,7 +250,7 @@ def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str
     """Return why the stream is finished, ``None`` if it is not; then its position and its plan must still hold.
 
     Raises:
-        LostPositionError: The stream cannot go on from its position, or what is planned is of another table.
+        LostPositionError: The stream cannot continue from its position, or what is planned is of another table.
     """
     if state.position is None:
         return None
@@ -279,7 +279,7 @@ def open_epoch(
         state: Its state: an epoch is requested.
         given: Where a new stream starts, instead of its start options.
         fence: How the epochs before were closed in the sink, ``None``: that is not needed.
-        report: What its try said, with what the sink has of the epochs before.
+        report: What its attempt said, with what the sink has of the epochs before.
 
     Returns:
         The state; not opened while the start lies in the future.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class NextBatches:
     """What planning found from a position on, not yet in the ledger.
 
     Attributes:
@@ -41,9 +41,9 @@ class Draft:
     error: FdsError | None
 
 
-def draft(
+def plan_batches(
     connected: ConnectedStream, state: StreamState, target: int, max_batches: int, *, keeps_replaced_rows: bool
-) -> Draft:
+) -> NextBatches:
     """Plan up to ``max_batches`` batches and write their manifests. Writes nothing to the ledger.
 
     Args:
@@ -85,7 +85,7 @@ def draft(
     error = planner.outcome.error if planner.outcome is not None else None
     end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
     is_more = error is None and end is not None and end.version <= target
-    return Draft(tuple(batches), empty, is_more, error)
+    return NextBatches(tuple(batches), empty, is_more, error)
 
 
 def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableState | None:

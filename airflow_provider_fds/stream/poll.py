@@ -25,7 +25,7 @@ from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.lost import nearly_lost
+from airflow_provider_fds.stream.lost_position import nearly_lost
 from airflow_provider_fds.stream.verifying import verify_version
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: A position older than this, or than this share of the log's retention, wakes the stream although there is no data, so
-#: that it moves before the log is cleaned up behind it.
+#: that it moves before the log is cleaned up past it.
 OLD_POSITION: Final = timedelta(days=1)
 OLD_POSITION_SHARE: Final = 0.1
 
@@ -53,9 +53,9 @@ class PollResult:
         newest_version: Newest version of the table.
         has_data: Whether there are rows for the stream.
         reason: ``data``; ``position is old``: commits without data, and the position has to move before the log is
-            cleaned up behind it; ``end is near``: nothing but commits without data before the stream's end, and a run
+            cleaned up past it; ``end is near``: nothing but commits without data before the stream's end, and a run
             has to move the position there; ``stopped: …``: a commit the stream may not pass, for the run to report;
-            ``position is lost``: log cleanup took versions, and a run goes on behind them
+            ``position is lost``: log cleanup took versions, and a run continues after them
             (``on_lost_position="earliest"``).
             If the stream is finished, a sentence that says so.
         is_finished: Whether the stream has read everything up to its end: there is nothing to wait for.
@@ -157,13 +157,13 @@ class TablePoller:
         return PollResult(self._log.latest(), has_data=True, reason="position is lost")
 
     def _finished(self) -> PollResult | None:
-        """Look up the end of the stream, if it has one, and say whether the position is behind it; blocking."""
+        """Look up the end of the stream, if it has one, and say whether the position is past it; blocking."""
         if self._position is None:
             return None
         self._end = self._end or known_end(self._log, self._options, self._position)
         if self._end is None or not self._end.is_reached(self._position):
             return None
-        reason = self._end.words(self._name, self._log.table_uri)
+        reason = self._end.describe(self._name, self._log.table_uri)
         return PollResult(self._end.version, has_data=False, reason=reason, is_finished=True)
 
     def _find_metadata(self, newest: int) -> None:

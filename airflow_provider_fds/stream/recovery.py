@@ -1,4 +1,4 @@
-"""A stream whose ledger was lost, or is older than its sink: what the sink says of it, and how it goes on from there.
+"""A stream whose ledger was lost, or is older than its sink: what the sink says of it, and how it continues from there.
 
 Each commit of FDS in a sink names its stream, its batch and where that ends (``userMetadata``); so the sink knows the
 position of a stream that nothing else knows any more.
@@ -14,7 +14,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.ledger.entries import Created, Recovered, Requested, SinkBinding
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.moving import Move, position_words
+from airflow_provider_fds.stream.moving import Move, describe_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
@@ -50,11 +50,11 @@ class SinkAccount:
     kind: str = "delta_append"
     broke_at: int | None = None
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the account as people read it."""
         return (
             f"batch {self.batch_id} of epoch {self.batch_epoch} in version {self.version}, up to "
-            f"{position_words(self.end)}"
+            f"{describe_position(self.end)}"
         )
 
 
@@ -134,20 +134,20 @@ def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False
     if account.broke_at is not None:
         raise ConfigurationError(
             f"stream {name!r}: the sink {account.uri} was restored or replaced at version "
-            f"{account.broke_at}, or a fence removed rows there, after {account.words()}: its commits "
+            f"{account.broke_at}, or a fence removed rows there, after {account.describe()}: its commits "
             "do not say which rows it has. Look for the last "
             "batch that it has, and rewind the stream to the one after it"
         )
     if Offset.from_json(account.end).is_initial_snapshot and not has_snapshot:
         raise ConfigurationError(
-            f"stream {name!r}: {account.words()} lies within the initial snapshot, whose frozen list of "
+            f"stream {name!r}: {account.describe()} lies within the initial snapshot, whose frozen list of "
             "files was in the staging folder. Without it the snapshot has to be loaded anew, into an empty sink: "
             "start a stream under another name"
         )
 
 
 def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: str, why: str) -> Move | None:
-    """Work out how the stream goes on behind what its sink has, ``None`` if the ledger knows as much.
+    """Work out how the stream continues after what its sink has, ``None`` if the ledger knows as much.
 
     Args:
         ledger: The stream's ledger, read to its head; it may be empty.
@@ -163,8 +163,8 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     end = Offset.from_json(account.end)
     snapshot = state.snapshot if state.closed is None else state.closed.snapshot
     check_account(ledger.folder.name, account, has_snapshot=snapshot is not None and snapshot.version == end.version)
-    after = f"epoch {max(account.epoch, state.epoch) + 1}, goes on at {position_words(account.end)}"
-    note = f"The sink {account.uri} has {account.words()}."
+    after = f"epoch {max(account.epoch, state.epoch) + 1}, goes on at {describe_position(account.end)}"
+    note = f"The sink {account.uri} has {account.describe()}."
     if state.phase == "empty":
         sink = SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),))
         command = Created(
@@ -197,7 +197,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         closes=state.epoch,
         replaces=True,
     )
-    before = f"epoch {state.epoch}, {position_words(state.position)}"
+    before = f"epoch {state.epoch}, {describe_position(state.position)}"
     return Move(ledger.folder.name, (request,), before, after, (note,))
 
 

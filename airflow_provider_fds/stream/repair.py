@@ -37,7 +37,7 @@ from airflow_provider_fds.ledger.entries import (
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.moving import position_words
+from airflow_provider_fds.stream.moving import describe_position
 from airflow_provider_fds.stream.recovery import check_account
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class LedgerDamage:
         """Numbers without an entry."""
         return tuple(damage.n for damage in self.unreadable if not damage.data)
 
-    def words(self) -> list[str]:
+    def describe(self) -> list[str]:
         """Return a line for each entry that cannot be read, and what the others say; empty if all can be."""
         lines = []
         for damage in self.unreadable:
@@ -118,7 +118,7 @@ class Repair:
     missing: tuple[int, ...]
     notes: tuple[str, ...]
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the repair as people read it before they agree to it."""
         return "\n".join([f"stream {self.created.name}", *(f"  {note}" for note in self.notes)])
 
@@ -229,8 +229,8 @@ def repair(
         "runs, which a cleared task of before does not return again."
     )
     notes = (
-        f"The sink {account.uri} has {account.words()}.",
-        f"Epoch {recovered.after + 1} goes on at {position_words(account.end)}; all after that is planned anew.",
+        f"The sink {account.uri} has {account.describe()}.",
+        f"Epoch {recovered.after + 1} goes on at {describe_position(account.end)}; all after that is planned anew.",
         lost,
         "A rewind to before that place cannot tell which rows to remove.",
         *(("The stream stays on hold.",) if held is not None else ()),
@@ -244,7 +244,7 @@ def known_sink(damage: LedgerDamage) -> str | None:
     bound = [found.sink for found in damage.of_kind(Bound)]
     recovered = [found.recovered.sink for found in damage.of_kind(Created) if found.recovered is not None]
     sinks = bound or recovered
-    return sinks[-1].target if sinks and not sinks[-1].is_users_own else None
+    return sinks[-1].target if sinks and not sinks[-1].is_user_defined else None
 
 
 def known_uuid(damage: LedgerDamage) -> str | None:
@@ -263,10 +263,10 @@ def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
             "a copy; or, where the sink is one that replaces, load the intervals again under another name of the stream"
         )
     bound = damage.of_kind(Bound)
-    if bound and bound[-1].sink.is_users_own:
+    if bound and bound[-1].sink.is_user_defined:
         raise ConfigurationError(
-            f"stream {name!r} is loaded by {bound[-1].sink.words()}, and FDS has no sink to ask what is there. Restore "
-            "the ledger from a copy; or find out what was loaded, and go on with a stream of another name"
+            f"stream {name!r} is loaded by {bound[-1].sink.describe()}, and FDS has no sink to ask what is there. "
+            "Restore the ledger from a copy; or find out what was loaded, and continue with a stream of another name"
         )
 
 
@@ -281,7 +281,7 @@ def _refuse_another_sink(
     if newest > (account.batch_epoch, account.batch_id):
         raise ConfigurationError(
             f"stream {name!r}: batch {newest[1]} of epoch {newest[0]} was committed, and the newest that the sink "
-            f"{account.uri} has is {account.words()}. It is another sink, or was put back from a copy: name the one "
+            f"{account.uri} has is {account.describe()}. It is another sink, or was put back from a copy: name the one "
             "that the stream wrote to last (--sink URI)"
         )
     kinds = [entry.action for entry in damage.entries if isinstance(entry.action, Bound | Requested)]
@@ -304,9 +304,9 @@ def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> No
     ]
     if words and isinstance(words[-1], Blocked):
         raise LedgerError(
-            f"stream {name!r}: the newest batch that the sink {account.uri} has is {account.words()}, and its "
+            f"stream {name!r}: the newest batch that the sink {account.uri} has is {account.describe()}, and its "
             f"verification failed: {words[-1].reason}. Begun again, the ledger would take it for loaded. Restore the "
-            "ledger from a copy; or go on with a stream of another name, once the sink's rows are right"
+            "ledger from a copy; or continue with a stream of another name, once the sink's rows are right"
         )
 
 
@@ -353,7 +353,7 @@ def _acknowledged(damage: LedgerDamage, position: Offset) -> tuple[Acknowledgeme
         if isinstance(action, Created) and action.recovered is not None:
             words |= {word.version: word for word in action.recovered.acknowledged}
         elif isinstance(action, Acknowledged) and action.version >= position.version:
-            who = entry.actor.words()
+            who = entry.actor.describe()
             words[action.version] = Acknowledgement(version=action.version, who=who, why=action.why, skip=action.skip)
     return tuple(words.values())[-KEPT_ACKNOWLEDGEMENTS:]
 
@@ -390,7 +390,7 @@ def _summary(entries: list[Entry]) -> str:
     committed: list[Any] = [entry.action for entry in entries if isinstance(entry.action, Committed)]
     if committed:
         last = committed[-1]
-        text += f", up to batch {last.batch_id} of epoch {last.epoch}, which ends at {position_words(last.end)}"
+        text += f", up to batch {last.batch_id} of epoch {last.epoch}, which ends at {describe_position(last.end)}"
     return text
 
 

@@ -155,7 +155,7 @@ def repeated_notes(
     if removal is not None:
         return (f"{lead}.", *_removal_notes(state, removal))
     sink = state.sink
-    if sink is None or sink.is_users_own:
+    if sink is None or sink.is_user_defined:
         return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
     if sink.merges:
         stays = (
@@ -345,7 +345,7 @@ def _sink_table_id(state: StreamState) -> str | None:
 def _place(offset: Offset) -> tuple[int, bool, int]:
     """Return the place of an offset: the commit of a snapshot's version is part of the snapshot, so comes after it.
 
-    A position within the snapshot of a version lies behind that version's beginning as a commit, whose rows the
+    A position within the snapshot of a version is after that version's beginning as a commit, whose rows the
     snapshot has too.
     """
     return (offset.version, offset.is_initial_snapshot, offset.next_index)

@@ -11,7 +11,7 @@ from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.state import IntervalRecord, RunRecord
@@ -39,7 +39,7 @@ class LoadResult:
         files_written: Files of the sink.
         bytes_written: Bytes of these files.
         seconds: Wall-clock seconds by phase: of the driver (``look``, ``load``, ``write``, ``verify``), of the run
-            itself (``plan``, ``spark``, ``commit``) where this is not what an earlier try has done.
+            itself (``plan``, ``spark``, ``commit``) where this is not what an earlier attempt has done.
         warnings: Sentences for a person: what another writer did to the sink.
     """
 
@@ -66,7 +66,7 @@ class LoadResult:
         """What is committed, in words."""
         raise NotImplementedError
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the result as one line for people."""
         line = (
             f"Stream {self.stream}: {self._subject}, versions {self.first_version} to {self.last_version}, "
@@ -146,10 +146,10 @@ class RunWork:
             ones before it in the sink; then ask again.
         batches: The batches to work off, in order.
         epoch: Epoch of the batches, or to be fenced.
-        try_id: Name of this try, unique within the stream.
+        attempt_id: Name of this attempt, unique within the stream.
         target: Newest version the run saw when it planned first; it works up to there and no further.
         is_more: Whether the target lies beyond these batches, or is still to be found (batches that were taken over).
-        warning: The bad version behind the batches: they are delivered, then the stream stops.
+        warning: The bad version after the batches: they are delivered, then the stream stops.
         result: For ``done``.
         reason: For ``finished`` and ``paused``, a sentence.
     """
@@ -157,7 +157,7 @@ class RunWork:
     status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused", "fence"]
     epoch: int = 0
     batches: tuple[PlannedBatch, ...] = ()
-    try_id: str = ""
+    attempt_id: str = ""
     target: int | None = None
     is_more: bool = False
     warning: FdsError | None = None
@@ -167,10 +167,10 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What came of a try: the batches it has committed, the reports, and the first failure; of a fence only that."""
+    """What came of an attempt: committed batches, reports, and the first failure; of a fence only the failure."""
 
     committed: tuple[PlannedBatch, ...] = ()
-    reports: tuple[TryReport, ...] = ()
+    reports: tuple[AttemptReport, ...] = ()
     failure: BatchFailedError | None = None
 
 
@@ -221,8 +221,8 @@ class StreamStatus:
         return {"problem": found.pop("problem"), **found}
 
 
-def told(reports: Sequence[TryReport]) -> str:
-    """Return in words what tries have done, for a line in the log: rows in and out, files, bytes, seconds by phase.
+def describe_reports(reports: Sequence[AttemptReport]) -> str:
+    """Return in words what attempts have done, for a line in the log: rows in and out, files, bytes, seconds by phase.
 
     Rows in are ``unknown`` where a file has no statistics and the sink does not write every row as it is.
     """
@@ -240,7 +240,7 @@ def told(reports: Sequence[TryReport]) -> str:
     )
 
 
-def rows_differ(report: TryReport, sink: Sink | None, planned: int | None) -> str | None:
+def rows_differ(report: AttemptReport, sink: Sink | None, planned: int | None) -> str | None:
     """Return that the sink has other rows than the batch, ``None`` if it has the same or need not have.
 
     Args:
@@ -254,7 +254,7 @@ def rows_differ(report: TryReport, sink: Sink | None, planned: int | None) -> st
     return None
 
 
-def measured(report: TryReport, warnings: Sequence[str] = ()) -> Measures:
+def measured(report: AttemptReport, warnings: Sequence[str] = ()) -> Measures:
     """Return what the driver measured of a batch, as the ledger keeps it, with warnings of before the batch."""
     return Measures(
         rows_read=report.rows_read,

@@ -21,17 +21,17 @@ from airflow_provider_fds.ledger.entries import Advanced, Claimed, Planned, Requ
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.attempts import new_attempt_id, put_job
 from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
-from airflow_provider_fds.stream.ending import finished_reason, settle_end
 from airflow_provider_fds.stream.epoch import fence_job, fence_of, fence_report
 from airflow_provider_fds.stream.late_writes import refuse_late_writes
-from airflow_provider_fds.stream.lost import nearly_lost, newest_from_position, oldest_commit
-from airflow_provider_fds.stream.own_job import commit_own_job
-from airflow_provider_fds.stream.planning import draft, skipped_of
+from airflow_provider_fds.stream.lost_position import nearly_lost, newest_from_position, oldest_commit
+from airflow_provider_fds.stream.planning import plan_batches, skipped_of
 from airflow_provider_fds.stream.poll import TablePoller
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import Collected, RunResult, RunWork, StreamStatus
-from airflow_provider_fds.stream.tries import new_try_id, put_job
+from airflow_provider_fds.stream.stream_end import finished_reason, settle_end
+from airflow_provider_fds.stream.user_job import commit_user_job
 from airflow_provider_fds.stream.verifying import check_planned
 from airflow_provider_fds.stream.whole_commits import (
     keeps_replaced_rows,
@@ -43,17 +43,18 @@ from airflow_provider_fds.stream.whole_commits import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.batch.spec import BatchSpec, TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport, BatchSpec
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.end import StreamEnd
-    from airflow_provider_fds.stream.connect import Surroundings
+    from airflow_provider_fds.stream.connect import StreamContext
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
 
-#: Error class of a try report: the sink was missing when the epoch began, and a batch of a closed epoch has made it.
+#: Error class of an attempt report: the sink was missing when the epoch began, and a batch of a closed epoch has made
+#: it.
 _SINK_APPEARED = "SinkAppeared"
 
 
@@ -62,21 +63,21 @@ class StreamSession(Session):
 
     Args:
         stream: The stream.
-        around: Credentials, staging, checkpoint, and who is asking.
+        context: Credentials, staging, checkpoint, and who is asking.
 
     Raises:
         ConfigurationError: A URI that cannot be opened; staging and table inside each other; a stream that reads data
             intervals.
     """
 
-    def __init__(self, stream: DeltaStream, around: Surroundings) -> None:
+    def __init__(self, stream: DeltaStream, context: StreamContext) -> None:
         if stream.reads_by_interval:
             raise ConfigurationError(
                 f"stream {stream.name!r} has read='data_interval', and what is asked here is for streams with an "
                 "offset. Data intervals are loaded by DeltaIngestOperator.",
                 table=stream.table,
             )
-        super().__init__(stream, around)
+        super().__init__(stream, context)
 
     def ensure_open(self, sink: Sink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, if that has not been done.
@@ -99,7 +100,7 @@ class StreamSession(Session):
         sink: Sink | None,
         *,
         max_batches: int = 200,
-        own_job: bool = False,
+        user_job: bool = False,
         retry: bool = False,
         take_over: bool = True,
         start: Offset | None = None,
@@ -107,10 +108,10 @@ class StreamSession(Session):
         """Find out what this run has to do, and write it down.
 
         Args:
-            sink: Where the batches go; ``None`` with ``own_job``, or to plan without a sink.
+            sink: Where the batches go; ``None`` with ``user_job``, or to plan without a sink.
             max_batches: Batches to plan at most.
-            own_job: Whether the user's own job writes the batches.
-            retry: Whether this run may have worked before (a later try, a cleared task): if it has committed all it
+            user_job: Whether the user job writes the batches.
+            retry: Whether this run may have worked before (a later attempt, a cleared task): if it has committed all it
                 saw then, it gets its result again and nothing new is planned.
             take_over: Whether to make planned batches of another owner this run's own; else they are only shown.
             start: Where a new stream starts (exclusive), instead of its start options.
@@ -138,11 +139,11 @@ class StreamSession(Session):
             return held or self._fence(state, sink)
         if state.position is None:
             return RunWork("waiting", state.epoch)
-        state = opening.ensure_bound(self.connected, sink, own_job=own_job)
-        is_at_work = state.owner == self.around.owner
-        if not is_at_work and (done := self._done(state, retry=retry, own_job=own_job)) is not None:
+        state = opening.ensure_bound(self.connected, sink, user_job=user_job)
+        is_at_work = state.owner == self.context.owner
+        if not is_at_work and (done := self._done(state, retry=retry, user_job=user_job)) is not None:
             return done
-        is_whole = keeps_replaced_rows(self.stream, sink, state.sink, own_job=own_job)
+        is_whole = keeps_replaced_rows(self.stream, sink, state.sink, user_job=user_job)
         if state.planned:
             self._check_planned(state)
             state = self._take_over(state) if take_over else state
@@ -165,7 +166,7 @@ class StreamSession(Session):
             # how rows are removed depends on the sink as the run declares it
             opening.check_binding(self.connected, sink)
         fenced = self._fenced(sink, state.fence_sink)
-        spec = fence_job(self.connected, state, fenced, work.try_id, stays=self._is_at(sink, state.fence_sink))
+        spec = fence_job(self.connected, state, fenced, work.attempt_id, stays=self._is_at(sink, state.fence_sink))
         return put_job(self.connected, self.connected.folder.fence_jobs(work.epoch), spec)
 
     def _job(self, work: RunWork, sink: Sink) -> SessionJob:
@@ -179,7 +180,7 @@ class StreamSession(Session):
 
     @property
     def _reports(self) -> str:
-        return self.connected.folder.tries
+        return self.connected.folder.attempts
 
     def _fenced(self, sink: Sink, fenced: SinkBinding) -> Sink:
         """Return what is to be fenced, as Spark reaches it: the tables of a function, or the one of a sink."""
@@ -219,10 +220,10 @@ class StreamSession(Session):
                 "and the sink, which closes the epochs before it there: run the stream's DAG, or `fds run`",
                 table=state.table,
             )
-        return RunWork("fence", state.epoch, try_id=new_try_id())
+        return RunWork("fence", state.epoch, attempt_id=new_attempt_id())
 
     def _collect_fence(self, work: RunWork) -> Collected:
-        report = fence_report(self.connected, work.epoch, work.try_id)
+        report = fence_report(self.connected, work.epoch, work.attempt_id)
         if isinstance(report, BatchFailedError):
             return Collected(failure=report)
         state = self.connected.load()
@@ -233,7 +234,7 @@ class StreamSession(Session):
                 logger.warning("stream %s: %s", state.name, warning)
         return Collected()
 
-    def _failure(self, work: RunWork, transaction: Transaction, report: TryReport | None) -> BatchFailedError:
+    def _failure(self, work: RunWork, transaction: Transaction, report: AttemptReport | None) -> BatchFailedError:
         if report is not None and report.error_class == _SINK_APPEARED:
             return self._request_fence(work, report)
         failure = super()._failure(work, transaction, report)
@@ -242,7 +243,7 @@ class StreamSession(Session):
             check_planned(self.connected.log, transaction.parts)
         return failure
 
-    def _request_fence(self, work: RunWork, report: TryReport) -> BatchFailedError:
+    def _request_fence(self, work: RunWork, report: AttemptReport) -> BatchFailedError:
         """Request the next epoch, because a batch of a closed one made the sink that was missing at the fence.
 
         It goes on where this epoch is: at its position, for nothing of it is in the sink.
@@ -260,14 +261,14 @@ class StreamSession(Session):
             )
         return BatchFailedError(
             f"{report.error_message}. Epoch {self.connected.state.epoch} is requested; the next run closes the epochs "
-            "before it in the sink, and goes on or says what a person has to decide.",
+            "before it in the sink, and continues or says what a person has to decide.",
             error_class=report.error_class,
             table=self.stream.table,
         )
 
-    def commit_own(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
-        """Commit a batch that a user's own job has loaded; see :func:`~.own_job.commit_own_job`."""
-        owner = commit_own_job(self.connected, batch, verify=verify)
+    def commit_user_job(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
+        """Commit a batch that a user job has loaded; see :func:`~.user_job.commit_user_job`."""
+        owner = commit_user_job(self.connected, batch, verify=verify)
         result = opening.run_result(self.connected, owner)
         if result is None:
             raise FdsError(f"stream {self.stream.name!r}: the batch was committed, but not by this run")
@@ -276,16 +277,16 @@ class StreamSession(Session):
     def has_batch(self) -> bool:
         """Whether this run has a batch to be loaded, or has committed one: then it plans no new one by itself."""
         state = self.connected.load()
-        return (bool(state.planned) and state.owner == self.around.owner) or self.result() is not None
+        return (bool(state.planned) and state.owner == self.context.owner) or self.result() is not None
 
     def has_planned(self) -> bool:
         """Whether this run has planned batches in this epoch: then the version up to which it works is fixed."""
-        record = self.connected.state.run_of(self.around.owner)
+        record = self.connected.state.run_of(self.context.owner)
         return record is not None and record.target is not None
 
     def result(self) -> RunResult | None:
         """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards as far as needed."""
-        return opening.run_result(self.connected, self.around.owner)
+        return opening.run_result(self.connected, self.context.owner)
 
     def poller(self) -> TablePoller:
         """Return a poller of the table at the committed position."""
@@ -307,22 +308,22 @@ class StreamSession(Session):
         if end is not None and end.is_reached(Offset.from_json(_position(state))):
             # before the log is checked: a stream that has read all it should needs no versions any more
             return self._finished(state, end)
-        state, newest = newest_from_position(self.connected, state, self.around.owner)
+        state, newest = newest_from_position(self.connected, state, self.context.owner)
         position = Offset.from_json(_position(state))
         if (warning := nearly_lost(self.connected.log, oldest_commit(position), newest)) is not None:
             logger.warning("stream %s: %s", state.name, warning)
-        record = state.run_of(self.around.owner)
+        record = state.run_of(self.context.owner)
         target = newest if end is None else end.target(position, newest)
         target = target if record is None or record.target is None else min(target, record.target)
         if position.version > target:
             return RunWork("up_to_date", state.epoch, target=target)
-        found = draft(self.connected, state, target, max_batches, keeps_replaced_rows=keeps_replaced_rows)
+        found = plan_batches(self.connected, state, target, max_batches, keeps_replaced_rows=keeps_replaced_rows)
         if found.empty is not None:
             batch = found.empty
             self.connected.execute(
                 Advanced(
                     epoch=state.epoch,
-                    owner=self.around.owner,
+                    owner=self.context.owner,
                     start=batch.start.to_json(),
                     end=batch.end.to_json(),
                     first_version=batch.first_version,
@@ -347,7 +348,7 @@ class StreamSession(Session):
         state = self.connected.execute(
             Planned(
                 epoch=state.epoch,
-                owner=self.around.owner,
+                owner=self.context.owner,
                 target=target,
                 batches=found.batches,
                 options_digest=self.stream.options.digest(),
@@ -357,19 +358,19 @@ class StreamSession(Session):
         return replace(self._work(state, warning=found.error), is_more=found.is_more)
 
     def _finished(self, state: StreamState, end: StreamEnd) -> RunWork:
-        reason = end.words(self.stream.name, self.connected.log.table_uri)
+        reason = end.describe(self.stream.name, self.connected.log.table_uri)
         return RunWork("finished", state.epoch, target=end.version, reason=reason)
 
-    def _done(self, state: StreamState, *, retry: bool, own_job: bool) -> RunWork | None:
+    def _done(self, state: StreamState, *, retry: bool, user_job: bool) -> RunWork | None:
         """Return the result of a run that has nothing left to do, ``None`` if it has to look at the table.
 
-        A run of a user's own job loads one batch; others work to the version they saw when they planned first.
+        A run of a user job loads one batch; others work to the version they saw when they planned first.
         """
-        record = state.run_of(self.around.owner)
+        record = state.run_of(self.context.owner)
         if record is None or record.target is None:
             if not retry:
                 return None
-        elif not (own_job and record.batches) and Offset.from_json(_position(state)).version <= record.target:
+        elif not (user_job and record.batches) and Offset.from_json(_position(state)).version <= record.target:
             return None
         result = self.result()
         target = None if record is None else record.target
@@ -383,23 +384,24 @@ class StreamSession(Session):
     def _take_over(self, state: StreamState) -> StreamState:
         """Make the planned batches this run's own, if their owner does not run any more."""
         owner = state.owner
-        if owner is None or owner == self.around.owner:
+        if owner is None or owner == self.context.owner:
             return state
-        if self.around.owner_is_running(owner):
+        if self.context.owner_is_running(owner):
             raise StreamBusyError(
-                f"stream {self.stream.name!r}: its next {len(state.planned)} batches belong to {owner.words()}, which "
-                "still runs as far as is known here. They are loaded by one run at a time. If it is in truth gone: "
+                f"stream {self.stream.name!r}: its next {len(state.planned)} batches belong to {owner.describe()}, "
+                "which still runs as far as can be told from here. They are loaded by one run at a time. If it has "
+                "stopped: "
                 + ("call `fds run` with --take-over" if owner.kind == "cli" else "mark it failed in Airflow"),
-                owner=owner.words(),
+                owner=owner.describe(),
             )
         logger.warning(
             "stream %s: taking over %d planned batches of %s, which does not run any more",
             self.stream.name,
             len(state.planned),
-            owner.words(),
+            owner.describe(),
         )
         return self.connected.execute(
-            Claimed(epoch=state.epoch, owner=self.around.owner, previous=owner, why="the owner does not run any more")
+            Claimed(epoch=state.epoch, owner=self.context.owner, previous=owner, why="the owner does not run any more")
         )
 
     def _work(self, state: StreamState, *, warning: FdsError | None) -> RunWork:
@@ -410,13 +412,13 @@ class StreamSession(Session):
             "work",
             state.epoch,
             state.planned,
-            try_id=new_try_id(),
+            attempt_id=new_attempt_id(),
             target=target,
             is_more=target is None or end.version <= target,
             warning=warning,
         )
 
-    def _check_not_blocked(self, transaction: Transaction, report: TryReport, reason: str) -> None:
+    def _check_not_blocked(self, transaction: Transaction, report: AttemptReport, reason: str) -> None:
         if self.connected.state.blocked is None:
             return
         batch = transaction.last

@@ -39,7 +39,7 @@ def lacks_committed(closed: ClosedEpoch | None, evidence: FenceEvidence | None) 
 
 
 def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evidence: FenceEvidence | None) -> None:
-    """Refuse to go on at the position where the sink lacks batches that were committed.
+    """Refuse to continue at the position where the sink lacks batches that were committed.
 
     Raises:
         LedgerError: It does, or nobody can say that it does not.

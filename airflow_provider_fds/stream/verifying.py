@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_position(log: DeltaLog, state: StreamState) -> int:
-    """Return the newest version after making sure that the stream can go on from its position.
+    """Return the newest version after making sure that the stream can continue from its position.
 
     The commit before the position must still be the one that was read; where log cleanup has removed it, only the
     versions from the position on are checked.

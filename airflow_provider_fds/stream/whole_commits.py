@@ -41,15 +41,15 @@ def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
 
 
 def keeps_replaced_rows(
-    stream: DeltaStream, sink: Sink | None, bound: SinkBinding | None, *, own_job: bool = False
+    stream: DeltaStream, sink: Sink | None, bound: SinkBinding | None, *, user_job: bool = False
 ) -> bool:
     """Whether commits of the change feed that both add and remove rows are planned into one batch.
 
     Args:
         stream: The stream.
-        sink: The sink of the run, ``None`` where it is not known, or the user's own job writes.
+        sink: The sink of the run, ``None`` where it is not known, or the user job writes.
         bound: The sink that the stream is bound to.
-        own_job: Whether the user's own job writes.
+        user_job: Whether the user job writes.
 
     Returns:
         Yes for a sink that decides per key, and for one of which that is not known, unless the stream says otherwise.
@@ -57,7 +57,7 @@ def keeps_replaced_rows(
     options = stream.options
     if not options.read_change_feed or options.whole_commits is False:
         return False
-    if own_job:
+    if user_job:
         return True
     if sink is not None:
         return sink.needs_whole_commits
@@ -77,7 +77,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
     why = "adds rows and removes rows, and its sink decides per key"
     unless = (
         ""
-        if state.sink is not None and not state.sink.is_users_own
+        if state.sink is not None and not state.sink.is_user_defined
         else " If what writes the rows does not decide per key, say whole_commits=False on the stream."
     )
     # a rewind of such a sink asks what becomes of its rows

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
-from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream.interval_poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
@@ -79,7 +79,7 @@ def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None)
         ConfigurationError: The run has no data interval that the stream could read.
         TableNotFoundError: There is no table.
     """
-    storage = open_storage(stream.table, reading_surroundings(stream).table_options)
+    storage = open_storage(stream.table, reading_context(stream).table_options)
     return IntervalPoller(storage, run_interval(context, stream).end, grace).check()
 
 

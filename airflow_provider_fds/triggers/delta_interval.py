@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.interval_poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
@@ -40,8 +40,8 @@ class DeltaIntervalTrigger(DeltaTableVersionTrigger):
 
     def _poller(self) -> tuple[IntervalPoller, None]:
         stream = DeltaStream.from_dict(self.stream)
-        surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
-        storage = open_storage(stream.table, surroundings.table_options)
+        stream_context = reading_context(stream, staging=self.staging, deployment=self.deployment)
+        storage = open_storage(stream.table, stream_context.table_options)
         grace = None if self.grace is None else timedelta(seconds=self.grace)
         return IntervalPoller(storage, datetime.fromisoformat(self.interval_end), grace), None
 

@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.position import read_standing
-from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.poll import TablePoller
 
@@ -141,11 +141,11 @@ class DeltaTableVersionTrigger(BaseTrigger):
             A poller of the table, or what a run has to do anyway; neither while a person has to look first.
         """
         stream = DeltaStream.from_dict(self.stream)
-        surroundings = reading_surroundings(stream, staging=self.staging, deployment=self.deployment)
-        standing = read_standing(stream, surroundings)
+        stream_context = reading_context(stream, staging=self.staging, deployment=self.deployment)
+        standing = read_standing(stream, stream_context)
         if standing.pause is not None or standing.found is not None:
             return None, standing.found
-        storage = open_storage(stream.table, surroundings.table_options)
+        storage = open_storage(stream.table, stream_context.table_options)
         return TablePoller(stream, storage, standing.position), None
 
     def _pause_seconds(self, refusals: int) -> float:

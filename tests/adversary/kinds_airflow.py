@@ -226,7 +226,7 @@ def merge_killed_and_taken_up(scene: Scene) -> None:
     for _ in range(scene.rng.randint(1, 2)):
         stream.die_once(
             grown(stream.staging, "*/*/*"),
-            grown(stream.staging, "*/tries/*/*/*"),
+            grown(stream.staging, "*/attempts/*/*/*"),
             grown(sink, "**/*.parquet"),
             grown(sink, "_delta_log/*.json"),
         )
@@ -244,7 +244,7 @@ def adopted_by_force_in_airflow(scene: Scene) -> None:
     source.append()
     sink = scene.root / "bronze"
     stream = DagStream(scene, source, f"DeltaTableSink({str(sink)!r})", name_of(scene), option_of(scene))
-    stream.die_once(grown(stream.staging, "*/tries/*/*/*"))
+    stream.die_once(grown(stream.staging, "*/attempts/*/*/*"))
     stream.give_up(by_force=True)
     source.append()
     stream.settle(allowed=(), tries=3)
@@ -369,7 +369,7 @@ def function_with_transactions(scene: Scene) -> None:
     )  # fmt: skip
     for _ in range(scene.rng.randint(1, 3)):
         stream.die_once(
-            grown(stream.staging, "*/tries/*/*/*"),
+            grown(stream.staging, "*/attempts/*/*/*"),
             grown(target, "small/_delta_log/*.json"),
             grown(target, "large/*.parquet"),
         )

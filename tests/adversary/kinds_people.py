@@ -44,7 +44,7 @@ def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
 
 @kind
 def rewind_with_its_statement_in_time(scene: Scene) -> None:
-    """Rewound, the statement run at once, the stream goes on: every row once."""
+    """Rewound, the statement run at once, the stream continues: every row once."""
     source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     for _ in range(scene.rng.randint(1, 2)):
@@ -122,7 +122,7 @@ def two_requests_in_a_row(scene: Scene) -> None:
         scene,
         stream,
         via=scene.rng.choice(("connect", "connect", "submit")),
-        point=scene.rng.choice(("the sink gets a commit", "the sink gets a file", "a try is written down")),
+        point=scene.rng.choice(("the sink gets a commit", "the sink gets a file", "an attempt is written down")),
         which=ANY,
     )
     position = scene.rng.randint(0, source.version)
@@ -172,7 +172,7 @@ def replan_with_a_zombie(scene: Scene) -> None:
 
 @kind
 def rebind_with_a_zombie(scene: Scene) -> None:
-    """The stream goes on into another sink while a run of the old one stands still."""
+    """The stream continues into another sink while a run of the old one stands still."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
@@ -308,7 +308,7 @@ def recover_beside_everything(scene: Scene) -> None:
 
 @kind
 def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
-    """The sink is restored on purpose; the run refuses; `rewind --to-batch` goes on behind what the sink has."""
+    """The sink is restored on purpose; the run refuses; `rewind --to-batch` continues after what the sink has."""
     source = source_of(scene)
     stream = Stream(scene, source.path, options=("starting_version=0", "max_versions_per_batch=1"))
     stream.run()

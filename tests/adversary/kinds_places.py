@@ -52,7 +52,7 @@ def foreign_commits(path: Path, number: int, *, rows: int = 0) -> None:
 
 @kind
 def staging_lost(scene: Scene) -> None:
-    """Staging is gone: the run says so, and `recover` goes on behind what the sink has."""
+    """Staging is gone: the run says so, and `recover` continues after what the sink has."""
     _staging_lost(scene, foreign=0)
 
 
@@ -353,7 +353,7 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
         stream.plan("--max-batches", "1")
     second = stream.start("--max-batches", "1")
     # the new epoch has begun without a sink, and its first batch is not written yet
-    second.when(grown(stream.staging, "*/tries/2/[0-9]*/*"))
+    second.when(grown(stream.staging, "*/attempts/2/[0-9]*/*"))
     second.signal(scene.rng.choice((signal.SIGKILL, signal.SIGSTOP)))
     zombie.signal(signal.SIGCONT)
     zombie.wait()
@@ -378,7 +378,7 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
     if scene.rng.random() < 0.5:
         stream.plan("--max-batches", str(scene.rng.randint(1, 2)))
     else:
-        kill_a_run(scene, stream, point=scene.rng.choice(("staging grows", "a try is written down")))
+        kill_a_run(scene, stream, point=scene.rng.choice(("staging grows", "an attempt is written down")))
     source.recreate(scene.rng.randint(2, 6))
     for _ in range(scene.rng.randint(0, 6)):
         source.append()
@@ -517,7 +517,7 @@ def zombie_of_25_hours_and_a_sink_that_forgets_in_a_day(scene: Scene) -> None:
     zombie_env = {**clock("+0h"), **env}
     del zombie_env["FAKETIME"]
     zombie = stream.start("--max-batches", "1", via="submit", env=zombie_env)
-    moment(scene, zombie, stream, "a try is written down")
+    moment(scene, zombie, stream, "an attempt is written down")
     # somewhere between its look into the sink and its commit
     time.sleep(scene.rng.uniform(0, 2.5))
     zombie.signal(signal.SIGSTOP)

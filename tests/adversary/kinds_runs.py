@@ -46,7 +46,7 @@ def moment(scene: Scene, running: Running, stream: Stream, point: str | None = N
     """Wait for a moment of a run that can be seen from outside, and a little longer."""
     points: dict[str, Callable[[], bool]] = {
         "staging grows": grown(stream.staging, "*/*/*"),
-        "a try is written down": grown(stream.staging, "*/tries/*/*/*"),
+        "an attempt is written down": grown(stream.staging, "*/attempts/*/*/*"),
         "the sink gets a file": grown(stream.sink, "**/*.parquet"),
         "the sink gets a commit": grown(stream.sink, "_delta_log/*.json"),
         "the checkpoint is written": _changed(stream),
@@ -154,7 +154,7 @@ def killed_with_all_its_processes(scene: Scene) -> None:
         scene,
         running,
         stream,
-        scene.rng.choice(("a try is written down", "the sink gets a file", "the sink gets a commit")),
+        scene.rng.choice(("an attempt is written down", "the sink gets a file", "the sink gets a commit")),
     )
     running.signal(signal.SIGKILL, which)
     running.wait()
@@ -168,7 +168,7 @@ def zombie_of_spark_submit(scene: Scene) -> None:
     """The driver stands still in the middle of its write, is overtaken on a server, and goes on."""
     source, stream = begin(scene, commits=1)
     zombie = stall_a_run(
-        scene, stream, via="submit", point=scene.rng.choice(("a try is written down", "the sink gets a file"))
+        scene, stream, via="submit", point=scene.rng.choice(("an attempt is written down", "the sink gets a file"))
     )
     source.append()
     if scene.rng.random() < 0.5:

@@ -285,7 +285,7 @@ def log_of_the_sink_expires(scene: Scene) -> None:
 
 @kind
 def staging_copied_and_both_used(scene: Scene) -> None:
-    """Somebody copies staging and goes on with both copies: the one that is older has to notice."""
+    """Somebody copies staging and continues with both copies: the one that is older has to notice."""
     source = source_of(scene)
     one = stream_of(scene, source)
     one.run("--max-batches", "1")
@@ -390,7 +390,7 @@ def server_killed_in_a_run(scene: Scene) -> None:
     own = Server(scene.root / "own-server")
     scene.cleanups.append(own.stop)
     own.start(scene.servers.jars())
-    words = stream.words()
+    words = stream.describe()
     words[words.index("--spark-remote") + 1] = own.url
     running = scene.start(*words)
     moment(scene, running, stream)

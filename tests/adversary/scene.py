@@ -251,7 +251,7 @@ class Stream:
         self.staging = root / "staging" if self.staging == Path() else self.staging
         self.checkpoint = root / "checkpoint.json" if self.checkpoint == Path() else self.checkpoint
 
-    def words(self, *more: str, shift: str = "", via: str = "connect") -> list[str]:
+    def describe(self, *more: str, shift: str = "", via: str = "connect") -> list[str]:
         where = ["--spark-remote", self.scene.servers.get(shift).url] if via == "connect" else ["--master", "local[1]"]
         options = [word for option in self.options for word in ("--option", option)]
         return [
@@ -265,11 +265,11 @@ class Stream:
 
     def run(self, *more: str, shift: str = "", via: str = "connect") -> Outcome:
         """Run it until it is up to date, or refuses."""
-        return self.scene.fds(*self.words(*more, shift=shift, via=via), shift=shift)
+        return self.scene.fds(*self.describe(*more, shift=shift, via=via), shift=shift)
 
     def start(self, *more: str, shift: str = "", via: str = "connect", env: dict[str, str] | None = None) -> Running:
         """Start a run and leave it running."""
-        return self.scene.start(*self.words(*more, shift=shift, via=via), shift=shift, env=env)
+        return self.scene.start(*self.describe(*more, shift=shift, via=via), shift=shift, env=env)
 
     def plan(self, *more: str) -> Outcome:
         """Plan the next batches without loading them, as the first of three tasks does."""

@@ -126,7 +126,7 @@ def test_an_xcom_is_read_from_the_newest_run_before_of_this_task_and_stream(inst
         found = [run.xcom("one"), run.xcom("count", map_index=0), run.xcom("count", map_index=1)]
         assert found == [n, n, n]
         if n == 2:
-            remove_xcoms(run)  # as a later try begins: what the run before left is found
+            remove_xcoms(run)  # as a later attempt begins: what the run before left is found
             again = installation.run(dag)
             assert again.xcom("one") == 2
             remove_xcoms(run, again)
@@ -165,7 +165,7 @@ def test_xcoms_that_are_gone_are_no_loss(installation, lake, dag_of, capsys):
     dag = dag_of("xcom")
     lake.append("orders", 1)
     first = installation.run(dag)
-    remove_xcoms(first)  # as `airflow db clean`, a cleared task or a later try do
+    remove_xcoms(first)  # as `airflow db clean`, a cleared task or a later attempt do
     lake.append("orders", 2)
     second = installation.run(dag)
     assert committed(second).batch_id == 1

@@ -73,7 +73,7 @@ def test_the_example_loads_days_in_any_order_and_a_cleared_day_again(installatio
     )
 
     again = installation.run(dag, **run_of(2))
-    # a try that the machine kills is followed by one with a generation of its own
+    # an attempt that the machine kills is followed by one with a generation of its own
     assert again.xcom("load")["generation"] > second.xcom("load")["generation"]
     assert lake.ids("daily/orders") == [0, 1, 10, 11, 20, 21]
     events = installation.events(f"{lake.uri}/daily/orders")

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import (
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.ledger.entries import Actor, Held, Requested, Resumed
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.stream import StreamSession
@@ -285,8 +285,8 @@ def test_it_waits_while_the_stream_is_in_quarantine_and_goes_on_with_a_persons_w
         starting_version=2,
         on_violation="quarantine",
     )
-    surroundings = reading_surroundings(stream)
-    session = StreamSession(stream, surroundings)
+    stream_context = reading_context(stream)
+    session = StreamSession(stream, stream_context)
     assert session.begin(None).status == "paused"
     waits = TaskDeferred if deferrable else AirflowSensorTimeout
     with pytest.raises(waits):

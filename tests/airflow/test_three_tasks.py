@@ -223,7 +223,7 @@ def test_a_plan_that_waits_for_its_turn_leaves_the_worker():
     from airflow.sdk.exceptions import AirflowRescheduleException
 
     from airflow_provider_fds.errors import StreamBusyError
-    from airflow_provider_fds.operators.busy import give_way
+    from airflow_provider_fds.operators.on_busy import give_way
 
     with pytest.raises(AirflowRescheduleException):
         give_way("wait", StreamBusyError("busy", owner="somebody"))

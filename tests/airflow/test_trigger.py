@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_fds import DeltaStream, DeltaTableVersionTrigger
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import StorageError
-from airflow_provider_fds.hooks.surroundings import reading_surroundings
+from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.ledger.entries import Resumed
 from airflow_provider_fds.stream import StreamSession
 
@@ -238,9 +238,9 @@ async def test_a_quarantine_is_waited_out(watched, tmp_path):
     watched.builder.commit(watched.builder.remove(path), operation="DELETE", timestamp_ms=now_ms())
     given = {**watched.stream.to_dict(), "starting_version": 2, "on_violation": "quarantine"}
     stream = DeltaStream.from_dict(given)
-    around = reading_surroundings(stream, staging=watched.staging, deployment="d")
+    stream_context = reading_context(stream, staging=watched.staging, deployment="d")
     watched.checkpoint.unlink()
-    session = StreamSession(stream, around)
+    session = StreamSession(stream, stream_context)
     assert session.begin(None).status == "paused"
 
     waiting = asyncio.create_task(payload(watched.trigger(stream=stream.to_dict(), recheck_every=2)))

@@ -23,7 +23,7 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.ledger.entries import Actor, Committed, Held, Retired
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.operators.surroundings import open_session
+from airflow_provider_fds.operators.sessions import open_session
 from tests.interop.connect_server import free_port
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
@@ -151,8 +151,8 @@ def test_a_run_whose_batches_another_one_has_loaded_leaves_what_comes_later_to_t
         Committed(
             epoch=work.epoch,
             batch_id=work.batches[0].batch_id,
-            owner=session.around.owner,
-            try_id=work.try_id,
+            owner=session.context.owner,
+            attempt_id=work.attempt_id,
             outcome="written",
             digest=work.batches[0].digest,
             sink_version=0,
@@ -345,7 +345,7 @@ def test_an_interval_whose_end_is_resolved_already_is_not_waited_for(days, tmp_p
 
 
 def plan(stream, tmp_path, context):
-    """Leave the plan of a try that died before Spark."""
+    """Leave the plan of an attempt that died before Spark."""
     session = open_session(context, stream, DeltaTableSink(str(tmp_path / "sink")))
     assert session.begin(DeltaTableSink(str(tmp_path / "sink"))).status == "work"
 

@@ -57,7 +57,7 @@ def planning() -> list[Row]:
         generate_log.write_log(Path(folder) / "some", 100, 10)
         generate_log.write_log(Path(folder) / "long", 100_000, 1)
         near, far = (measure.run("planning:plan", root=f"{folder}/long", target=t) for t in (10_000, 100_000))
-        around = [measure.run("planning:around_the_job", root=f"{folder}/some", target=100) for _ in range(ROUNDS)]
+        context = [measure.run("planning:around_the_job", root=f"{folder}/some", target=100) for _ in range(ROUNDS)]
     assert many[0].value["files"] == 100_000
     assert one[0].value["files"] == 300_000
     assert far.value["files"] == 100_000
@@ -67,7 +67,7 @@ def planning() -> list[Row]:
         Row("one commit of 300,000 files, memory", measure.median(one).peak_mb, "MB", 120),
         Row("… time", measure.median(one).seconds, "s", None),
         Row("planning 100,000 commits, memory / that for 10,000", far.peak_mb / near.peak_mb, "x", 1.1),
-        Row("what FDS adds around the Spark job, batch of 1,000 files", measure.median(around).seconds, "s", 0.2),
+        Row("what FDS adds around the Spark job, batch of 1,000 files", measure.median(context).seconds, "s", 0.2),
     ]
 
 
@@ -247,7 +247,7 @@ def main() -> None:
         print(f"== {name}", flush=True)
         rows = BENCHES[name]()
         for row in rows:
-            print(row.words(), flush=True)
+            print(row.describe(), flush=True)
         kept[name] = {"day": datetime.now(UTC).date().isoformat(), "rows": [row._asdict() for row in rows]}
         results.write_text(json.dumps(kept))
     write(

@@ -117,12 +117,12 @@ def _load(folder: Path, url: str, run_id: str) -> None:
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+    from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     sink = DeltaTableSink(f"{folder}/sink")
     session = StreamSession(
         DeltaStream("bench", table=f"{folder}/source", starting_version=0),
-        Surroundings(
+        StreamContext(
             staging_uri=f"{folder}/staging",
             deployment="bench",
             actor=Actor(deployment="bench", user="bench", host="bench"),

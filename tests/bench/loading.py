@@ -170,12 +170,12 @@ def _load(spark: Any, table: Path, sink: DeltaTableSink | Any, **options: Any) -
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.spark.job import run
-    from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+    from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     folder = Path(tempfile.mkdtemp(dir=table.parent))
     session = StreamSession(
         DeltaStream("bench", table=str(table), starting_version=1, **options),
-        Surroundings(
+        StreamContext(
             staging_uri=str(folder / "staging"),
             deployment="bench",
             actor=Actor(deployment="bench", user="bench", host="bench"),

@@ -39,12 +39,12 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
     """
     if as_task:
         import_module("airflow_provider_fds.operators.delta_ingest")
-    from airflow_provider_fds.batch.spec import JobSpec, TryReport, commit_metadata, report_name
+    from airflow_provider_fds.batch.spec import AttemptReport, JobSpec, commit_metadata, report_name
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.delta.names import commit_key
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+    from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder) / "staging"
@@ -54,7 +54,7 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
         start = time.perf_counter()
         session = StreamSession(
             stream,
-            Surroundings(
+            StreamContext(
                 staging_uri=str(staging),
                 deployment="bench",
                 actor=Actor(deployment="bench", user="bench", host="bench"),
@@ -72,21 +72,21 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
         job = JobSpec.from_json(storage.get(spec_uri.removeprefix(storage.uri + "/"))[0])
         (batch,) = job.batches
         assert batch.num_files == files
-        report = TryReport(
+        report = AttemptReport(
             uuid=batch.uuid,
             epoch=batch.epoch,
             batch_id=batch.batch_id,
             manifest_digest=batch.manifest_digest,
-            try_id=job.try_id,
+            attempt_id=job.attempt_id,
             outcome="written",
             sink_version=1,
             sink_table_id="sink",
             rows_written=batch.num_rows,
         )
-        told = {"operation": "WRITE", "userMetadata": commit_metadata(batch, job.try_id, {})}
+        told = {"operation": "WRITE", "userMetadata": commit_metadata(batch, job.attempt_id, {})}
         line = json.dumps({"commitInfo": told}, separators=(",", ":"))
         session.connected.open_sink(sink.uri).put(commit_key(1), line.encode())
-        storage.put(f"bench/tries/{report_name(batch.epoch, batch.batch_id, job.try_id)}", report.to_json())
+        storage.put(f"bench/attempts/{report_name(batch.epoch, batch.batch_id, job.attempt_id)}", report.to_json())
         start = time.perf_counter()
         collected = session.collect(work)
         seconds += time.perf_counter() - start

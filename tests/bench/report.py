@@ -46,7 +46,7 @@ class Row(NamedTuple):
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the row as one line of text."""
         verdict = {True: "met", False: "MISSED", None: ""}[self.is_met]
         return f"{self.what}: {number(self.value)} {self.unit}  {self._wanted()} {verdict}".rstrip()

@@ -36,13 +36,13 @@ def by_fds(root: str) -> dict[str, Any]:
     from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.spark.launch import run_locally
-    from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+    from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     with tempfile.TemporaryDirectory() as folder:
         sink = DeltaTableSink(f"{folder}/sink")
         session = StreamSession(
             DeltaStream("bench", table=f"{root}/source", starting_version=0),
-            Surroundings(
+            StreamContext(
                 staging_uri=f"{folder}/staging",
                 deployment="bench",
                 actor=Actor(deployment="bench", user="bench", host="bench"),

@@ -12,7 +12,7 @@ from airflow_provider_fds.cli.arguments import process_owner
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries import Actor
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink, DeltaTableSink
-from airflow_provider_fds.stream import DeltaStream, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext
 from airflow_provider_fds.stream.data_interval import DataInterval
 from airflow_provider_fds.stream.interval_session import IntervalSession
 from tests.chaos.warm_spark import run_in
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     sink: DeltaSink = DeltaReplaceSink(sink_uri, provenance=True) if kind == "replace" else DeltaTableSink(sink_uri)
     session = IntervalSession(
         DeltaStream(name, table=table, staging=staging, read="data_interval"),
-        Surroundings(
+        StreamContext(
             staging_uri=staging,
             deployment="chaos",
             actor=Actor(deployment="chaos", user="a test"),

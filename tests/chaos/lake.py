@@ -181,7 +181,7 @@ def judge(lake: Lake, keys: int) -> Verdict:
 def judge_epochs(lake: Lake, keys: int) -> Verdict:
     """Like :func:`judge`, where a person has opened new epochs: all rows once, and nothing of an epoch after the next.
 
-    Holds for moves that go on behind what the sink has (`fds replan`, `fds recover`): the chain of offsets has no gap
+    Holds for moves that continue after what the sink has (`fds replan`, `fds recover`): the chain of offsets has no gap
     where an epoch ends, either.
     """
     table = deltalake.DeltaTable(lake.sink)

@@ -139,7 +139,7 @@ def test_a_driver_that_dies_or_stands_still_at_any_point(
 def test_a_driver_of_a_closed_epoch_writes_nothing_any_more(
     points: tuple[str, ...], warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
-    """While it stands still, a person opens a new epoch, and a run of that one goes on behind what has landed."""
+    """While it stands still, a person opens a new epoch, and a run of that one continues after what has landed."""
     lake = new_lake(tmp_path, ONE_BATCH, pause_seconds=6)
     with a_round(lake, warm_spark, seed.getrandbits(32), tally, judge_epochs) as round_:
         stalled = []

@@ -28,7 +28,7 @@ def new_lake(folder: Path) -> Lake:
 def test_a_fence_that_dies_or_stands_still_closes_the_old_epoch_once(
     warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
-    """Each try at the fence has a spark-submit of its own; the one that stands still goes on when all is over."""
+    """Each attempt at the fence has a spark-submit of its own; the one that stands still goes on when all is over."""
     with a_round(new_lake(tmp_path), warm_spark, seed.getrandbits(32), tally, judge_epochs) as round_:
         round_.stage.run()
         for number in range(2 if IS_LONG else 1):

@@ -11,7 +11,7 @@ from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.chaos.lake import STREAM, Lake, Writer, judge
 from tests.chaos.profile import IS_LONG
 from tests.chaos.warm_spark import run_in
@@ -46,7 +46,7 @@ class Crowd:
         names = {"deployment": "race", "dag_id": "dag", "run_id": owner, "task_id": task}
         return StreamSession(
             self._stream,
-            Surroundings(
+            StreamContext(
                 staging_uri=self._staging,
                 staging_options=self._options,
                 checkpoints=FileCheckpointStore(self._checkpoint),
@@ -74,7 +74,7 @@ class Crowd:
 
 
 def race_of_own_jobs(crowd: Crowd, log_builder: Any, rounds: int) -> None:
-    """Eight planners of a user's own job: one is handed the batches; then its commit task runs four times at once."""
+    """Eight planners of a user job: one is handed the batches; then its commit task runs four times at once."""
     log_builder.create()
     for _ in range(rounds):
         log_builder.append(2)
@@ -82,7 +82,7 @@ def race_of_own_jobs(crowd: Crowd, log_builder: Any, rounds: int) -> None:
 
         def plan(run: str) -> Any:
             session = crowd.session(run, others_run=True, task="plan")
-            work = session.begin(None, own_job=True)
+            work = session.begin(None, user_job=True)
             uuid = session.connected.state.uuid
             return [
                 (run, {"uuid": uuid, "epoch": "1", "batch_id": str(b.batch_id), "digest": b.digest})
@@ -97,7 +97,7 @@ def race_of_own_jobs(crowd: Crowd, log_builder: Any, rounds: int) -> None:
 
         def commit(_: str, run: str = run, given: list[Any] = given) -> None:
             for _, batch in given:
-                crowd.session(run, others_run=True, task="commit").commit_own(batch)
+                crowd.session(run, others_run=True, task="commit").commit_user_job(batch)
 
         failed = [str(found) for found in crowd.at_once(SUBMITTERS, commit) if found is not None]
         assert failed == []
@@ -173,5 +173,5 @@ def test_planners_and_submitters_that_all_take_each_other_for_dead(
     tally.judged(verdict)
     assert verdict.batches >= SPARK_ROUNDS // 2
     assert committed > 0
-    tries = [path.name.split(".")[0] for path in lake.root.glob(f"staging/{STREAM}/tries/*/*/*.started.json")]
+    tries = [path.name.split(".")[0] for path in lake.root.glob(f"staging/{STREAM}/attempts/*/*/*.started.json")]
     assert len(tries) > verdict.batches, "no two submitters ever worked on one batch"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyroaring import BitMap64
 
 from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.spec import FenceReport, LandedBatch, TryReport
+from airflow_provider_fds.batch.spec import AttemptReport, FenceReport, LandedBatch
 from airflow_provider_fds.cli.main import main as fds
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
@@ -24,7 +24,7 @@ from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
-from airflow_provider_fds.stream import epoch, tries
+from airflow_provider_fds.stream import attempts, epoch
 from tests.conftest import LogBuilder
 from tests.fuzz import mutations
 from tests.unit.delta.conftest import CheckpointWriter
@@ -212,12 +212,12 @@ class Stream:
         assert self.folds
         self.report, self.fence = root / "report.json", root / "fence.json"
         self.report.write_bytes(
-            TryReport(
+            AttemptReport(
                 uuid=self.state.uuid,
                 epoch=1,
                 batch_id=0,
                 manifest_digest="d",
-                try_id="t",
+                attempt_id="t",
                 outcome="written",
                 sink_version=1,
                 sink_table_id="s",
@@ -258,14 +258,14 @@ class Stream:
         Ledger(self.storage, "x").load(checkpoint)
 
     def read_reports(self, path: Path | None, rng: random.Random) -> None:
-        """Read the report of a try and that of a fence."""
-        folder = SimpleNamespace(tries="x/tries")
+        """Read the report of an attempt and that of a fence."""
+        folder = SimpleNamespace(tries="x/attempts")
         stream = SimpleNamespace(name="x", table="t")
         connected: Any = SimpleNamespace(staging=self.storage, stream=stream, folder=folder)
-        tries._decoded(connected, "report", self.report.read_bytes())
+        attempts._decoded(connected, "report", self.report.read_bytes())
         with contextlib.suppress(ValueError):
             # the driver's own decoder knows no errors of FDS
-            TryReport.from_json(self.report.read_bytes())
+            AttemptReport.from_json(self.report.read_bytes())
         epoch._decoded(connected, "fence", self.fence.read_bytes())
 
     def run_command(self, path: Path | None, rng: random.Random) -> None:

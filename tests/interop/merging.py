@@ -10,7 +10,7 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.sinks import DeltaMergeSink
 from airflow_provider_fds.spark.job import run
-from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class Runs:
         name = f"{self._name}-{self._count}"
         return StreamSession(
             DeltaStream("merged", table=self._table, **{"read_change_feed": True, **options}),
-            Surroundings(
+            StreamContext(
                 staging_uri=self._staging,
                 deployment="tests",
                 actor=Actor(deployment="tests", user="tests", host="tests"),

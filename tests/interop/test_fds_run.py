@@ -48,7 +48,7 @@ ONE_BY_ONE = ("starting_version=0", "max_versions_per_batch=1")
 
 def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled(lake):
     first = subprocess.Popen(command(lake, *ONE_BY_ONE), stdout=subprocess.PIPE, text=True)
-    started = lake / "staging" / "orders" / "tries" / "1" / "0"
+    started = lake / "staging" / "orders" / "attempts" / "1" / "0"
     deadline = time.monotonic() + 120
     while not list(started.glob("*.started.json")) and time.monotonic() < deadline and first.poll() is None:
         time.sleep(0.1)

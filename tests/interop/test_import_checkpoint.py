@@ -1,4 +1,4 @@
-"""A query stops, a stream goes on: no row lost, none twice. The query is real, and so is its checkpoint."""
+"""A query stops, a stream continues: no row lost, none twice. The query is real, and so is its checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 
 class StoppedHereError(Exception):
@@ -44,10 +44,10 @@ def imported_rows(lab, path, checkpoint, name):
     staging = lab.path(f"staging {name}")
     assert main(["import-checkpoint", checkpoint, path, "--stream", name, "--staging", staging]) == 0
     actor, owner = Actor(deployment="cli"), Owner(kind="cli", deployment="cli", run_id="plan:x")
-    around = Surroundings(
+    context = StreamContext(
         staging_uri=staging, deployment="cli", actor=actor, owner=owner, owner_is_running=lambda _owner: False
     )
-    session = StreamSession(DeltaStream(name, table=path), around)
+    session = StreamSession(DeltaStream(name, table=path), context)
     work = session.begin(None)
     rows = []
     for batch in work.batches:

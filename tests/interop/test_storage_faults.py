@@ -21,7 +21,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
-from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.interop.s3_server import EXPIRED, SLOW_DOWN
 from tests.unit.delta.conftest import CheckpointWriter
 
@@ -383,7 +383,7 @@ def session_of(server, storage, run="run-1", *, max_retries=3):
     options = server.options(**{**QUICK, "retry_config": {**QUICK["retry_config"], "max_retries": max_retries}})
     return StreamSession(
         DeltaStream("orders", table=storage.uri, starting_version=0, max_files_per_batch=4),
-        Surroundings(
+        StreamContext(
             staging_uri=f"s3://{server.bucket}/staging",
             deployment="test",
             actor=ACTOR,

@@ -157,13 +157,13 @@ class ContinuousDag:
         return found
 
     def await_retry(self, stalled: Stalled) -> None:
-        """Wait until a later try of the task has come through."""
+        """Wait until a later attempt of the task has come through."""
 
         def is_through() -> bool:
             task = self.stack.client.tasks(self.lake.stream, stalled.run)[stalled.task]
             return task["state"] in ("success", "skipped") and task["try_number"] > stalled.try_number
 
-        wait_until(is_through, f"a try after {stalled}; {self.said()}")
+        wait_until(is_through, f"an attempt after {stalled}; {self.said()}")
 
     def await_state(self, task: str, state: str) -> str:
         """Wait until the newest run's task has the state, and return the run."""

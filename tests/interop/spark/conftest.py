@@ -13,9 +13,9 @@ import pytest
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.spec import (
+    AttemptReport,
     BatchSpec,
     JobSpec,
-    TryReport,
     job_name,
     report_name,
     started_name,
@@ -59,7 +59,7 @@ class Stream:
         self.uuid = str(uuid4())
         self.staging = LocalStorage(str(folder / "staging"))
         self.sink_path = folder / "sink é %20"
-        self.reports = folder / "staging" / "orders" / "tries"
+        self.reports = folder / "staging" / "orders" / "attempts"
         self.options: dict[str, Any] = {"max_versions_per_batch": 1}
         self._tries = 0
 
@@ -111,7 +111,7 @@ class Stream:
         return replace(self.plan()[0], manifest=place, manifest_digest=manifest.digest, num_files=0, num_bytes=0)
 
     def job(self, *batches: BatchSpec, sink: DeltaTableSink | None = None, **fields: Any) -> JobSpec:
-        """A spec for a new try."""
+        """A spec for a new attempt."""
         self._tries += 1
         return JobSpec(
             batches=batches,
@@ -120,31 +120,31 @@ class Stream:
                 "sink_table_id": None,
                 "sink_version": None,
                 "reports": self.reports.as_uri(),
-                "try_id": f"try-{self._tries}",
+                "attempt_id": f"try-{self._tries}",
                 **fields,
             },
         )
 
-    def after(self, report: TryReport) -> dict[str, Any]:
+    def after(self, report: AttemptReport) -> dict[str, Any]:
         """What the ledger knows of the sink once the batch of ``report`` is committed."""
         return {"sink_table_id": report.sink_table_id, "sink_version": report.sink_version}
 
-    def work(self, spark: SparkSession, spec: JobSpec) -> tuple[int, list[TryReport]]:
+    def work(self, spark: SparkSession, spec: JobSpec) -> tuple[int, list[AttemptReport]]:
         """Run a job in this session; return its exit code and the reports it left."""
         code = run(spark, spec)
         return code, self.read_reports(spec)
 
-    def read_reports(self, spec: JobSpec) -> list[TryReport]:
-        paths = [self.reports / report_name(b.epoch, b.batch_id, spec.try_id) for b in spec.batches]
-        return [TryReport.from_json(path.read_bytes()) for path in paths if path.exists()]
+    def read_reports(self, spec: JobSpec) -> list[AttemptReport]:
+        paths = [self.reports / report_name(b.epoch, b.batch_id, spec.attempt_id) for b in spec.batches]
+        return [AttemptReport.from_json(path.read_bytes()) for path in paths if path.exists()]
 
     def was_started(self, spec: JobSpec, batch: BatchSpec) -> bool:
-        return (self.reports / started_name(batch.epoch, batch.batch_id, spec.try_id)).exists()
+        return (self.reports / started_name(batch.epoch, batch.batch_id, spec.attempt_id)).exists()
 
     def save(self, spec: JobSpec) -> str:
         """Write the spec where a process finds it; return its URI."""
         data = spec.to_json()
-        path = self.folder / job_name(spec.try_id, data)
+        path = self.folder / job_name(spec.attempt_id, data)
         path.write_bytes(data)
         return path.as_uri()
 

@@ -43,7 +43,7 @@ def job_of(stream, spec, url, lines=None):
     server = ConnectServer(url, "connection 'warm'")
     tell = [].append if lines is None else lines.append
     sink = type(stream.staging)(str(stream.sink_path))
-    key = f"orders/jobs/{job_name(spec.try_id, spec.to_json())}"
+    key = f"orders/jobs/{job_name(spec.attempt_id, spec.to_json())}"
     stream.staging.put(key, spec.to_json())
     uri = f"{stream.staging.uri}/{key}"
     return ConnectJob(server, uri, DriverFiles(stream.staging, sink), {}, tell)
@@ -98,7 +98,7 @@ def test_a_write_that_outlived_its_client_is_stopped_by_the_next_try_and_the_bat
         client.wait()
         assert stream.read_reports(dead) == []
         (marker,) = left_behind(retry, None)
-        assert marker["connect"]["tags"] == [tag_of(dead.try_id)]
+        assert marker["connect"]["tags"] == [tag_of(dead.attempt_id)]
 
         lines = []
         code = job_of(stream, retry, connect_server.url, lines).work()
@@ -246,7 +246,7 @@ def test_each_batch_can_be_committed_while_the_job_goes_on(stream, connect_serve
 
 
 def session_of(stream, spec, batch):
-    marker = stream.reports / started_name(batch.epoch, batch.batch_id, spec.try_id)
+    marker = stream.reports / started_name(batch.epoch, batch.batch_id, spec.attempt_id)
     return json.loads(marker.read_bytes())["connect"]["session_id"]
 
 

@@ -24,7 +24,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.spark.history import parse_commit
 from airflow_provider_fds.spark.job import run
-from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.moving import Mover, perform
 from airflow_provider_fds.stream.recovery import ask_sink, recovery
 
@@ -72,10 +72,10 @@ class Desk:
         self._runs += 1
         owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
         actor = Actor(deployment="test", dag_id="d", run_id=owner.run_id, task_id="t", try_number=1)
-        around = Surroundings(
+        context = StreamContext(
             staging_uri=self.staging, deployment="test", actor=actor, owner=owner, owner_is_running=lambda _owner: False
         )
-        return StreamSession(DeltaStream(self.name, table=self.source, **self.options), around)
+        return StreamSession(DeltaStream(self.name, table=self.source, **self.options), context)
 
     def submit(self, session: StreamSession, work: RunWork) -> JobSpec:
         uri = session.job(work, self.sink)
@@ -109,7 +109,7 @@ class Desk:
         mover = self.mover(replaces=replaces)
         asked = getattr(mover, name)(**arguments)
         perform(mover.ledger, asked, PERSON, request_id)
-        return asked.words()
+        return asked.describe()
 
     def ledger(self) -> Ledger:
         ledger = Ledger(open_storage(self.staging), self.name)
@@ -510,7 +510,7 @@ def test_a_typed_statement_in_a_sink_with_many_commits_is_found(desk, monkeypatc
 
 def test_a_typed_statement_is_not_taken_for_a_removal_that_was_asked_for(desk):
     desk.load()
-    said = desk.mover().rewind(to_version=1).words()
+    said = desk.mover().rewind(to_version=1).describe()
     desk.move("rewind", to_version=1, delete=True)
     desk.typed(said.replace("_source_version >= 1", "_source_version >= 2"))
 
@@ -667,7 +667,7 @@ def test_a_removal_that_was_asked_for_and_never_made_does_not_bind_the_next_requ
 
 def test_a_statement_that_was_typed_without_its_rewind_lets_no_replan_leave_the_rows_out(desk):
     desk.load()
-    said = desk.mover().rewind(to_version=1).words()
+    said = desk.mover().rewind(to_version=1).describe()
     desk.typed(said.replace(open_storage(desk.path).uri, desk.path))
     desk.move("replan")
 

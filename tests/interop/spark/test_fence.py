@@ -22,7 +22,7 @@ def fence(spark, stream, epoch=2, **fields):
     """Run a fence job; return its exit code and its report."""
     spec = stream.job(fence=FenceSpec(stream="orders", uuid=stream.uuid, epoch=epoch), **fields)
     code = run(spark, spec)
-    return code, FenceReport.from_json((stream.reports / fence_report_name(epoch, spec.try_id)).read_bytes())
+    return code, FenceReport.from_json((stream.reports / fence_report_name(epoch, spec.attempt_id)).read_bytes())
 
 
 def test_a_fence_adds_a_transaction_and_no_rows_and_a_batch_of_the_new_epoch_follows_it(spark, stream):

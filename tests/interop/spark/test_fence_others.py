@@ -227,7 +227,7 @@ def test_a_report_that_leaves_out_what_the_sink_has_begins_no_epoch(desk, change
     session = desk.session()
     work = session.begin(desk.sink)
     run(desk.spark, desk.submit(session, work))
-    path = Path(desk.staging, "orders", "tries", fence_report_name(work.epoch, work.try_id))
+    path = Path(desk.staging, "orders", "attempts", fence_report_name(work.epoch, work.attempt_id))
     report = json.loads(path.read_text())
     for name, value in changes.items():
         part = report if name in report else report["evidence"]
@@ -294,7 +294,7 @@ def test_a_statement_that_is_typed_as_it_was_printed_is_no_warning(desk, version
 
 
 def test_a_typed_statement_whose_rewind_was_not_asked_for_is_named_by_the_next_batch(desk):
-    said = desk.mover().rewind(to_version=1).words()
+    said = desk.mover().rewind(to_version=1).describe()
     desk.typed(said.replace("file://", ""))
     desk.append(30)
     with pytest.raises(BatchRejectedError, match=r"OutOfTurn.*version 3 is a statement that was typed") as refused:

@@ -18,7 +18,7 @@ from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.spark.job import run
-from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.moving import Mover, perform
 
 FUNCTION = """
@@ -58,7 +58,7 @@ class Streamed:
         stream = DeltaStream("orders", table=str(self.source), starting_version=0, max_versions_per_batch=1)
         return StreamSession(
             stream,
-            Surroundings(
+            StreamContext(
                 staging_uri=str(self.folder / "staging"),
                 deployment="test",
                 actor=self.actor,
@@ -166,7 +166,7 @@ def test_where_no_table_tells_each_write_is_asked_for(streamed):
     with pytest.raises(LedgerError, match="'kept' has landed and 'gone' has not"):
         stream.mover().replan(landed={"gone": False})
     move = stream.mover().replan(landed={"gone": True})
-    assert "may still write 'gone' after this" in move.words()
+    assert "may still write 'gone' after this" in move.describe()
 
 
 def test_an_orphaned_driver_writes_nothing_into_a_named_table_after_the_new_epoch_began(streamed):
@@ -256,8 +256,8 @@ def test_a_ledger_from_an_older_copy_does_not_take_batches_that_it_does_not_know
     # a rewind says that these rows are there, and the person takes them out
     mover = stream.mover()
     move = mover.rewind(to_version=1)
-    assert "'kept' has batch 1 (version 1), batch 2 (version 2); 'gone' has batch 1 (version 1)" in move.words()
-    assert "the ledger does not know batch 2 of epoch 1" in move.words()
+    assert "'kept' has batch 1 (version 1), batch 2 (version 2); 'gone' has batch 1 (version 1)" in move.describe()
+    assert "the ledger does not know batch 2 of epoch 1" in move.describe()
     take_out(stream, "id >= 10")
     stream.perform(mover, move)
     stream.run(most=5)
@@ -273,8 +273,8 @@ def test_a_rewind_or_reset_says_which_rows_of_a_batch_on_its_way_are_in_the_tabl
 
     mover = stream.mover()
     move = ask(mover)
-    assert "1 committed batches" in move.words()
-    assert "Not committed, and in the tables of the function: 'kept' has batch 1 (version 1)." in move.words()
+    assert "1 committed batches" in move.describe()
+    assert "Not committed, and in the tables of the function: 'kept' has batch 1 (version 1)." in move.describe()
     stream.perform(mover, move)
 
     # what was announced is taken out; what comes after the request is found by the next run
@@ -365,7 +365,7 @@ def test_what_a_zombie_writes_between_two_requests_in_a_row_is_not_read_again_un
     stream.perform(mover, mover.rewind(to_version=1))
     mover = stream.mover(replaces=True)
     move = mover.rewind(to_version=1)
-    assert "after an earlier request: 'kept' has batch 1 (version 1); 'gone' has batch 1 (version 1)" in move.words()
+    assert "after an earlier request: 'kept' has batch 1 (version 1); 'gone' has batch 1 (version 1)" in move.describe()
     stream.perform(mover, move)
     with pytest.raises(LedgerError, match=r"wrote 'kept' of batch 1 .version 1 of .* and 'gone' of batch 1"):
         stream.run()

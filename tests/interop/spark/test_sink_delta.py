@@ -1,4 +1,4 @@
-"""Each batch lands in the sink once, or the try says why not and nothing is written."""
+"""Each batch lands in the sink once, or the attempt says why not and nothing is written."""
 
 from __future__ import annotations
 

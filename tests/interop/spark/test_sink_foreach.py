@@ -95,8 +95,9 @@ def test_each_batch_is_handed_over_and_lands_once_even_if_its_report_was_lost(sp
     calls = sys.modules["orders_load"].CALLS
     assert calls == [(0, 0, 0), (1, 1, 1)]
 
-    # the report of batch 1 is lost, as if the driver had died in front of it; that of batch 0 is known to a later try
-    (stream.reports / report_name(1, 1, spec.try_id)).unlink()
+    # the report of batch 1 is lost, as if the driver had died in front of it; that of batch 0 is known to a later
+    # attempt
+    (stream.reports / report_name(1, 1, spec.attempt_id)).unlink()
     code, reports = stream.work(spark, stream.job(*batches, sink=sink))
     assert (code, [report.outcome for report in reports]) == (0, ["verified", "written"])
     assert calls == [(0, 0, 0), (1, 1, 1), (1, 1, 1)]
@@ -113,7 +114,7 @@ def test_tables_of_a_catalog_get_each_batch_once_even_if_its_report_was_lost(spa
             code, reports = stream.work(spark, spec)
             assert (code, [report.outcome for report in reports]) == (0, ["written", "written"])
             for number in range(2):
-                (stream.reports / report_name(1, number, spec.try_id)).unlink()
+                (stream.reports / report_name(1, number, spec.attempt_id)).unlink()
         for table in tables:
             assert sorted(row["id"] for row in spark.table(table).collect()) == list(range(20)), table
     finally:
@@ -149,7 +150,7 @@ def named(stream, name, *writes):
 
 
 def lose_report(stream, spec, batch):
-    (stream.reports / report_name(batch.epoch, batch.batch_id, spec.try_id)).unlink()
+    (stream.reports / report_name(batch.epoch, batch.batch_id, spec.attempt_id)).unlink()
 
 
 def test_a_named_table_that_forgets_transactions_too_soon_is_refused_before_the_function_is_called(
@@ -206,7 +207,7 @@ def test_a_repeat_says_which_write_had_landed_and_the_missing_one_is_written(spa
 
     assert (code, report.outcome) == (0, "written")
     said = capsys.readouterr().out
-    assert f"write 'bronze' is in file:{stream.folder}/bronze, by an earlier try; it is not written again" in said
+    assert f"write 'bronze' is in file:{stream.folder}/bronze, by an earlier attempt; it is not written again" in said
     assert "WARNING" not in said
     for name in ("bronze", "errors"):
         assert ids(spark, stream.folder / name) == list(range(10))

@@ -135,7 +135,7 @@ def test_two_streams_of_one_name_do_not_load_the_same_rows_into_one_sink(spark, 
     assert f"other_streams=['{ours}']" in message
     spec = stream.job(fence=FenceSpec("orders", stream.uuid, 2))
     assert run(spark, spec) == 11
-    fence = FenceReport.from_json((stream.reports / fence_report_name(2, spec.try_id)).read_bytes())
+    fence = FenceReport.from_json((stream.reports / fence_report_name(2, spec.attempt_id)).read_bytes())
     assert fence.error_class == "SinkOfNamesake"
     assert count(spark, stream) == 10
     sink = DeltaTableSink(str(stream.sink_path), other_streams=(ours,))

@@ -156,7 +156,7 @@ def test_intervals_side_by_side_each_land_once_also_when_they_create_the_sink(sp
     ]
     codes = {}
     threads = [
-        threading.Thread(target=lambda job=job: codes.update({job.try_id: stream.work(spark, job)})) for job in jobs
+        threading.Thread(target=lambda job=job: codes.update({job.attempt_id: stream.work(spark, job)})) for job in jobs
     ]
     for thread in threads:
         thread.start()

@@ -8,7 +8,7 @@ from importlib import metadata
 import pyspark
 import pytest
 
-from airflow_provider_fds.batch.spec import TryReport, report_name
+from airflow_provider_fds.batch.spec import AttemptReport, report_name
 from airflow_provider_fds.spark import files
 from airflow_provider_fds.spark.failures import RefusalError, explain
 from airflow_provider_fds.spark.job import _unstarted, main
@@ -153,12 +153,15 @@ def test_one_line_is_printed_for_people(spark, stream, capsys):
 
 def test_a_report_of_the_same_try_is_replaced(spark, stream):
     spec = stream.job(stream.plan()[0])
-    path = stream.reports / report_name(1, 0, spec.try_id)
+    path = stream.reports / report_name(1, 0, spec.attempt_id)
     path.parent.mkdir(parents=True)
     path.write_text("left by a crash")
     stream.work(spark, spec)
-    assert TryReport.from_json(path.read_bytes()).outcome == "written"
-    assert sorted(p.name for p in path.parent.iterdir()) == [f"{spec.try_id}.json", f"{spec.try_id}.started.json"]
+    assert AttemptReport.from_json(path.read_bytes()).outcome == "written"
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        f"{spec.attempt_id}.json",
+        f"{spec.attempt_id}.started.json",
+    ]
 
 
 def test_a_python_function_that_fails_in_a_worker_is_named_with_line_and_file(spark):

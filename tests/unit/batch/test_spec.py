@@ -12,6 +12,7 @@ import pytest
 
 import airflow_provider_fds.batch.spec as spec_module
 from airflow_provider_fds.batch.spec import (
+    AttemptReport,
     BatchSpec,
     FenceEvidence,
     FenceReport,
@@ -20,7 +21,6 @@ from airflow_provider_fds.batch.spec import (
     LandedBatch,
     RemovedRows,
     SpecChangedError,
-    TryReport,
     commit_metadata,
     fence_metadata,
     fence_version,
@@ -55,15 +55,15 @@ JOB = JobSpec(
     sink={"kind": "delta_append", "uri": "s3://lake/bronze/é"},
     sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
     sink_version=41,
-    reports="s3a://staging/orders_to_bronze/tries",
-    try_id="t1",
+    reports="s3a://staging/orders_to_bronze/attempts",
+    attempt_id="t1",
     stop_after_ms=1767268800123,
 )
 FENCE = FenceSpec(stream="orders_to_bronze", uuid=BATCH.uuid, epoch=3)
 FENCE_REPORT = FenceReport(
     uuid=BATCH.uuid,
     epoch=3,
-    try_id="t2",
+    attempt_id="t2",
     outcome="fenced",
     sink_version=43,
     sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
@@ -73,12 +73,12 @@ FENCE_REPORT = FenceReport(
         newest=(2 << 32) + 4, is_cut=True, broken_at=41, removed=(RemovedRows(2, 40, "rows", 9), RemovedRows(2, 41))
     ),
 )
-REPORT = TryReport(
+REPORT = AttemptReport(
     uuid=BATCH.uuid,
     epoch=2,
     batch_id=3,
     manifest_digest=BATCH.manifest_digest,
-    try_id="t1",
+    attempt_id="t1",
     outcome="written",
     sink_version=42,
     sink_table_id="9a2b1b53-6c3e-4d0c-8f8e-1f64c5b2f3ab",
@@ -148,11 +148,11 @@ def test_the_metadata_of_a_fence_says_which_epoch_it_opens():
     read = read_commit_metadata(fence_metadata(FENCE, "t2"))
 
     assert read is not None
-    assert (read["stream"], read["epoch"], read["fence"], read["try"]) == ("orders_to_bronze", 3, 3 << 32, "t2")
+    assert (read["stream"], read["epoch"], read["fence"], read["attempt"]) == ("orders_to_bronze", 3, 3 << 32, "t2")
 
 
 def test_a_try_report_comes_back_as_it_went():
-    assert TryReport.from_json(REPORT.to_json().decode()) == REPORT
+    assert AttemptReport.from_json(REPORT.to_json().decode()) == REPORT
 
 
 def test_the_job_spec_is_the_golden_file():
@@ -177,14 +177,16 @@ def test_the_commit_metadata_is_the_golden_file():
 # D40
 def test_golden_files_are_read_back():
     assert JobSpec.from_json((GOLDEN / "job_spec.json").read_text()) == JOB
-    assert TryReport.from_json((GOLDEN / "try_report.json").read_bytes()) == REPORT
+    assert AttemptReport.from_json((GOLDEN / "try_report.json").read_bytes()) == REPORT
     read = read_commit_metadata((GOLDEN / "commit_metadata.json").read_text().rstrip())
     assert read is not None
     assert (read["epoch"], read["batch_id"], read["digest"]) == (2, 3, BATCH.manifest_digest)
 
 
 # D40
-@pytest.mark.parametrize(("cls", "value", "what"), [(JobSpec, JOB, "job spec"), (TryReport, REPORT, "try report")])
+@pytest.mark.parametrize(
+    ("cls", "value", "what"), [(JobSpec, JOB, "job spec"), (AttemptReport, REPORT, "attempt report")]
+)
 @pytest.mark.parametrize("number", [0, 2, None])
 def test_another_format_is_refused_with_both_numbers(cls, value, what, number):
     raw = json.loads(value.to_json())
@@ -262,15 +264,15 @@ def test_the_name_of_a_job_spec_binds_its_bytes():
 )
 def test_a_report_of_the_wrong_types_or_ranges_is_refused(changes):
     raw = json.loads(REPORT.to_json()) | changes
-    with pytest.raises(ValueError, match="the try report"):
-        TryReport.from_json(json.dumps(raw))
+    with pytest.raises(ValueError, match="the attempt report"):
+        AttemptReport.from_json(json.dumps(raw))
 
 
 @pytest.mark.parametrize(
     "text", ["[]", "1", "null", "[" * 100_000, "{}"], ids=["list", "number", "null", "nested", "empty"]
 )
 def test_what_is_no_object_is_refused_as_a_value_error(text):
-    for kind in (TryReport, FenceReport, JobSpec):
+    for kind in (AttemptReport, FenceReport, JobSpec):
         with pytest.raises(ValueError):
             kind.from_json(text)
 

@@ -9,14 +9,14 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession, Surroundings
+from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession, StreamContext
 
 
 @pytest.fixture
 def staging(log_builder, tmp_path):
     log_builder.create()
     log_builder.append(2)
-    around = Surroundings(
+    context = StreamContext(
         staging_uri=str(tmp_path / "staging"),
         deployment="cli",
         actor=Actor(deployment="cli", user="me", host="here"),
@@ -25,7 +25,7 @@ def staging(log_builder, tmp_path):
     )
     start = datetime(2024, 1, 1, tzinfo=UTC)
     stream = DeltaStream("days", table=str(log_builder.root), read="data_interval")
-    session = IntervalSession(stream, around, DataInterval(start, start + timedelta(hours=1)))
+    session = IntervalSession(stream, context, DataInterval(start, start + timedelta(hours=1)))
     session.begin(DeltaTableSink(str(tmp_path / "sink")))
     return str(tmp_path / "staging")
 

@@ -40,7 +40,7 @@ def test_a_person_can_say_that_a_process_of_another_machine_is_gone(tmp_path):
     given = argparse.Namespace(
         staging=str(tmp_path), deployment="cli", storage_option=[], checkpoint=None, take_over=True
     )
-    around = arguments.surroundings_of(given, owner=arguments.process_owner("cli"))
+    context = arguments.context_of(given, owner=arguments.process_owner("cli"))
 
-    assert not around.owner_is_running(Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"))
-    assert around.owner_is_running(Owner(kind="airflow", deployment="p", dag_id="d", run_id="r", task_id="t"))
+    assert not context.owner_is_running(Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"))
+    assert context.owner_is_running(Owner(kind="airflow", deployment="p", dag_id="d", run_id="r", task_id="t"))

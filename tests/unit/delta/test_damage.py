@@ -100,7 +100,7 @@ if sys.argv[1] == "column":
 
 @pytest.mark.parametrize(("call", "code"), [("rows", 0), ("column", -signal.SIGABRT)])
 def test_pyarrow_ends_the_process_at_the_metadata_of_a_damaged_column_and_nowhere_else(call, code):
-    """The defect that `delta/parquet_footer.py` goes around. Where this fails, pyarrow has mended it."""
+    """The defect that `delta/parquet_footer.py` goes context. Where this fails, pyarrow has mended it."""
     done = subprocess.run([sys.executable, "-c", ABORTING, call], capture_output=True, text=True, check=False)
 
     assert done.stdout == "refused\n"

@@ -61,7 +61,7 @@ def test_the_ledger_page_lists_every_action_with_all_its_fields():
 
 def test_the_ledger_page_lists_the_files_of_staging():
     documented = " ".join(row[0] for row in table(LEDGER, "Files in staging"))
-    for folder in ("ledger/", "ledger/_checkpoint/", "ledger/_probe/", "manifests/", "snapshots/", "jobs/", "tries/"):
+    for folder in ("ledger/", "ledger/_checkpoint/", "ledger/_probe/", "manifests/", "snapshots/", "jobs/", "attempts/"):
         assert f"`{folder}" in documented
 
 

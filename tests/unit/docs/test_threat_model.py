@@ -21,7 +21,7 @@ FOLDER = StreamFolder("orders")
 ENTRY, FOLD = FOLDER.entry(3), FOLDER.fold(3)
 MANIFEST = FOLDER.below("manifests/1/0-ab/_delta_log/00000000000000000000.json")
 JOB = f"{FOLDER.job_specs(1, 0)}/{job_name('t1', b'')}"
-REPORT = f"{FOLDER.tries}/{report_name(1, 0, 't1')}"
+REPORT = f"{FOLDER.attempts}/{report_name(1, 0, 't1')}"
 STAGING = [ENTRY, FOLD, MANIFEST, JOB, REPORT, FOLDER.cleaned, f"{FOLDER.snapshots}/0-ab.parquet"]
 
 
@@ -74,9 +74,9 @@ def test_the_other_clouds_name_the_same_prefixes():
     others = [json.dumps(block) for block in BLOCKS if "Statement" not in block]
     assert len(others) == 4
     for text in others:
-        written = "tries/" if "tries/" in text else "fds/orders/"
+        written = "attempts/" if "attempts/" in text else "fds/orders/"
         assert written in text
-    assert sum("fds/orders/tries/" in text for text in others) == 2
+    assert sum("fds/orders/attempts/" in text for text in others) == 2
     for text in others:
         assert ("fds/orders/ledger" in text) is False
 

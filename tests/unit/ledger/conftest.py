@@ -136,7 +136,7 @@ class Make:
     actor = Actor(deployment="prod", dag_id="orders", run_id="r1", task_id="ingest", try_number=1)
     person = Actor(deployment="prod", user="ann", host="desk")
     sink = SinkBinding(kind="delta_append", target="s3://lake/bronze", app_ids=("fds:u1",))
-    own_job = SinkBinding(kind="own_job")
+    user_job = SinkBinding(kind="user_job")
     #: An operator's clock: it stands still.
     now = datetime(2026, 11, 20, 12, 30, 15, 250_000, UTC)
 
@@ -209,7 +209,7 @@ class Make:
                 "epoch": epoch,
                 "batch_id": batch_id,
                 "owner": self.owner(run),
-                "try_id": "t1",
+                "attempt_id": "t1",
                 "outcome": "written",
                 "digest": f"d{batch_id}",
                 "sink_version": batch_id + 1,

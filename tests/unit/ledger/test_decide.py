@@ -49,7 +49,7 @@ def block(make, **changes):
             "epoch": 1,
             "batch_id": 0,
             "owner": make.owner(),
-            "try_id": "t1",
+            "attempt_id": "t1",
             "reason": "rows differ",
             "rows_planned": 20,
             "rows_written": 19,
@@ -245,9 +245,9 @@ def test_a_later_epoch_opens_only_behind_its_fence(make):
 
 def test_an_epoch_of_an_own_job_or_without_a_sink_needs_no_fence(make):
     unbound = make.state(make.create(), make.open(), REWIND)
-    own_job = make.state(make.create(), make.open(), make.bind(sink=make.own_job), REWIND)
+    user_job = make.state(make.create(), make.open(), make.bind(sink=make.user_job), REWIND)
     assert decide(unbound, make.open(2)).kind == "opened"
-    assert decide(own_job, make.open(2)).kind == "opened"
+    assert decide(user_job, make.open(2)).kind == "opened"
 
 
 def test_a_function_may_declare_more_writes_and_no_fewer(make):
@@ -406,9 +406,9 @@ def test_a_commit_takes_end_and_source_digest_from_the_plan(make):
     [
         ({"digest": "other"}, LedgerError, "digest d1, the report names 'other'"),
         (
-            {"outcome": "own_job"},
+            {"outcome": "user_job"},
             LedgerError,
-            "bound to delta_append s3://lake/bronze, the commit is of kind 'own_job'",
+            "bound to delta_append s3://lake/bronze, the commit is of kind 'user_job'",
         ),
         ({"sink_version": None}, LedgerError, "does not say which version"),
         ({"sink_table_id": None}, LedgerError, "does not say which version"),
@@ -423,10 +423,10 @@ def test_a_commit_must_fit_plan_and_sink(make, changes, error, words):
 
 
 def test_a_commit_of_an_own_job_needs_no_sink_version(make):
-    state = make.state(make.create(), make.open(), make.bind(sink=make.own_job), make.plan(make.batch(0)))
-    committed = decide(state, make.commit(0, outcome="own_job", sink_version=None, sink_table_id=None, rows=None))
-    assert committed.outcome == "own_job"
-    with pytest.raises(LedgerError, match="the user's own job"):
+    state = make.state(make.create(), make.open(), make.bind(sink=make.user_job), make.plan(make.batch(0)))
+    committed = decide(state, make.commit(0, outcome="user_job", sink_version=None, sink_table_id=None, rows=None))
+    assert committed.outcome == "user_job"
+    with pytest.raises(LedgerError, match="the user job"):
         decide(state, make.commit(0))
 
 

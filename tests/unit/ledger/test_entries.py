@@ -115,7 +115,7 @@ def every_action(make):
             epoch=1,
             batch_id=0,
             owner=owner,
-            try_id="t1",
+            attempt_id="t1",
             outcome="written",
             digest="d0",
             end=end,
@@ -139,7 +139,7 @@ def every_action(make):
         Blocked(
             epoch=1,
             batch_id=0,
-            try_id="t1",
+            attempt_id="t1",
             reason="rows differ",
             rows_planned=20,
             rows_written=19,
@@ -274,13 +274,13 @@ def test_fields_of_later_versions_are_ignored(make):
 
 
 def test_an_actor_reads_as_people_write_it(make):
-    assert make.actor.words() == "task ingest of DAG orders, run r1 (try 1)"
-    assert make.person.words() == "ann@desk"
+    assert make.actor.describe() == "task ingest of DAG orders, run r1 (try 1)"
+    assert make.person.describe() == "ann@desk"
     assert (
-        Actor(deployment="prod", dag_id="d", run_id="r", task_id="t", map_index=2).words()
+        Actor(deployment="prod", dag_id="d", run_id="r", task_id="t", map_index=2).describe()
         == "task t[2] of DAG d, run r"
     )
-    assert make.owner(kind="cli", run_id="ann@desk:77").words() == "fds ann@desk:77"
+    assert make.owner(kind="cli", run_id="ann@desk:77").describe() == "fds ann@desk:77"
 
 
 def test_a_fold_of_another_format_or_a_damaged_one_is_only_a_lost_hint(make):
@@ -323,6 +323,14 @@ def test_an_entry_that_names_something_outside_the_folder_of_its_stream_is_refus
     assert field.encode() in data
     with pytest.raises(LedgerError, match="FDS does not write such an entry"):
         Entry.from_json(data.replace(field.encode(), value.encode()), where=WHERE)
+
+
+def test_a_plan_without_batches_is_refused(make):
+    data = make.entry(3, next(action for action in every_action(make) if action.kind == "planned")).to_json()
+    found = msgspec.json.decode(data)
+    found["action"]["batches"] = []
+    with pytest.raises(LedgerError, match="a plan by offset has at least one batch"):
+        Entry.from_json(msgspec.json.encode(found), where=WHERE)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_the_state_keeps_the_newest_runs_only(make):
 
 
 def test_a_request_closes_the_epoch_at_once(make):
-    blocked = Blocked(epoch=1, batch_id=1, owner=make.owner(), try_id="t", reason="rows differ")
+    blocked = Blocked(epoch=1, batch_id=1, owner=make.owner(), attempt_id="t", reason="rows differ")
     state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0), blocked, REWIND)
     assert (state.phase, state.epoch, state.request.reason) == ("requested", 2, "rewind")
     assert (state.request.position, state.position) == (make.offset(1), None)
@@ -193,7 +193,7 @@ def test_holds_and_quarantines_end_with_a_persons_word(make):
 
 
 def test_an_accepted_batch_is_blocked_no_more_until_it_is_committed(make):
-    blocked = Blocked(epoch=1, batch_id=0, owner=make.owner(), try_id="t", reason="rows differ", rows_written=19)
+    blocked = Blocked(epoch=1, batch_id=0, owner=make.owner(), attempt_id="t", reason="rows differ", rows_written=19)
     commands = [make.plan(make.batch(0)), blocked, Accepted(epoch=1, batch_id=0, why="counted")]
     state = make.opened(*commands)
     assert (state.blocked, state.accepted.rows_written) == (None, 19)
@@ -216,7 +216,7 @@ def test_entries_of_data_intervals_do_not_move_an_offset_stream(make):
             epoch=1,
             batch_id=0,
             owner=make.owner(),
-            try_id="t",
+            attempt_id="t",
             outcome="written",
             digest="d0",
             sink_version=1,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.spec import TryReport, fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import AttemptReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries import Fence, Shown, SinkBinding
@@ -151,7 +151,7 @@ class Functions(RuleBasedStateMachine):
             folder = self.ledger.folder.try_reports(epoch, batch.batch_id)
             yield
             if any(table.has(transaction) is False for table in self.tables.values()):
-                # restored since an earlier try
+                # restored since an earlier attempt
                 return
             if not list(self.staging.list_after(folder)):
                 if any(table.newest > transaction for table in self.tables.values()):
@@ -163,7 +163,7 @@ class Functions(RuleBasedStateMachine):
                 yield
                 if any(table.newest > transaction for table in self.tables.values()):
                     return
-                report = TryReport("u1", epoch, batch.batch_id, batch.digest, name, "written")
+                report = AttemptReport("u1", epoch, batch.batch_id, batch.digest, name, "written")
                 self.staging.put(f"{folder}/{name}.json", report.to_json())
             yield
             self.try_to(

@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.entries import Requested, SnapshotRef
 from airflow_provider_fds.ledger.housekeeping import (
     FOLD_STRIDE,
     Retention,
-    keep_house,
+    purge_expired,
     removable,
     removable_folds,
     removable_snapshots,
@@ -32,7 +32,7 @@ class Stream:
         self.storage = storage
         self.now = make.now
         self.ledger = Ledger(storage, "orders", clock=lambda: self.now)
-        self.execute(make.create(), make.open(), make.bind(sink=make.own_job))
+        self.execute(make.create(), make.open(), make.bind(sink=make.user_job))
 
     def execute(self, *commands):
         for command in commands:
@@ -40,7 +40,7 @@ class Stream:
             self.now += timedelta(days=1)
 
     def commit(self, batch_id, epoch=1, **changes):
-        commit = self.make.commit(batch_id, epoch, outcome="own_job", **changes)
+        commit = self.make.commit(batch_id, epoch, outcome="user_job", **changes)
         self.execute(commit)
 
     def batches(self, first, last, epoch=1):
@@ -124,13 +124,13 @@ def test_keeping_house_removes_files_and_no_entry(make, tmp_path):
         for name in ("00000000000000000000.json", "00000000000000000000.crc"):
             storage.put(f"orders/manifests/1/{b}-d{b}/_delta_log/{name}", b"{}")
         for name in ("t1.started.json", "t1.json"):
-            storage.put(f"orders/tries/1/{b}/{name}", b"{}")
+            storage.put(f"orders/attempts/1/{b}/{name}", b"{}")
         storage.put(f"orders/jobs/1/{b}/t1-0.job.json", b"{}")
     for _ in range(2):
-        found = keep_house(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
+        found = purge_expired(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
         left = {p.relative_to(tmp_path / "orders").parts[:3] for p in tmp_path.rglob("*.json")}
         assert {parts[2] for parts in left if parts[0] == "manifests"} == {"4-d4", "5-d5"}
-        assert {parts[2] for parts in left if parts[0] == "tries"} == {"4", "5"}
+        assert {parts[2] for parts in left if parts[0] == "attempts"} == {"4", "5"}
         assert {parts[2] for parts in left if parts[0] == "jobs"} == {"4", "5"}
     assert found.batches == found.leftovers == ()  # the second time there was nothing left to do
     assert not (tmp_path / "orders" / "manifests" / "1" / "0-d0").exists()
@@ -145,7 +145,7 @@ def test_a_lost_note_of_how_far_it_came_costs_time_only(make, tmp_path, note):
     stream = Stream(make, storage)
     stream.batches(0, 5)
     storage.put(stream.ledger.folder.cleaned, note)
-    found = keep_house(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
+    found = purge_expired(stream.ledger, storage, now=stream.now + timedelta(days=99), retention=TWO)
     assert len(found.manifests) == 4
 
 
@@ -162,7 +162,7 @@ def test_a_lost_note_of_how_far_it_came_costs_time_only(make, tmp_path, note):
         "ledger",
         "/x",
         "manifests//0-d0",
-        "tries/1/0",
+        "attempts/1/0",
     ],
 )
 def test_housekeeping_removes_nothing_outside_the_stream_whatever_an_entry_names(stream, storage, manifest):
@@ -173,7 +173,7 @@ def test_housekeeping_removes_nothing_outside_the_stream_whatever_an_entry_names
     storage.objects["orders/ledger/00000000000000000003.json"] = entry.replace(b"manifests/1/0-d0", manifest.encode())
     before = set(storage.objects)
     with pytest.raises(LedgerError, match="is not a folder below 'manifests/'"):
-        keep_house(Ledger(storage, "orders"), storage, now=stream.now + timedelta(days=90), retention=TWO)
+        purge_expired(Ledger(storage, "orders"), storage, now=stream.now + timedelta(days=90), retention=TWO)
     with pytest.raises(LedgerError, match="is not a folder below 'manifests/'"):
-        keep_house(stream.ledger, storage, now=stream.now + timedelta(days=90), retention=TWO)
+        purge_expired(stream.ledger, storage, now=stream.now + timedelta(days=90), retention=TWO)
     assert set(storage.objects) == before

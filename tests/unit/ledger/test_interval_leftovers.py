@@ -17,7 +17,7 @@ from airflow_provider_fds.ledger.entries import (
     Requested,
     SinkBinding,
 )
-from airflow_provider_fds.ledger.housekeeping import keep_house
+from airflow_provider_fds.ledger.housekeeping import purge_expired
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY
 from airflow_provider_fds.ledger.log import Ledger
@@ -65,7 +65,7 @@ class Days:
             epoch=generation,
             batch_id=batches[-1].batch_id,
             owner=owner,
-            try_id="t",
+            attempt_id="t",
             outcome="written",
             digest=digest_of_parts(batches),
             sink_version=generation,
@@ -77,8 +77,8 @@ class Days:
         folder = self.storage.root / "orders" / "manifests" / FOLDER
         return sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
 
-    def keep_house(self, after=timedelta(0)):
-        return keep_house(self.ledger, self.storage, now=self.now + after)
+    def purge_expired(self, after=timedelta(0)):
+        return purge_expired(self.ledger, self.storage, now=self.now + after)
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def days(make, tmp_path):
 def test_a_manifest_that_lost_its_put_goes_once_its_generation_is_planned_and_not_before(days):
     days.open(1)
     days.manifest(1, "0-lost")
-    assert days.keep_house().leftovers == ()  # its writer may be about to name it
+    assert days.purge_expired().leftovers == ()  # its writer may be about to name it
     days.plan(1, ["0-a", "1-b"])
-    assert days.keep_house(LOOK_EVERY).leftovers == (f"manifests/{FOLDER}/1/0-lost",)
+    assert days.purge_expired(LOOK_EVERY).leftovers == (f"manifests/{FOLDER}/1/0-lost",)
     assert days.left() == ["1/0-a", "1/1-b"]
 
 
@@ -100,22 +100,22 @@ def test_what_a_generation_left_that_was_never_planned_goes_when_the_next_is_ope
     days.execute(days.plan(1, ["0-a"]))
     days.open(2)
     days.manifest(2, "0-dead")
-    assert days.keep_house().leftovers == ()
+    assert days.purge_expired().leftovers == ()
     days.execute(days.plan(2, ["0-c"]))
     days.open(3)
     days.manifest(3, "0-not-planned-yet")
-    assert days.keep_house(LOOK_EVERY).leftovers == (f"manifests/{FOLDER}/2/0-dead",)
+    assert days.purge_expired(LOOK_EVERY).leftovers == (f"manifests/{FOLDER}/2/0-dead",)
     assert days.left() == ["1/0-a", "2/0-c", "3/0-not-planned-yet"]
 
 
 def test_what_is_planned_and_what_was_committed_not_long_ago_stays(days):
     days.open(1)
     commit = days.plan(1, ["0-a", "1-b"])
-    assert days.keep_house(timedelta(days=99)).leftovers == ()
+    assert days.purge_expired(timedelta(days=99)).leftovers == ()
     days.execute(commit)
-    assert days.keep_house(timedelta(days=13)).leftovers == ()
+    assert days.purge_expired(timedelta(days=13)).leftovers == ()
     assert days.left() == ["1/0-a", "1/1-b"]
-    days.keep_house(timedelta(days=101))
+    days.purge_expired(timedelta(days=101))
     assert days.left() == []
 
 
@@ -124,7 +124,7 @@ def test_a_wrong_note_of_how_far_it_came_removes_nothing_that_is_planned(days, n
     days.open(1)
     days.plan(1, ["0-a"])
     days.storage.put(days.ledger.folder.cleaned, b'{"next_entry":%d}' % next_entry)
-    days.keep_house()
+    days.purge_expired()
     assert days.left() == ["1/0-a"]
 
 
@@ -133,25 +133,25 @@ def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path)
     now = make.now
     ledger = Ledger(storage, "orders", clock=lambda: now)
     rewind = Requested(reason="rewind", why="wrong rows")
-    for command in (make.create(), make.open(), make.bind(sink=make.own_job), rewind):
+    for command in (make.create(), make.open(), make.bind(sink=make.user_job), rewind):
         ledger.execute(command, make.actor)
     for name in ("t1.started.json", "t1.json"):
         storage.put(f"{ledger.folder.fence_reports(2)}/{name}", b"{}")
     storage.put(f"{ledger.folder.fence_jobs(2)}/t1-0.job.json", b"{}")
-    of_fence, jobs = (tmp_path / "orders" / kind / "2" / "fence" for kind in ("tries", "jobs"))
-    keep_house(ledger, storage, now=make.now + timedelta(days=99))
+    of_fence, jobs = (tmp_path / "orders" / kind / "2" / "fence" for kind in ("attempts", "jobs"))
+    purge_expired(ledger, storage, now=make.now + timedelta(days=99))
     assert len(list(of_fence.iterdir())) == 2  # the epoch is requested: its fence may be under way
-    for command in (make.open(2), make.bind(2, sink=make.own_job), make.plan(make.batch(0, 2), epoch=2)):
+    for command in (make.open(2), make.bind(2, sink=make.user_job), make.plan(make.batch(0, 2), epoch=2)):
         ledger.execute(command, make.actor)
-    keep_house(ledger, storage, now=make.now + timedelta(days=13))
+    purge_expired(ledger, storage, now=make.now + timedelta(days=13))
     assert len(list(of_fence.iterdir())) == 2
-    assert keep_house(ledger, storage, now=make.now + timedelta(days=15)).fences == (2,)
+    assert purge_expired(ledger, storage, now=make.now + timedelta(days=15)).fences == (2,)
     assert not of_fence.exists()
     assert not jobs.exists()
     # where entries are read again, its folder is not looked for again
     now += timedelta(days=15)
-    ledger.execute(make.commit(0, 2, outcome="own_job"), make.actor)
+    ledger.execute(make.commit(0, 2, outcome="user_job"), make.actor)
     storage.put(f"{ledger.folder.fence_reports(2)}/t2.json", b"{}")
     note = json.loads(storage.get(ledger.folder.cleaned)[0])
     storage.put(ledger.folder.cleaned, json.dumps({**note, "next_entry": 0}).encode())
-    assert keep_house(ledger, storage, now=make.now + timedelta(days=16)).fences == ()
+    assert purge_expired(ledger, storage, now=make.now + timedelta(days=16)).fences == ()

@@ -69,7 +69,7 @@ class IntervalProtocol(Writers):
         self.kind = kind
         self.replaces = kind == "delta_replace"
         self.sink = []
-        self.tries = 0
+        self.attempts = 0
         self.days = {}
         self.shifts = [0]
 
@@ -89,7 +89,7 @@ class IntervalProtocol(Writers):
             if record is None or record.is_done or record.owner in (None, owner):
                 return None
             if record.owner.run_id not in self.ended:
-                raise StreamBusyError("runs", owner=record.owner.words())
+                raise StreamBusyError("runs", owner=record.owner.describe())
             return record.owner
 
         yield from ledger.load_steps(None)
@@ -97,7 +97,7 @@ class IntervalProtocol(Writers):
             yield from execute(make.create(uuid=name))
         for border in (day, day + 1):
             if all(known.instant != instant(border) for known in ledger.state.boundaries):
-                found = max(0, FIRST_VERSION[border] + self.shifts[(2 * self.tries + border) % len(self.shifts)])
+                found = max(0, FIRST_VERSION[border] + self.shifts[(2 * self.attempts + border) % len(self.shifts)])
                 command = Boundary(instant=instant(border), version=found, table_id=make.table_id)
                 yield from execute(command)
         if ledger.state.sink is None:
@@ -144,15 +144,15 @@ class IntervalProtocol(Writers):
         return (self.make.batch(0, **nothing, digest=f"{name}-{record.generation}-nothing"),)
 
     def load_interval(self, ledger, what, owner, execute):
-        self.tries += 1
-        attempt = f"t{self.tries}"
+        self.attempts += 1
+        attempt = f"t{self.attempts}"
         record = ledger.state.interval(what)
         writes = [record.planned] if self.replaces else [(batch,) for batch in record.planned]
         writes = [parts for parts in writes if parts]
         for parts in writes:
             yield from self.driver(record, parts, attempt)
         for parts in writes:
-            found = yield Get(f"orders/tries/{record.generation}/{parts[-1].batch_id}/{attempt}")
+            found = yield Get(f"orders/attempts/{record.generation}/{parts[-1].batch_id}/{attempt}")
             if found is None:
                 return
             yield from execute(
@@ -161,7 +161,7 @@ class IntervalProtocol(Writers):
                     epoch=record.generation,
                     batch_id=parts[-1].batch_id,
                     owner=owner,
-                    try_id=attempt,
+                    attempt_id=attempt,
                     outcome="written",
                     digest=digest_of_parts(parts),
                     sink_version=int(found),
@@ -182,7 +182,7 @@ class IntervalProtocol(Writers):
                 yield SinkCommit(len(begun), record.interval, transaction, digest, versions)
             version = where((yield SinkLook(record.interval)), transaction, digest)
         if version is not None:
-            key = f"orders/tries/{record.generation}/{parts[-1].batch_id}/{attempt}"
+            key = f"orders/attempts/{record.generation}/{parts[-1].batch_id}/{attempt}"
             yield Put(key, str(version).encode())
 
     def answer(self, access):
@@ -222,7 +222,7 @@ class IntervalProtocol(Writers):
     @precondition(lambda self: self.days and sum(not w.is_done for w in self.writers) < 4)
     @rule(data=st.data())
     def a_run_is_tried_again_or_cleared(self, data):
-        """Under the same name, whether its first try is gone or not."""
+        """Under the same name, whether its first attempt is gone or not."""
         name = data.draw(st.sampled_from(sorted(self.days)))
         self.ended.discard(name)
         self.writers.append(Writer(name, self.run(name, None)))

@@ -64,7 +64,7 @@ def committed(make, batches, generation=1, **changes):
         "epoch": generation,
         "batch_id": batches[-1].batch_id,
         "owner": make.owner(),
-        "try_id": "t",
+        "attempt_id": "t",
         "outcome": "written",
         "digest": digest_of_parts(batches),
         "sink_version": 3,
@@ -75,7 +75,7 @@ def committed(make, batches, generation=1, **changes):
 
 
 def blocked(make, **changes):
-    fields = {"epoch": 1, "interval": DAY, "batch_id": 0, "owner": make.owner(), "try_id": "t"}
+    fields = {"epoch": 1, "interval": DAY, "batch_id": 0, "owner": make.owner(), "attempt_id": "t"}
     return Blocked(**{**fields, "reason": "rows differ", **changes})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.ledger.entries import Requested
-from airflow_provider_fds.ledger.housekeeping import Retention, keep_house, removable
+from airflow_provider_fds.ledger.housekeeping import Retention, purge_expired, removable
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, manifest_folders, orphans
 from airflow_provider_fds.ledger.log import Ledger
 
@@ -27,7 +27,7 @@ class Staging:
         self.storage = LocalStorage(str(root))
         self.now = make.now
         self.ledger = Ledger(self.storage, "orders", clock=lambda: self.now)
-        self.execute(make.create(), make.open(), make.bind(sink=make.own_job))
+        self.execute(make.create(), make.open(), make.bind(sink=make.user_job))
 
     def execute(self, *commands):
         for command in commands:
@@ -45,7 +45,7 @@ class Staging:
 
     def commit(self, *batch_ids, epoch=1):
         for b in batch_ids:
-            self.execute(self.make.commit(b, epoch, outcome="own_job"))
+            self.execute(self.make.commit(b, epoch, outcome="user_job"))
 
     def batches(self, first, last, epoch=1):
         for b in range(first, last + 1):
@@ -55,8 +55,8 @@ class Staging:
     def left(self):
         return sorted(f"{p.parent.name}/{p.name}" for p in self.root.glob("manifests/*/*"))
 
-    def keep_house(self, after=timedelta(0), retention=None):
-        return keep_house(self.ledger, self.storage, now=self.now + after, retention=retention or TWO)
+    def purge_expired(self, after=timedelta(0), retention=None):
+        return purge_expired(self.ledger, self.storage, now=self.now + after, retention=retention or TWO)
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_a_manifest_that_lost_its_put_goes_once_its_batch_is_decided_and_not_bef
     staging.plan(0)
     staging.commit(0)
     staging.manifest(1, "1-lost")
-    assert staging.keep_house().leftovers == ()  # its writer may be about to name it
+    assert staging.purge_expired().leftovers == ()  # its writer may be about to name it
     staging.plan(1)
-    assert staging.keep_house(LOOK_EVERY).leftovers == ("manifests/1/1-lost",)
+    assert staging.purge_expired(LOOK_EVERY).leftovers == ("manifests/1/1-lost",)
     assert staging.left() == ["1/0-d0", "1/1-d1"]
 
 
@@ -79,10 +79,10 @@ def test_of_a_plan_of_many_batches_that_died_each_goes_when_its_number_is_taken(
         staging.manifest(1, f"{b}-dead", FILES[1:])  # died within the last: no commit file yet
     staging.plan(0, 1)
     staging.commit(0)
-    assert staging.keep_house().leftovers == ("manifests/1/0-dead", "manifests/1/1-dead")
+    assert staging.purge_expired().leftovers == ("manifests/1/0-dead", "manifests/1/1-dead")
     staging.commit(1)
     staging.plan(2, 3, 4)
-    assert staging.keep_house(LOOK_EVERY).leftovers == tuple(f"manifests/1/{b}-dead" for b in (2, 3, 4))
+    assert staging.purge_expired(LOOK_EVERY).leftovers == tuple(f"manifests/1/{b}-dead" for b in (2, 3, 4))
     assert staging.left() == [f"1/{b}-d{b}" for b in range(5)]
 
 
@@ -91,7 +91,7 @@ def test_what_is_planned_or_young_stays_however_much_lies_beside_it(staging):
     staging.plan(4, 5)
     for b in range(6):
         staging.manifest(1, f"{b}-other")
-    found = staging.keep_house()
+    found = staging.purge_expired()
     assert found.leftovers == tuple(f"manifests/1/{b}-other" for b in range(6))
     assert staging.left() == [f"1/{b}-d{b}" for b in range(6)]
 
@@ -100,10 +100,10 @@ def test_with_an_old_batch_goes_all_that_lies_beside_it(staging):
     staging.batches(0, 5)
     for b in range(6):
         staging.manifest(1, f"{b}-other")
-    assert staging.keep_house(timedelta(days=99)).manifests == tuple(f"manifests/1/{b}-d{b}" for b in range(4))
+    assert staging.purge_expired(timedelta(days=99)).manifests == tuple(f"manifests/1/{b}-d{b}" for b in range(4))
     assert staging.left() == ["1/4-d4", "1/5-d5"]
     staging.manifest(1, "2-zombie")  # a planner that stood still for three months
-    assert staging.keep_house(timedelta(days=101)).leftovers == ("manifests/1/2-zombie",)
+    assert staging.purge_expired(timedelta(days=101)).leftovers == ("manifests/1/2-zombie",)
     assert staging.left() == ["1/4-d4", "1/5-d5"]
 
 
@@ -112,9 +112,9 @@ def test_what_an_epoch_left_that_was_closed_goes_with_it(make, staging):
     staging.plan(2)
     staging.manifest(1, "3-never-planned")
     staging.execute(Requested(reason="rewind", why="wrong rows"), make.open(2))
-    assert staging.keep_house(timedelta(days=99)).leftovers == ()
+    assert staging.purge_expired(timedelta(days=99)).leftovers == ()
     staging.batches(0, 3, epoch=2)
-    found = staging.keep_house(timedelta(days=101))
+    found = staging.purge_expired(timedelta(days=101))
     assert set(found.manifests) == {
         "manifests/1/0-d0",
         "manifests/1/1-d1",
@@ -130,16 +130,16 @@ def test_names_that_are_no_manifests_of_batches_stay(staging):
     staging.batches(0, 5)
     for epoch, name in (("20260101T000000Z", "0-d0"), ("1", "notes"), ("x", "0-a")):
         staging.manifest(epoch, name)
-    staging.keep_house(timedelta(days=99))
+    staging.purge_expired(timedelta(days=99))
     assert staging.left() == ["1/4-d4", "1/5-d5", "1/notes", "20260101T000000Z/0-d0", "x/0-a"]
 
 
 def test_it_is_looked_for_once_a_day(staging):
     staging.batches(0, 1)
-    staging.keep_house()
+    staging.purge_expired()
     staging.manifest(1, "0-other")
-    assert staging.keep_house(timedelta(hours=23)).leftovers == ()
-    assert staging.keep_house(timedelta(hours=24)).leftovers == ("manifests/1/0-other",)
+    assert staging.purge_expired(timedelta(hours=23)).leftovers == ()
+    assert staging.purge_expired(timedelta(hours=24)).leftovers == ("manifests/1/0-other",)
 
 
 @pytest.mark.parametrize("next_entry", [0, 4, 7, 1000])
@@ -147,7 +147,7 @@ def test_a_wrong_note_of_how_far_it_came_removes_nothing_that_is_kept(staging, n
     staging.batches(0, 3)
     staging.plan(4)
     staging.storage.put(staging.ledger.folder.cleaned, b'{"next_entry":%d}' % next_entry)
-    staging.keep_house(retention=Retention(batches=100))
+    staging.purge_expired(retention=Retention(batches=100))
     assert staging.left() == [f"1/{b}-d{b}" for b in range(5)]
 
 
@@ -163,9 +163,9 @@ def test_probes_and_half_written_files_go_after_a_day(staging):
         path.write_bytes(b"1")
         os.utime(path, ns=(int(staging.now.timestamp() * 1e9),) * 2)
     there = partial(map, lambda key: (staging.storage.root / key).exists())
-    staging.keep_house(timedelta(hours=23))
+    staging.purge_expired(timedelta(hours=23))
     assert all(there(left))
-    staging.keep_house(timedelta(hours=48))
+    staging.purge_expired(timedelta(hours=48))
     assert not any(there(left))
     assert all(there(foreign))
 
@@ -200,5 +200,5 @@ def test_a_run_that_is_not_finished_and_the_open_epoch_lose_nothing(make, stagin
     staging.plan(6, 7)
     found = removable(staging.ledger.entries(), staging.ledger.state, staging.now + timedelta(days=99), TWO)
     assert found.manifests == ()
-    staging.keep_house(timedelta(days=99))
+    staging.purge_expired(timedelta(days=99))
     assert staging.left() == [f"1/{b}-d{b}" for b in range(8)]

@@ -46,7 +46,7 @@ class Protocol(Writers):
     def __init__(self, make):
         super().__init__(make)
         self.sink = []
-        self.tries = 0
+        self.attempts = 0
 
     # -- programs
 
@@ -79,11 +79,11 @@ class Protocol(Writers):
 
     def submit(self, name, specs, execute):
         """Submit the planned batches, and commit what the driver has reported."""
-        self.tries += 1
-        attempt = f"t{self.tries}"
+        self.attempts += 1
+        attempt = f"t{self.attempts}"
         yield from self.driver(specs, attempt)
         for spec in specs:
-            found = yield Get(f"orders/tries/{spec.epoch}/{spec.batch_id}/{attempt}")
+            found = yield Get(f"orders/attempts/{spec.epoch}/{spec.batch_id}/{attempt}")
             if found is None:
                 return
             yield from execute(
@@ -107,12 +107,12 @@ class Protocol(Writers):
                 # Delta reads the table anew where the write begins
                 begun = yield SinkLook()
                 if (self.newest(begun) or -1) < spec.txn_version:
-                    facts = {"spec": spec, "try": attempt}
+                    facts = {"spec": spec, "attempt": attempt}
                     yield SinkCommit(len(begun), spec.txn_version, facts)
                 version = self.where(spec, (yield SinkLook()))
             if version is None:
                 return
-            yield Put(f"orders/tries/{spec.epoch}/{spec.batch_id}/{attempt}", str(version).encode())
+            yield Put(f"orders/attempts/{spec.epoch}/{spec.batch_id}/{attempt}", str(version).encode())
 
     def open(self, ledger, execute):
         """Close the old epochs in the sink, then open."""
@@ -158,7 +158,7 @@ class Protocol(Writers):
     @precondition(lambda self: self.started and sum(not w.is_done for w in self.writers) < 4)
     @rule(data=st.data())
     def a_run_is_tried_again(self, data):
-        """Under the same name, whether its first try is gone or not."""
+        """Under the same name, whether its first attempt is gone or not."""
         names = sorted({w.name for w in self.writers if w.name.startswith("r")})
         if names:
             name = data.draw(st.sampled_from(names))

@@ -94,7 +94,7 @@ class Writers(RuleBasedStateMachine):
                 break  # its last commit was there already, and behind it a new epoch was asked for
             if state.planned and state.owner != owner:
                 if state.owner.run_id not in self.ended:
-                    raise StreamBusyError("runs", owner=state.owner.words())
+                    raise StreamBusyError("runs", owner=state.owner.describe())
                 yield from execute(make.claim(name, previous=state.owner.run_id, epoch=state.epoch))
             elif not state.planned:
                 command = self.planned(state, name)

@@ -56,7 +56,7 @@ NOW = 1_700_000_000.0
 
 def job(sink, stream="0f3c"):
     batches = (batch(uuid=stream),)
-    return JobSpec(batches, sink.to_dict(), sink_table_id=None, sink_version=None, reports="", try_id=str(uuid4()))
+    return JobSpec(batches, sink.to_dict(), sink_table_id=None, sink_version=None, reports="", attempt_id=str(uuid4()))
 
 
 def test_jobs_of_a_stream_share_a_session_for_a_while_if_all_of_them_set_the_same_for_it():
@@ -97,10 +97,13 @@ def test_a_fence_has_a_session_of_its_own():
 
 
 def test_a_marker_stops_what_its_own_try_has_begun_and_nothing_else(tmp_path, monkeypatch):
-    spec = replace(job(DeltaTableSink("/lake/orders")), reports=tmp_path.as_uri(), try_id="mine")
+    spec = replace(job(DeltaTableSink("/lake/orders")), reports=tmp_path.as_uri(), attempt_id="mine")
     folder = tmp_path / "1" / "0"
     folder.mkdir(parents=True)
-    forged = {"try_id": "theirs", "connect": {"session_id": SESSION, "user_id": "u", "tags": ["fds-theirs", "payroll"]}}
+    forged = {
+        "attempt_id": "theirs",
+        "connect": {"session_id": SESSION, "user_id": "u", "tags": ["fds-theirs", "payroll"]},
+    }
     (folder / "dead.started.json").write_text(json.dumps(forged))
     for name, session in (("list", [SESSION]), ("text", "x"), ("none", None)):
         (folder / f"{name}.started.json").write_text(json.dumps({"connect": {"session_id": session}}))

@@ -18,8 +18,8 @@ JOB = JobSpec(
     sink={"kind": "foreach_batch", "function": "jobs:load", "writes": []},
     sink_table_id=None,
     sink_version=None,
-    reports="file:///staging/orders/tries",
-    try_id="t1",
+    reports="file:///staging/orders/attempts",
+    attempt_id="t1",
 )
 
 

@@ -72,7 +72,8 @@ from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.spark.submit import driver_zip
 sink = coerce_sink({"kind": "iceberg_table", "table": "lake.orders"})
 bound = SinkBinding(**sink.identity())
-assert (bound.is_users_own, bound.is_function, bound.is_fenced, bound.replaces, bound.merges) == (True,) + (False,) * 4
+assert bound.is_user_defined
+assert not (bound.is_function or bound.is_fenced or bound.replaces or bound.merges)
 assert (sink.known_tables, sink.needs_log_store, sink.needs_whole_commits) == ((), False, False)
 assert sink.needs_order  # offsets only, unless it says otherwise
 print(driver_zip())

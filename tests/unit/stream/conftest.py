@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.batch.spec import (
+    AttemptReport,
     JobSpec,
-    TryReport,
     commit_metadata,
     fence_metadata,
     report_name,
@@ -18,7 +18,7 @@ from airflow_provider_fds.batch.spec import (
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.entries import Actor, Owner
-from airflow_provider_fds.stream import DeltaStream, StreamSession, Surroundings
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,18 +43,18 @@ class Bench:
         return DeltaStream(name, table=str(self.table), **{"starting_version": 0, **options})
 
     def session(
-        self, run: str = "run-1", *, stream: DeltaStream | None = None, deployment: str = "test", **around: Any
+        self, run: str = "run-1", *, stream: DeltaStream | None = None, deployment: str = "test", **context: Any
     ) -> StreamSession:
         owner = Owner(kind="airflow", deployment=deployment, dag_id="dag", run_id=run, task_id="ingest")
         return StreamSession(
             stream or self.stream(),
-            Surroundings(
+            StreamContext(
                 staging_uri=str(self.staging),
                 deployment=deployment,
                 actor=Actor(deployment=deployment, dag_id="dag", run_id=run, task_id="ingest", try_number=1),
-                owner=around.pop("owner", owner),
+                owner=context.pop("owner", owner),
                 owner_is_running=lambda other: other.run_id in self.running,
-                **around,
+                **context,
             ),
         )
 
@@ -64,13 +64,13 @@ class Bench:
         job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
         for batch in job.batches:
             self.sink_version += 1
-            report = TryReport(
+            report = AttemptReport(
                 **{
                     "uuid": batch.uuid,
                     "epoch": batch.epoch,
                     "batch_id": batch.batch_id,
                     "manifest_digest": batch.manifest_digest,
-                    "try_id": job.try_id,
+                    "attempt_id": job.attempt_id,
                     "outcome": "written",
                     "sink_version": self.sink_version,
                     "sink_table_id": SINK_ID,
@@ -79,12 +79,12 @@ class Bench:
                     **changes,
                 }
             )
-            name = report_name(batch.epoch, batch.batch_id, job.try_id)
-            storage.put(f"{session.stream.name}/tries/{name}", report.to_json())
+            name = report_name(batch.epoch, batch.batch_id, job.attempt_id)
+            storage.put(f"{session.stream.name}/attempts/{name}", report.to_json())
             leave_commit(job, batch, report)
 
 
-def leave_commit(job: JobSpec, batch: BatchSpec, report: TryReport) -> None:
+def leave_commit(job: JobSpec, batch: BatchSpec, report: AttemptReport) -> None:
     """Leave the commit that a driver with this report has made in the sink, unless it is there."""
     if report.outcome == "failed" or "uri" not in job.sink or report.sink_version is None:
         return
@@ -92,7 +92,7 @@ def leave_commit(job: JobSpec, batch: BatchSpec, report: TryReport) -> None:
     info = {
         "operation": "MERGE" if job.sink["kind"] == "delta_merge" else "WRITE",
         "operationMetrics": metrics,
-        "userMetadata": commit_metadata(batch, job.try_id, {}, job.sink["kind"]),
+        "userMetadata": commit_metadata(batch, job.attempt_id, {}, job.sink["kind"]),
     }
     leave_lines(job, report.sink_version, info, {"appId": batch.txn_app_id, "version": batch.txn_version})
 
@@ -109,7 +109,7 @@ def leave_fence_commit(job: JobSpec, report: FenceReport) -> None:
         txn = {"appId": fence.txn_app_id, "version": txn_version(batch.epoch, batch.batch_id)}
         leave_lines(job, batch.sink_version, info, txn)
     key = commit_key(report.sink_version)
-    info = {"operation": "WRITE", "userMetadata": fence_metadata(fence, job.try_id)}
+    info = {"operation": "WRITE", "userMetadata": fence_metadata(fence, job.attempt_id)}
     # of a table that was put back from a copy the version may be there
     open_storage(job.sink["uri"]).delete(key)
     leave_lines(job, report.sink_version, info, {"appId": fence.txn_app_id, "version": fence.txn_version})

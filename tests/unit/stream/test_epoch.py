@@ -97,14 +97,14 @@ def leave_fence(bench: Bench, session: StreamSession, spec: str, **changes: Any)
     report = FenceReport(
         uuid=job.fence.uuid,
         epoch=job.fence.epoch,
-        try_id=job.try_id,
+        attempt_id=job.attempt_id,
         outcome="fenced",
         sink_version=bench.sink_version,
         sink_table_id=SINK_ID,
     )
-    name = fence_report_name(job.fence.epoch, job.try_id)
+    name = fence_report_name(job.fence.epoch, job.attempt_id)
     report = replace(report, **changes)
-    storage.put(f"{session.stream.name}/tries/{name}", report.to_json())
+    storage.put(f"{session.stream.name}/attempts/{name}", report.to_json())
     if report.outcome == "fenced":
         leave_fence_commit(job, report)
     return job
@@ -154,7 +154,7 @@ def test_a_stream_of_a_restored_table_is_rewound_to_the_version_that_comes_next(
         log_builder.append(1)
     load_all(bench, sink, "run-1")
     (log_builder.log / f"{3:020d}.json").unlink()
-    with pytest.raises(LogRewoundError, match="`fds rewind STREAM --to-version 3 --why …` goes on behind version 2"):
+    with pytest.raises(LogRewoundError, match="`fds rewind STREAM --to-version 3 --why …` continues after version 2"):
         bench.session("run-2").begin(sink)
 
     move(bench, "rewind", to_version=3)
@@ -604,7 +604,7 @@ def test_planning_without_spark_says_who_opens_a_requested_epoch(bench, two_appe
     move(bench, "reset")
 
     with pytest.raises(LedgerError, match="begins with a run that has Spark and the sink"):
-        bench.session("run-2").begin(None, own_job=True)
+        bench.session("run-2").begin(None, user_job=True)
 
 
 def test_a_start_that_is_gone_can_be_replaced_by_another_request(bench, log_builder, sink):
@@ -647,8 +647,8 @@ def test_a_command_of_the_old_epoch_is_refused_while_the_new_one_waits(bench, tw
             Committed(
                 epoch=1,
                 batch_id=0,
-                owner=session.around.owner,
-                try_id="late",
+                owner=session.context.owner,
+                attempt_id="late",
                 outcome="written",
                 digest=batch.digest,
                 sink_version=1,

@@ -1,4 +1,4 @@
-"""What a report must agree with before its batch counts as done: the batch, the try, the plan, the sink's own log."""
+"""What a report must agree with before its batch counts as done: batch, attempt, plan, and the sink's own log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def collected(bench: Bench, sink: Any, **changes: Any) -> Any:
 
 
 def edit_reports(bench: Bench, **changes: Any) -> None:
-    for path in bench.staging.glob("*/tries/**/*.json"):
+    for path in bench.staging.glob("*/attempts/**/*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
@@ -58,7 +58,7 @@ def edit_commit(sink: DeltaTableSink, version: int, old: str, new: str) -> None:
         ({"epoch": 2}, "epoch is 2, expected 1"),
         ({"batch_id": 1}, "batch_id is 1, expected 0"),
         ({"manifest_digest": "another"}, "manifest_digest is 'another'"),
-        ({"try_id": "another"}, "try_id is 'another'"),
+        ({"attempt_id": "another"}, "attempt_id is 'another'"),
         ({"outcome": "fine"}, "its outcome is 'fine'"),
         ({"outcome": "mismatch", "uuid": "another"}, "uuid is 'another'"),
         ({"format": 2}, "it has format 2"),
@@ -201,9 +201,9 @@ def test_a_commit_of_another_interval_is_no_evidence(bench, log_builder, sink):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"uuid": "another"}, "of another stream, epoch or try"),
-        ({"epoch": 3}, "of another stream, epoch or try"),
-        ({"try_id": "another"}, "of another stream, epoch or try"),
+        ({"uuid": "another"}, "of another stream, epoch or attempt"),
+        ({"epoch": 3}, "of another stream, epoch or attempt"),
+        ({"attempt_id": "another"}, "of another stream, epoch or attempt"),
         ({"outcome": "written"}, "its outcome is 'written'"),
         ({"sink_version": "4"}, "it is not a report"),
         ({"landed": [{"epoch": 1}]}, "it is not a report"),
@@ -217,7 +217,7 @@ def test_the_report_of_a_fence_opens_no_epoch_unless_the_sink_has_the_fence(benc
     session = bench.session("run-2")
     work = session.begin(sink)
     leave_fence(bench, session, session.job(work, sink))
-    (report,) = bench.staging.glob("orders/tries/2/fence/*.json")
+    (report,) = bench.staging.glob("orders/attempts/2/fence/*.json")
     report.write_text(json.dumps({**json.loads(report.read_text()), **changes}))
 
     assert why in str(session.collect(work).failure)
@@ -234,7 +234,7 @@ def test_a_batch_that_a_report_says_has_landed_before_the_fence_is_looked_up_in_
     session = bench.session("run-3")
     work = session.begin(sink)
     job = leave_fence(bench, session, session.job(work, sink))
-    (path,) = bench.staging.glob("orders/tries/2/fence/*.json")
+    (path,) = bench.staging.glob("orders/attempts/2/fence/*.json")
     landed = LandedBatch(epoch=1, batch_id=1, end=planned.end, digest=planned.digest, sink_version=1)
     path.write_text(json.dumps({**json.loads(path.read_text()), "landed": [landed.__dict__]}))
 

@@ -80,7 +80,7 @@ def test_a_time_as_the_end_is_written_down_once_it_is_known_and_the_log_may_go(b
     assert (work.status, work.target) == ("finished", 3)
     assert session.connected.state.ended.version == 3
     assert session.status().finished
-    assert read_standing(stream, session.around).found.is_finished
+    assert read_standing(stream, session.context).found.is_finished
 
 
 def test_an_end_that_is_not_known_yet_leaves_the_stream_unfinished(bench, table, sink):

@@ -53,8 +53,8 @@ def test_a_rewind_begins_a_new_epoch_without_a_fence(bench, source):
     run(bench, SINK, sink_version=None, sink_table_id=None)
     ledger = mover(bench).ledger
     move = mover(bench).rewind(to_version=1)
-    assert "unless the job replaces them" in move.words()
-    perform(ledger, move, bench.session().around.actor)
+    assert "unless the job replaces them" in move.describe()
+    perform(ledger, move, bench.session().context.actor)
 
     state = run(bench, SINK, "run-2", sink_version=None, sink_table_id=None).connected.state
     assert (state.epoch, state.phase, state.next_batch_id) == (2, "open", 2)
@@ -78,7 +78,7 @@ def test_another_function_or_a_table_in_its_place_is_refused(bench, source, tmp_
 
 def test_a_table_is_fenced_when_the_stream_moves_on_to_a_function(bench, source, tmp_path):
     session = run(bench, DeltaTableSink(str(tmp_path / "sink")))
-    perform(session.connected.ledger, mover(bench).rebind(), session.around.actor)
+    perform(session.connected.ledger, mover(bench).rebind(), session.context.actor)
     session = bench.session("run-2")
     work = session.begin(SINK)
 

@@ -40,7 +40,7 @@ class Tables:
     def reported(self, *batch_ids):
         spec = self.session.job(self.work, self.sink)
         self.bench.report(self.session, self.work, spec, sink_version=None, sink_table_id=None)
-        for path in (self.bench.staging / "orders/tries/1").rglob("*.json"):
+        for path in (self.bench.staging / "orders/attempts/1").rglob("*.json"):
             if int(path.parent.name) not in batch_ids:
                 path.unlink()
 
@@ -52,7 +52,7 @@ class Tables:
 
     def replan(self, landed=None, **more):
         mover = self.mover(**more)
-        return perform(mover.ledger, mover.replan(landed=landed), self.session.around.actor)
+        return perform(mover.ledger, mover.replan(landed=landed), self.session.context.actor)
 
     def fence(self, *names):
         """A run that fences the tables, as the driver reports it; returns the state after it."""
@@ -62,8 +62,8 @@ class Tables:
         session.job(work, self.sink)
         for name in names:
             self.write(name, fence_version(work.epoch))
-        report = FenceReport(self.uuid, work.epoch, work.try_id, "fenced", writes=names)
-        name = f"orders/tries/{fence_report_name(work.epoch, work.try_id)}"
+        report = FenceReport(self.uuid, work.epoch, work.attempt_id, "fenced", writes=names)
+        name = f"orders/attempts/{fence_report_name(work.epoch, work.attempt_id)}"
         session.connected.staging.put(name, report.to_json())
         collected = session.collect(work)
         return session.connected.state, collected
@@ -109,7 +109,7 @@ def test_batches_that_the_function_has_returned_from_are_not_loaded_again(tables
     batches = tables.session.connected.state.planned
     move = tables.mover().replan()
     assert move.commands[0].to == {"offset": batches[1].end}
-    assert "not loaded again: batches 0 to 1, up to version 2." in move.words()
+    assert "not loaded again: batches 0 to 1, up to version 2." in move.describe()
 
 
 def test_a_batch_that_landed_in_part_is_not_given_up_and_the_message_names_every_way_on(tables):
@@ -168,9 +168,9 @@ def test_tables_that_are_not_there_need_no_fence_and_are_warned_of(tables, caplo
     tables.replan()
     session = tables.bench.session("run-2", stream=tables.bench.stream(max_versions_per_batch=1))
     work = session.begin(tables.sink)
-    report = FenceReport(tables.uuid, 2, work.try_id, "sink_missing")
+    report = FenceReport(tables.uuid, 2, work.attempt_id, "sink_missing")
     session.job(work, tables.sink)
-    session.connected.staging.put(f"orders/tries/{fence_report_name(2, work.try_id)}", report.to_json())
+    session.connected.staging.put(f"orders/attempts/{fence_report_name(2, work.attempt_id)}", report.to_json())
     session.collect(work)
     assert session.connected.state.phase == "open"
     assert "write 'gone' has no table" in caplog.text
@@ -228,7 +228,7 @@ def test_a_batch_that_the_ledger_does_not_know_keeps_a_replan_from_going_on(tabl
     version = tables.write("gone", txn_version(1, 3))
     with pytest.raises(LedgerError, match=f"'gone' has batch 3 of epoch 1 in version {version} of .* older copy"):
         tables.mover().replan()
-    assert "the ledger does not know batch 3 of epoch 1" in tables.mover().rewind(to_version=0).words()
+    assert "the ledger does not know batch 3 of epoch 1" in tables.mover().rewind(to_version=0).describe()
     # it was taken out by a RESTORE
     tables.tables["gone"].commit(operation="RESTORE", parameters={"version": str(version - 1)})
     assert tables.mover().replan().commands[0].to is None
@@ -241,16 +241,16 @@ def test_a_request_looks_back_to_the_first_one_since_an_epoch_was_opened(tables)
     for reaches in (False, True):
         mover = tables.mover(replaces=True, **({} if reaches else {"open_table": None}))
         move = mover.rewind(to_version=0)
-        perform(mover.ledger, move, tables.session.around.actor)
+        perform(mover.ledger, move, tables.session.context.actor)
         assert mover.ledger.state.request.table_versions == first
-    assert f"after an earlier request: 'kept' has batch 0 (version {version})" in move.words()
+    assert f"after an earlier request: 'kept' has batch 0 (version {version})" in move.describe()
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
         tables.fence("kept", "gone")
     # a run has named it, so the next request may have it loaded again
     mover = tables.mover(replaces=True)
     move = mover.rewind(to_version=0)
-    assert f"in the tables of the function: 'kept' has batch 0 (version {version}). Their rows" in move.words()
-    perform(mover.ledger, move, tables.session.around.actor)
+    assert f"in the tables of the function: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
+    perform(mover.ledger, move, tables.session.context.actor)
     assert tables.fence("kept", "gone")[0].phase == "open"
 
 
@@ -258,7 +258,7 @@ def test_what_nobody_could_look_at_when_the_epoch_was_asked_for_is_looked_at_by_
     tables.write("kept", txn_version(1, 0))
     mover = tables.mover(open_table=None)
     move = mover.rewind(to_version=0)
-    assert "The table of 'kept' and 'gone' cannot be read from here." in move.words()
-    perform(mover.ledger, move, tables.session.around.actor)
+    assert "The table of 'kept' and 'gone' cannot be read from here." in move.describe()
+    perform(mover.ledger, move, tables.session.context.actor)
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
         tables.fence("kept", "gone")

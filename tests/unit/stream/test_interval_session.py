@@ -61,9 +61,9 @@ def six_commits(log_builder):
 
 
 def session_of(bench: Any, interval: DataInterval, run: str = "run-1", **options: Any) -> IntervalSession:
-    around = bench.session(run).around
+    context = bench.session(run).context
     options.setdefault("name", "days")
-    return IntervalSession(DeltaStream(table=str(bench.table), read="data_interval", **options), around, interval)
+    return IntervalSession(DeltaStream(table=str(bench.table), read="data_interval", **options), context, interval)
 
 
 def job_of(bench: Any, session: IntervalSession, work: Any, sink: Any) -> JobSpec:
@@ -85,7 +85,7 @@ def load(
 
 
 def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **changes: Any) -> None:
-    from airflow_provider_fds.batch.spec import TryReport, report_name
+    from airflow_provider_fds.batch.spec import AttemptReport, report_name
     from tests.unit.stream.conftest import SINK_ID, leave_commit
 
     storage = open_storage(str(bench.staging))
@@ -98,7 +98,7 @@ def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **
             "epoch": batch.epoch,
             "batch_id": batch.batch_id,
             "manifest_digest": batch.manifest_digest,
-            "try_id": job.try_id,
+            "attempt_id": job.attempt_id,
             "outcome": "written",
             "sink_version": bench.sink_version,
             "sink_table_id": SINK_ID,
@@ -106,8 +106,8 @@ def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **
             "rows_written": batch.num_rows,
             **changes,
         }
-        report = TryReport(**fields)
-        storage.put(f"{reports}/{report_name(batch.epoch, batch.batch_id, job.try_id)}", report.to_json())
+        report = AttemptReport(**fields)
+        storage.put(f"{reports}/{report_name(batch.epoch, batch.batch_id, job.attempt_id)}", report.to_json())
         leave_commit(job, batch, report)
 
 
@@ -353,9 +353,9 @@ def test_manifests_of_intervals_go_when_they_are_old(bench, six_commits, append,
     open_one.begin(append)
     manifests = bench.staging / "days" / "manifests"
     assert len(list(manifests.rglob("*.json"))) == 2
-    left = [bench.staging / "days" / kind for kind in ("jobs", "tries")]
+    left = [bench.staging / "days" / kind for kind in ("jobs", "attempts")]
     assert [len(list(folder.rglob("*.json"))) for folder in left] == [1, 1]
-    open_one.keep_house(Retention(batches=0, age=timedelta(0)))
+    open_one.purge_expired(Retention(batches=0, age=timedelta(0)))
     assert len(list(manifests.rglob("*.json"))) == 1
     assert [len(list(folder.rglob("*.json"))) for folder in left] == [0, 0]
     assert open_one.begin(append).status == "work"
@@ -388,7 +388,7 @@ def test_a_lost_ledger_of_intervals_is_not_recovered_as_an_offset(bench, log_bui
     from tests.conftest import LogBuilder
 
     sink = LogBuilder(tmp_path / "sink")
-    written = {"epoch": 1, "batch_id": 0, "start": "s", "end": "e", "after": "a", "digest": "d", "try": "t"}
+    written = {"epoch": 1, "batch_id": 0, "start": "s", "end": "e", "after": "a", "digest": "d", "attempt": "t"}
     told = {"fds": SPEC_FORMAT, "stream": "days", "uuid": "u", "interval": "a/b", "settings": {}, **written}
     sink.create()
     sink.commit(userMetadata=json.dumps(told))

@@ -60,7 +60,7 @@ def test_the_status_shows_a_request_that_waits_for_its_run(loaded):
 
 
 def test_a_rewind_says_where_the_stream_stands_and_what_would_be_in_the_sink_twice(loaded, sink):
-    said = mover(loaded).rewind(to_version=2).words()
+    said = mover(loaded).rewind(to_version=2).describe()
 
     assert "before: epoch 1, the beginning of version 4" in said
     assert "after:  epoch 2, reads from version 2 on" in said
@@ -74,7 +74,7 @@ def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench,
     log_builder.create()
     log_builder.append(1)
     load(bench, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]), "run-1")
-    said = mover(bench).rewind(to_version=1, sink="keep").words()
+    said = mover(bench).rewind(to_version=1, sink="keep").describe()
 
     assert "merged again by their keys" in said
     assert "a row whose key the source no longer has stays there" in said
@@ -86,7 +86,7 @@ def test_a_rewind_to_where_the_stream_stands_reads_nothing_again(loaded):
 
 
 def test_a_reset_reads_everything_again(loaded):
-    said = mover(loaded).reset().words()
+    said = mover(loaded).reset().describe()
 
     assert "3 committed batches (60 rows) are read again" in said
     assert "begins as its start options say" in said
@@ -130,7 +130,7 @@ def test_a_batch_of_an_own_job_that_still_runs_is_not_taken_away(bench, log_buil
     bench.running.add("run-1")
 
     for name in ("replan", "rebind", "reset"):
-        with pytest.raises(ConfigurationError, match="which still runs as far as is known here"):
+        with pytest.raises(ConfigurationError, match="which still runs as far as can be told from here"):
             getattr(mover(bench), name)()
 
 
@@ -138,14 +138,14 @@ def test_a_batch_of_an_own_job_that_still_runs_is_not_taken_away(bench, log_buil
 @pytest.mark.parametrize(("landed", "first"), [(True, 2), (False, 1)])
 def test_a_person_says_whether_the_batch_of_an_own_job_landed(bench, log_builder, move, landed, first):
     own_job_planned(bench, log_builder)
-    with pytest.raises(ConfigurationError, match=r"handed to the user's own job, .*--landed yes, or --landed no"):
+    with pytest.raises(ConfigurationError, match=r"handed to the user job, .*--landed yes, or --landed no"):
         getattr(mover(bench), move)()
 
     asked = mover(bench)
     perform(asked.ledger, getattr(asked, move)(landed=landed), PERSON)
 
     work = bench.session("run-2", stream=bench.stream(max_versions_per_batch=1, starting_version=1)).begin(
-        None, own_job=True, max_batches=1
+        None, user_job=True, max_batches=1
     )
     assert (work.epoch, [b.first_version for b in work.batches]) == (2, [first])
 
@@ -155,7 +155,7 @@ def own_job_planned(bench: Bench, log_builder: Any) -> None:
     log_builder.append(1)
     log_builder.append(1)
     stream = bench.stream(max_versions_per_batch=1, starting_version=1)
-    bench.session("run-1", stream=stream).begin(None, own_job=True, max_batches=1)
+    bench.session("run-1", stream=stream).begin(None, user_job=True, max_batches=1)
 
 
 def test_a_skipped_version_is_passed_over_with_who_and_why(loaded, log_builder, sink):
@@ -223,8 +223,8 @@ def test_a_sink_that_merges_is_emptied_or_kept_by_word(bench, log_builder, tmp_p
 
     assert kept.commands[0].removal is None
     assert emptied.commands[0].removal == Removal(what="all", is_forced=True)
-    assert "with scd=2 it closes the rows that are current" in emptied.words()
-    assert "Rows of other writers go, too" in emptied.words()
+    assert "with scd=2 it closes the rows that are current" in emptied.describe()
+    assert "Rows of other writers go, too" in emptied.describe()
 
 
 def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
@@ -233,8 +233,8 @@ def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
     said = mover(loaded).rewind(to_version=0, sink="empty")
 
     assert said.commands[0].removal == Removal(what="all")
-    assert "The next run empties the sink" in said.words()
-    assert "DELETE FROM" not in said.words()
+    assert "The next run empties the sink" in said.describe()
+    assert "DELETE FROM" not in said.describe()
 
 
 def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_builder):

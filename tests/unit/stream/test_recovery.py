@@ -1,4 +1,4 @@
-"""Ledgers that were lost or are older than the sink: the sink's own commits say where the stream goes on."""
+"""Ledgers that were lost or are older than the sink: the sink's own commits say where the stream continues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sink:
             bench.sink_version = self.builder.version
             self.builder.commit(
                 self.builder.add(f"part-{self.builder.version}.parquet"),
-                userMetadata=commit_metadata(batch, job.try_id, {}, self.value.kind),
+                userMetadata=commit_metadata(batch, job.attempt_id, {}, self.value.kind),
             )
         if commits:
             bench.sink_version = self.builder.version - len(job.batches)

@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import FdsError, LedgerError, UnreadableEntryEr
 from airflow_provider_fds.ledger import entries as actions
 from airflow_provider_fds.ledger.access import answer
 from airflow_provider_fds.ledger.entries import Actor, Entry
-from airflow_provider_fds.ledger.housekeeping import keep_house
+from airflow_provider_fds.ledger.housekeeping import purge_expired
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.recovery import ask_sink, recovery
@@ -145,7 +145,7 @@ def test_a_repaired_ledger_is_read_whole_by_runs_history_and_moves(bench, loaded
     damage(bench, 3)
     recover(bench, loaded, capsys)
     forget_folds(bench)
-    keep_house(ledger_of(bench), open_storage(str(bench.staging)), now=datetime.now(UTC) + timedelta(days=30))
+    purge_expired(ledger_of(bench), open_storage(str(bench.staging)), now=datetime.now(UTC) + timedelta(days=30))
 
     code, told = command(bench, capsys, "history", "orders")
     assert code == 0

@@ -47,7 +47,7 @@ def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
 
 
 def test_a_rewind_into_a_batch_offers_no_restore_which_would_take_out_rows_that_are_not_read_again(two_batches):
-    said = mover(two_batches).rewind(to_version=4).words()
+    said = mover(two_batches).rewind(to_version=4).describe()
 
     assert "1 committed batches (up to 20 rows) are read again, the last part of one of them only" in said
     assert "RESTORE" not in said
@@ -55,7 +55,7 @@ def test_a_rewind_into_a_batch_offers_no_restore_which_would_take_out_rows_that_
 
 
 def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
-    for said in (mover(two_batches).rewind(to_version=3).words(), mover(two_batches).rewind(to_batch=1).words()):
+    for said in (mover(two_batches).rewind(to_version=3).describe(), mover(two_batches).rewind(to_batch=1).describe()):
         assert "1 committed batches (20 rows) are read again. Before" in said
         assert "RESTORE TABLE" in said
         assert "TO VERSION AS OF 1;" in said
@@ -63,7 +63,7 @@ def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
 
 
 def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches):
-    lines = [line.strip() for line in mover(two_batches).rewind(to_version=3).words().splitlines()]
+    lines = [line.strip() for line in mover(two_batches).rewind(to_version=3).describe().splitlines()]
     (where,) = [number for number, line in enumerate(lines) if line.startswith("DELETE")]
     uuid = mover(two_batches).ledger.state.uuid
 
@@ -73,7 +73,7 @@ def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches)
 
 
 def test_statements_come_with_the_word_that_no_run_may_come_before_them(two_batches):
-    said = mover(two_batches).rewind(to_version=3).words()
+    said = mover(two_batches).rewind(to_version=3).describe()
     last = said.splitlines()[-1]
     assert last.startswith("  Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done")
     assert "A DELETE under the transaction above prints no count, and changes nothing, once the epoch has begun" in last
@@ -86,7 +86,7 @@ def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_
     bench.sink_version = -1  # the first commit of the sink is its version 0
     load(bench, sink, "run-1")
 
-    said = mover(bench).rewind(to_batch=0).words()
+    said = mover(bench).rewind(to_batch=0).describe()
 
     assert f"DELETE FROM delta.`{sink.uri}`;  -- if nothing else writes to it" in said.replace("file://", "")
     assert "RESTORE" not in said
@@ -97,7 +97,7 @@ def test_a_restore_is_not_offered_where_it_would_take_out_older_rows_that_were_l
     load(two_batches, sink, "run-2", max_versions_per_batch=1)
 
     # versions 3 and 4 are in sink version 2 (epoch 1), version 2 in a later one
-    said = mover(two_batches).rewind(to_version=3).words()
+    said = mover(two_batches).rewind(to_version=3).describe()
 
     assert "RESTORE" not in said
     assert "WHERE _source_version >= 3" in said
@@ -109,7 +109,7 @@ def test_rows_of_a_snapshot_are_not_told_by_their_version(bench, log_builder, si
     log_builder.append(2)
     load(bench, sink, "run-1", starting_version=None, max_files_per_batch=3)
 
-    said = mover(bench).rewind(to_version=2).words()
+    said = mover(bench).rewind(to_version=2).describe()
 
     assert "RESTORE" not in said
     assert "DELETE FROM" not in said
@@ -121,7 +121,7 @@ def test_a_batch_that_began_within_a_version_is_not_told_by_its_version(bench, l
     log_builder.append(4)
     load(bench, sink, "run-1", max_files_per_batch=2)
 
-    said = mover(bench).rewind(to_batch=1).words()
+    said = mover(bench).rewind(to_batch=1).describe()
 
     assert "TO VERSION AS OF 1;" in said
     assert "DELETE FROM" not in said
@@ -158,7 +158,7 @@ def counted_batch() -> Ledger:
 
 
 def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read_again(counted_batch):
-    said = Mover(counted_batch, "a test").rewind(to_version=1).words()
+    said = Mover(counted_batch, "a test").rewind(to_version=1).describe()
 
     assert "2 committed batches (40 rows) are read again" in said
     # a RESTORE to before the commit of version 2 would keep the rows of version 1
@@ -167,7 +167,7 @@ def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read
 
 
 def test_a_batch_after_the_one_that_a_replan_counted_as_loaded_is_taken_out_by_a_restore(counted_batch):
-    said = Mover(counted_batch, "a test").rewind(to_version=2).words()
+    said = Mover(counted_batch, "a test").rewind(to_version=2).describe()
 
     assert "1 committed batches (20 rows) are read again" in said
     assert "TO VERSION AS OF 2;" in said

@@ -82,7 +82,7 @@ def test_the_first_batch_of_a_run_costs_twelve_requests_at_most(costs):
         batches, asked = costs.run(run)
         assert batches == 1
         assert asked == {
-            ("staging", "get"): 4,  # fold, its entry, "no further entry"; the try's report
+            ("staging", "get"): 4,  # fold, its entry, "no further entry"; the attempt's report
             ("staging", "put_if_absent"): 2,  # planned, committed
             ("staging", "put"): 2,  # the job; the fold for the next run
             ("sink", "get"): 1,  # has the sink the batch that the report names

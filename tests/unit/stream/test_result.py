@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from airflow_provider_fds.batch.spec import TryReport
-from airflow_provider_fds.stream.result import RunResult, told
+from airflow_provider_fds.batch.spec import AttemptReport
+from airflow_provider_fds.stream.result import RunResult, describe_reports
 
 
-def report(**fields: object) -> TryReport:
-    return TryReport("uuid", 1, 0, "digest", "try", **{"outcome": "written", **fields})  # type: ignore[arg-type]
+def report(**fields: object) -> AttemptReport:
+    return AttemptReport("uuid", 1, 0, "digest", "attempt", **{"outcome": "written", **fields})  # type: ignore[arg-type]
 
 
 def test_what_an_application_has_done_is_one_line_with_rows_files_bytes_and_seconds() -> None:
@@ -18,7 +18,7 @@ def test_what_an_application_has_done_is_one_line_with_rows_files_bytes_and_seco
         report(**second, seconds={"look": 0.25, "write": 2.0, "total": 2.3}),
         report(outcome="failed", seconds={"total": 9.0}),
     ]
-    assert told(reports) == (
+    assert describe_reports(reports) == (
         "1,500 rows in, 1,400 rows out in 3 files of 3,072 bytes, 3.6 s in Spark (look 0.5, write 3.0)"
     )
 
@@ -39,7 +39,7 @@ def result(**fields: object) -> RunResult:
 
 def test_a_run_is_one_line_with_rows_in_and_out_files_bytes_versions_and_seconds_in_the_order_of_the_phases() -> None:
     seconds = {"commit": 0.1, "look": 0.25, "plan": 0.5, "spark": 9.0, "write": 2.0}
-    words = result(rows_read=1000, files_written=1, bytes_written=2048, seconds=seconds).words()
+    words = result(rows_read=1000, files_written=1, bytes_written=2048, seconds=seconds).describe()
     assert words == (
         "Stream orders: committed batches 0 to 1 of epoch 1, versions 3 to 4, 1,000 rows in from 2 files of 4,096 "
         "bytes, 900 rows out in 1 files of 2,048 bytes, sink version 7; seconds: plan 0.5, spark 9.0, look 0.2, "
@@ -48,10 +48,10 @@ def test_a_run_is_one_line_with_rows_in_and_out_files_bytes_versions_and_seconds
 
 
 def test_a_result_of_a_job_that_measured_nothing_says_so() -> None:
-    words = result(rows=None).words()
+    words = result(rows=None).describe()
     assert "unknown rows in from 2 files of 4,096 bytes, unknown rows out in unknown files of unknown bytes" in words
     assert words.endswith("sink version 7.")
 
 
 def test_what_is_not_known_of_one_batch_is_not_known_of_all() -> None:
-    assert told([report(rows_written=1), report()]).startswith("unknown rows in, unknown rows out")
+    assert describe_reports([report(rows_written=1), report()]).startswith("unknown rows in, unknown rows out")

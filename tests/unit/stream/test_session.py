@@ -78,7 +78,7 @@ def test_a_retry_works_on_the_same_frozen_batches_although_the_table_has_grown(b
     again = bench.session().begin(sink, retry=True)
 
     assert again.batches == planned.batches
-    assert again.try_id != planned.try_id
+    assert again.attempt_id != planned.attempt_id
     assert again.target == 2
 
 
@@ -462,7 +462,7 @@ def test_old_batches_leave_staging_and_the_next_run_goes_on(bench, two_appends, 
     manifests = bench.staging / "orders" / "manifests" / "1"
     assert len(list(manifests.rglob("*.json"))) == 2
 
-    session.keep_house(Retention(batches=1, age=timedelta(0)))
+    session.purge_expired(Retention(batches=1, age=timedelta(0)))
 
     assert len(list(manifests.rglob("*.json"))) == 1
     log_builder.append(1)
@@ -475,7 +475,7 @@ def test_manifests_go_with_the_files_of_the_source_that_they_list(bench, log_bui
     log_builder.append(2)
     session, work = run_once(bench, sink, stream=bench.stream(max_files_per_batch=1))
     assert len(work.batches) == 2
-    session.keep_house(Retention(batches=1, age=timedelta(days=14)))
+    session.purge_expired(Retention(batches=1, age=timedelta(days=14)))
 
     manifests = bench.staging / "orders" / "manifests" / "1"
     assert len(list(manifests.rglob("*.json"))) == left

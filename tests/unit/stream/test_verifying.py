@@ -100,11 +100,11 @@ def test_only_files_whose_tag_has_changed_cost_more_than_a_listing_and_the_last_
     assert [request.kind for request in requests].count("get") == 4
 
 
-@pytest.fixture(params=["a sink", "a job of the user's"])
+@pytest.fixture(params=["a sink", "a user job"])
 def begin(request, sink):
     """How a run begins."""
-    own_job = request.param != "a sink"
-    return lambda session: session.begin(None if own_job else sink, own_job=own_job, retry=True)
+    user_job = request.param != "a sink"
+    return lambda session: session.begin(None if user_job else sink, user_job=user_job, retry=True)
 
 
 @pytest.fixture

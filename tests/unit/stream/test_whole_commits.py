@@ -33,9 +33,9 @@ def overwritten(log_builder):
     return log_builder.commit(*new, *map(log_builder.remove, old), operation="WRITE")
 
 
-def planned(bench, sink, *, run="run-1", own_job=False, **options):
+def planned(bench, sink, *, run="run-1", user_job=False, **options):
     session = bench.session(run, stream=bench.stream(options.pop("name", "orders"), **{**LIMITS, **options}))
-    return [batch.num_files for batch in session.begin(sink, own_job=own_job).batches]
+    return [batch.num_files for batch in session.begin(sink, user_job=user_job).batches]
 
 
 @pytest.mark.usefixtures("overwritten")
@@ -49,11 +49,11 @@ def test_a_sink_that_appends_gets_it_in_parts(bench, tmp_path):
 
 
 @pytest.mark.usefixtures("overwritten")
-@pytest.mark.parametrize("own_job", [True, False])
-def test_the_users_own_code_gets_it_whole_unless_the_stream_says_otherwise(bench, own_job):
-    sink = None if own_job else FUNCTION
-    assert planned(bench, sink, own_job=own_job) == [2, 1, 6]
-    assert planned(bench, sink, own_job=own_job, name="other", whole_commits=False) == [2, 1, 2, 2, 2]
+@pytest.mark.parametrize("user_job", [True, False])
+def test_the_users_own_code_gets_it_whole_unless_the_stream_says_otherwise(bench, user_job):
+    sink = None if user_job else FUNCTION
+    assert planned(bench, sink, user_job=user_job) == [2, 1, 6]
+    assert planned(bench, sink, user_job=user_job, name="other", whole_commits=False) == [2, 1, 2, 2, 2]
 
 
 @pytest.mark.usefixtures("overwritten")
@@ -107,9 +107,9 @@ def test_a_merge_does_not_begin_inside_a_commit(bench, merge, log_builder):
         session.begin(merge, start=inside)
 
     mover = Mover(session.connected.ledger, "cut")
-    assert "That is inside version 2." in mover.rebind().words()
+    assert "That is inside version 2." in mover.rebind().describe()
     move = mover.rewind(to_version=2, sink="keep")
-    assert "That is inside" not in move.words()
+    assert "That is inside" not in move.describe()
     perform(session.connected.ledger, move, Actor(deployment="test", user="me", host="here"))
     fence = bench.session("run-2", stream=bench.stream(**LIMITS))
     assert fence.begin(merge).status in ("fence", "work")

@@ -73,7 +73,7 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
 
     That is done with ``on_lost_position="earliest"`` only, and only where the log was cleaned up past the position: the
     ledger then has an entry whose ``skipped`` names the versions that are lost. Within the epoch, because the position
-    moves forward: what an old try may still write lies before it and is in turn by its transaction.
+    moves forward: what an old attempt may still write lies before it and is in turn by its transaction.
 
     Raises:
         LostPositionError: As :func:`~.verifying.check_position`; with ``"earliest"`` a hole in the log, another table,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.planned import FeedKind
 
 
-class Draft:
+class BatchBuilder:
     """What has been taken into a batch so far. It grows version by version and file by file.
 
     Attributes:
@@ -79,7 +79,7 @@ class Draft:
         """Return the batch. Nothing may be taken in any more."""
         if self.state is None:
             raise AssertionError("a batch was built before the first version was read")
-        # the planner still holds the draft while the batch is worked on
+        # the planner still holds the builder while the batch is worked on
         self.keys.clear()
         return SourceBatch(
             start=self.start,

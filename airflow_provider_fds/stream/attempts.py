@@ -1,4 +1,4 @@
-"""What one try leaves in staging: its name, the job for Spark, the reports of the driver."""
+"""What one attempt leaves in staging: its name, the job for Spark, the reports of the driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from airflow_provider_fds.batch.spec import OUTCOMES, SPEC_FORMAT, TryReport, job_name, report_name
+from airflow_provider_fds.batch.spec import OUTCOMES, SPEC_FORMAT, AttemptReport, job_name, report_name
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import BatchFailedError
 from airflow_provider_fds.fault_points import reach
@@ -26,39 +26,39 @@ class _Format(msgspec.Struct):
     format: int
 
 
-def new_try_id() -> str:
-    """Return a name that no other try of the stream has; it begins with the time."""
+def new_attempt_id() -> str:
+    """Return a name that no other attempt of the stream has; it begins with the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}"
 
 
 def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
     """Write a job into a folder of staging, and return its URI as Spark reads it."""
     data = spec.to_json()
-    key = f"{folder}/{job_name(spec.try_id, data)}"
+    key = f"{folder}/{job_name(spec.attempt_id, data)}"
     connected.staging.put(key, data)
     reach("job.after")
     return connected.staging_location(key)
 
 
 def read_report(
-    connected: ConnectedStream, tries: str, batch: ReportedBatch, try_id: str, sink: SinkLog | None
-) -> TryReport | None:
-    """Return what the driver reported of a transaction of a try, ``None`` if nothing.
+    connected: ConnectedStream, tries: str, batch: ReportedBatch, attempt_id: str, sink: SinkLog | None
+) -> AttemptReport | None:
+    """Return what the driver reported of a transaction of an attempt, ``None`` if nothing.
 
-    Whoever can write to the folder can write a report. It counts for this batch and this try only, and that the batch
-    is done is looked up in the sink's log.
+    Whoever can write to the folder can write a report. It counts for this batch and this attempt only, and that the
+    batch is done is looked up in the sink's log.
 
     Args:
         connected: The stream.
         tries: The folder of reports in staging.
         batch: The batch, or the last one of a transaction of several.
-        try_id: The try.
+        attempt_id: The attempt.
         sink: The sink's log, ``None`` where FDS knows no table.
 
     Raises:
-        BatchFailedError: The file is no report, or one of another batch or try, or the sink says something else.
+        BatchFailedError: The file is no report, or one of another batch or attempt, or the sink says something else.
     """
-    name = report_name(batch.epoch, batch.batch_id, try_id)
+    name = report_name(batch.epoch, batch.batch_id, attempt_id)
     try:
         data, _ = connected.staging.get(f"{tries}/{name}")
     except FileNotFoundError:
@@ -69,11 +69,13 @@ def read_report(
         "epoch": batch.epoch,
         "batch_id": batch.batch_id,
         "manifest_digest": batch.digest,
-        "try_id": try_id,
+        "attempt_id": attempt_id,
     }
     for field, wanted in expected.items():
         if (found := getattr(report, field)) != wanted:
-            raise refused(connected, name, f"it is of another batch or try: {field} is {found!r}, expected {wanted!r}")
+            raise refused(
+                connected, name, f"it is of another batch or attempt: {field} is {found!r}, expected {wanted!r}"
+            )
     if sink is not None and report.is_done:
         sink.check_batch(batch, report.sink_version, report.rows_written, report.sink_table_id)
     return report
@@ -82,20 +84,20 @@ def read_report(
 def refused(connected: ConnectedStream, name: str, why: str) -> BatchFailedError:
     """Return the error for a report that cannot be used."""
     return BatchFailedError(
-        f"stream {connected.stream.name!r}: the report {connected.folder.tries}/{name} cannot be used: {why}. Nothing "
-        "was committed by it; a retry looks into the sink and works on the same rows. If this comes again, find out "
-        "who else can write to the folder",
+        f"stream {connected.stream.name!r}: the report {connected.folder.attempts}/{name} cannot be used: {why}. "
+        "Nothing was committed by it; a retry looks into the sink and works on the same rows. If this comes again, "
+        "find out who else can write to the folder",
         error_class="ReportRefused",
         table=connected.stream.table,
     )
 
 
-def _decoded(connected: ConnectedStream, name: str, data: bytes) -> TryReport:
+def _decoded(connected: ConnectedStream, name: str, data: bytes) -> AttemptReport:
     try:
         written_by = msgspec.json.decode(data, type=_Format).format
         if written_by != SPEC_FORMAT:
             raise refused(connected, name, f"it has format {written_by}, this version of FDS reads {SPEC_FORMAT}")
-        report = msgspec.json.decode(data, type=TryReport)
+        report = msgspec.json.decode(data, type=AttemptReport)
     except DAMAGE as error:
         raise refused(connected, name, f"it is not a report ({describe(error)})") from error
     if report.outcome not in OUTCOMES:
@@ -106,4 +108,4 @@ def _decoded(connected: ConnectedStream, name: str, data: bytes) -> TryReport:
     return report
 
 
-__all__ = ["new_try_id", "put_job", "read_report", "refused"]
+__all__ = ["new_attempt_id", "put_job", "read_report", "refused"]

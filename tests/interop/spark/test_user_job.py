@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from airflow_provider_fds.batch.own_job import REPORT_PREFIX, OwnJobBatch
-from airflow_provider_fds.batch.spec import TryReport
+from airflow_provider_fds.batch.spec import AttemptReport
+from airflow_provider_fds.batch.user_job import REPORT_PREFIX, UserJobBatch
 from airflow_provider_fds.spark import current_batch, spark_conf
 from airflow_provider_fds.spark.failures import RefusalError
 
 
 @pytest.fixture
 def handed_out(stream):
-    return OwnJobBatch(stream.plan()[1], stream.reports.as_uri()).to_json()
+    return UserJobBatch(stream.plan()[1], stream.reports.as_uri()).to_json()
 
 
 def test_the_rows_of_the_batch_land_once_and_the_report_says_how_many(spark, stream, handed_out, monkeypatch):
@@ -29,7 +29,9 @@ def test_the_rows_of_the_batch_land_once_and_the_report_says_how_many(spark, str
     assert (batch.batch_id, batch.first_version, batch.num_rows) == (1, 1, 10)
     sink = spark.read.format("delta").load(str(stream.sink_path))
     assert sorted((row["id"], row["_commit_version"]) for row in sink.collect()) == [(i, 1) for i in range(10, 20)]
-    reports = [TryReport.from_json(path.read_bytes()) for path in (stream.reports / "1/1").glob(f"{REPORT_PREFIX}*")]
+    reports = [
+        AttemptReport.from_json(path.read_bytes()) for path in (stream.reports / "1/1").glob(f"{REPORT_PREFIX}*")
+    ]
     assert [(report.outcome, report.rows_written) for report in reports] == [("written", 10)] * 2
     assert {report.manifest_digest for report in reports} == {stream.plan()[1].manifest_digest}
 

@@ -1,4 +1,4 @@
-"""What a run says of a batch that its try has not loaded."""
+"""What a run says of a batch that its attempt has not loaded."""
 
 from __future__ import annotations
 

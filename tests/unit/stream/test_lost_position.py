@@ -1,4 +1,4 @@
-"""Positions that log cleanup took, or soon will: fail, go on at what is left, warn before."""
+"""Positions that log cleanup took, or soon will: fail, continue at what is left, warn before."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, si
 
     assert problem is not None
     assert "version 2 of" in problem
-    assert "go on at version 4 without them (on_lost_position='earliest')" in problem
+    assert "continue at version 4 without them (on_lost_position='earliest')" in problem
 
 
 def test_a_sink_that_merges_does_not_go_on_without_the_changes_that_are_gone(bench, log_builder, tmp_path):

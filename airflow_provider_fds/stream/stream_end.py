@@ -53,7 +53,7 @@ def reason_to_end(state: StreamState, end: StreamEnd | None) -> str | None:
     """Return :func:`finished_reason` for an end that is known."""
     if end is None or state.position is None or state.planned:
         return None
-    return end.words(state.name, state.table) if end.is_reached(Offset.from_json(state.position)) else None
+    return end.describe(state.name, state.table) if end.is_reached(Offset.from_json(state.position)) else None
 
 
 def _instant(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A batch as it is handed to a user's own job: one text, in the XCom of the plan. Standard library only, Python 3.9."""
+"""A batch as it is handed to a user job: one text, in the XCom of the plan. Standard library only, Python 3.9."""
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP037
 
@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from airflow_provider_fds.batch.spec import SPEC_FORMAT, BatchSpec
 
 #: Names of the reports of such jobs begin like this; the rest rises with time.
-REPORT_PREFIX = "own-job-"
+REPORT_PREFIX = "user-job-"
 
 
 @dataclass(frozen=True)
-class OwnJobBatch:
-    """What a job of the user's is told of its batch.
+class UserJobBatch:
+    """What a user job is told of its batch.
 
     Attributes:
         batch: The batch.
@@ -31,7 +31,7 @@ class OwnJobBatch:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: "str | bytes") -> "OwnJobBatch":
+    def from_json(cls, text: "str | bytes") -> "UserJobBatch":
         """Read a batch.
 
         Raises:
@@ -48,4 +48,4 @@ class OwnJobBatch:
         return cls(BatchSpec(**fields), value["reports"])
 
 
-__all__: list[str] = ["REPORT_PREFIX", "OwnJobBatch"]
+__all__: list[str] = ["REPORT_PREFIX", "UserJobBatch"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.hooks.settings import deployment
-from airflow_provider_fds.hooks.surroundings import working_surroundings
+from airflow_provider_fds.hooks.stream_context import working_context
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor, task_owner
 from airflow_provider_fds.stream.interval_session import IntervalSession
 from airflow_provider_fds.stream.session import StreamSession
@@ -41,7 +41,7 @@ def open_session(
     ti = context["ti"]
     name = deployment()
     owner = task_owner(ti, name, task_id=plan_task_id, map_index=plan_map_index, is_three_task=is_three_task)
-    around = working_surroundings(
+    stream_context = working_context(
         stream,
         actor=task_actor(ti, name),
         owner=owner,
@@ -49,7 +49,7 @@ def open_session(
         sink=sink,
         run_since=getattr(context.get("dag_run"), "run_after", None),
     )
-    return StreamSession(stream, around)
+    return StreamSession(stream, stream_context)
 
 
 def open_interval_session(context: Any, stream: DeltaStream, sink: Sink, interval: DataInterval) -> IntervalSession:
@@ -60,11 +60,11 @@ def open_interval_session(context: Any, stream: DeltaStream, sink: Sink, interva
     """
     ti = context["ti"]
     name = deployment()
-    around = working_surroundings(
+    stream_context = working_context(
         stream,
         actor=task_actor(ti, name),
         owner=task_owner(ti, name),
         owner_is_running=owner_is_running(ti, name),
         sink=sink,
     )
-    return IntervalSession(stream, around, interval)
+    return IntervalSession(stream, stream_context, interval)

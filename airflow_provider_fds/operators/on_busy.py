@@ -15,7 +15,7 @@ _WAIT: Final = timedelta(seconds=60)
 
 
 def give_way(policy: BusyPolicy, busy: StreamBusyError) -> NoReturn:
-    """End this try: ``skip`` the task, ``wait`` (come back in a minute), or ``fail`` (a retry may find it free).
+    """End this attempt: ``skip`` the task, ``wait`` (come back in a minute), or ``fail`` (a retry may find it free).
 
     Waiting means ``up_for_reschedule``: it holds neither a worker nor the task's ``max_active_tis_per_dag``, which
     the owner may need for its own retry.

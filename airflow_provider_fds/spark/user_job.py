@@ -11,8 +11,8 @@ import time
 from typing import Any, Dict, List, Optional
 from uuid import uuid4
 
-from airflow_provider_fds.batch.own_job import REPORT_PREFIX, OwnJobBatch
-from airflow_provider_fds.batch.spec import TryReport, report_name, txn_app_id
+from airflow_provider_fds.batch.spec import AttemptReport, report_name, txn_app_id
+from airflow_provider_fds.batch.user_job import REPORT_PREFIX, UserJobBatch
 from airflow_provider_fds.spark.batch_rows import batch_rows
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.files import hadoop_path, write_bytes
@@ -37,7 +37,7 @@ class CurrentBatch:
         num_rows: Number of rows by the statistics of the source's log, ``None`` if a file has none.
     """
 
-    def __init__(self, spark: Any, handed_out: OwnJobBatch) -> None:
+    def __init__(self, spark: Any, handed_out: UserJobBatch) -> None:
         batch = handed_out.batch
         self._spark = spark
         self._spec = batch
@@ -81,19 +81,19 @@ class CurrentBatch:
         The report commits nothing: the offset moves when the tasks between plan and commit have succeeded.
         """
         batch = self._spec
-        try_id = f"{REPORT_PREFIX}{int(time.time() * 1000):015d}-{uuid4().hex[:8]}"
-        report = TryReport(
+        attempt_id = f"{REPORT_PREFIX}{int(time.time() * 1000):015d}-{uuid4().hex[:8]}"
+        report = AttemptReport(
             uuid=batch.uuid,
             epoch=batch.epoch,
             batch_id=batch.batch_id,
             manifest_digest=batch.manifest_digest,
-            try_id=try_id,
+            attempt_id=attempt_id,
             outcome="written",
             rows_planned=batch.num_rows,
             rows_written=rows,
         )
         folder = hadoop_path(self._reports, self._spark)
-        write_bytes(f"{folder}/{report_name(batch.epoch, batch.batch_id, try_id)}", report.to_json(), self._spark)
+        write_bytes(f"{folder}/{report_name(batch.epoch, batch.batch_id, attempt_id)}", report.to_json(), self._spark)
         print(f"FDS batch {batch.batch_id} of stream {batch.stream} is loaded: {rows} rows", flush=True)
 
 
@@ -117,7 +117,7 @@ def current_batch(spark: Any, batch: Optional[str] = None) -> CurrentBatch:
             f"(conf={{'{SETTING}': plan.output['batch']}}), as argument ({ARGUMENT}), as environment variable "
             f"({VARIABLE}), or to current_batch(spark, batch=…)",
         )
-    return CurrentBatch(spark, OwnJobBatch.from_json(text))
+    return CurrentBatch(spark, UserJobBatch.from_json(text))
 
 
 def spark_conf() -> Dict[str, str]:

@@ -8,7 +8,7 @@ from airflow_provider_fds.hooks.settings import deployment as this_deployment
 from airflow_provider_fds.hooks.settings import staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.stream.connect import Surroundings
+from airflow_provider_fds.stream.connect import StreamContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
 
 
-def working_surroundings(
+def working_context(
     stream: DeltaStream,
     *,
     actor: Actor,
@@ -27,8 +27,8 @@ def working_surroundings(
     owner_is_running: Callable[[Owner], bool],
     sink: Sink | None = None,
     run_since: datetime | None = None,
-) -> Surroundings:
-    """Return the surroundings of a task that works a stream. Looks connections up; touches no storage.
+) -> StreamContext:
+    """Return the stream_context of a task that works a stream. Looks connections up; touches no storage.
 
     Raises:
         ConfigurationError: A connection is missing or of the wrong type, or there is no staging folder.
@@ -37,7 +37,7 @@ def working_surroundings(
     sink_options = None
     if sink is not None and sink.table_uri is not None:
         sink_options = storage_options(sink.connection_id or stream.storage_conn_id, sink.table_uri)
-    return Surroundings(
+    return StreamContext(
         table_options=storage_options(stream.storage_conn_id, stream.table),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),
@@ -51,10 +51,8 @@ def working_surroundings(
     )
 
 
-def reading_surroundings(
-    stream: DeltaStream, *, staging: str | None = None, deployment: str | None = None
-) -> Surroundings:
-    """Return the surroundings of one who only looks: a sensor, a trigger.
+def reading_context(stream: DeltaStream, *, staging: str | None = None, deployment: str | None = None) -> StreamContext:
+    """Return the stream_context of one who only looks: a sensor, a trigger.
 
     Args:
         stream: The stream.
@@ -62,11 +60,11 @@ def reading_surroundings(
         deployment: Name of the installation; ``None``: as configured where this runs.
 
     Raises:
-        ConfigurationError: As :func:`working_surroundings`.
+        ConfigurationError: As :func:`working_context`.
     """
     staging = staging or staging_uri(stream.staging, stream.name)
     deployment = deployment or this_deployment()
-    return Surroundings(
+    return StreamContext(
         table_options=storage_options(stream.storage_conn_id, stream.table),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),

@@ -16,7 +16,7 @@ from airflow_provider_fds.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from airflow_provider_fds.ledger.housekeeping import keep_house
+from airflow_provider_fds.ledger.housekeeping import purge_expired
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.housekeeping import Retention
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def keep_house_of(connected: ConnectedStream, retention: Retention) -> None:
+def purge_stream(connected: ConnectedStream, retention: Retention) -> None:
     """Remove manifests and reports of batches that were committed long ago.
 
     Manifests go with the files they list: after ``delta.deletedFileRetentionDuration`` of the source, where
@@ -33,7 +33,7 @@ def keep_house_of(connected: ConnectedStream, retention: Retention) -> None:
     """
     try:
         age = min(retention.age, _file_retention(connected))
-        keep_house(connected.ledger, connected.staging, now=datetime.now(UTC), retention=replace(retention, age=age))
+        purge_expired(connected.ledger, connected.staging, now=datetime.now(UTC), retention=replace(retention, age=age))
     except (StorageError, LedgerError) as error:
         logger.warning("stream %s: old manifests and reports stay for now: %s", connected.stream.name, error)
 

@@ -1,16 +1,16 @@
-"""The commit of a batch that a user's own job has loaded (docs/design/ledger.md, "A user job")."""
+"""The commit of a batch that a user job has loaded (docs/design/ledger.md, "A user job")."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.own_job import REPORT_PREFIX
-from airflow_provider_fds.batch.spec import TryReport, txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import AttemptReport, txn_app_id, txn_version
+from airflow_provider_fds.batch.user_job import REPORT_PREFIX
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures
+from airflow_provider_fds.stream.attempts import refused
 from airflow_provider_fds.stream.function_tables import find_write
-from airflow_provider_fds.stream.tries import refused
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _NEEDED = ("uuid", "epoch", "batch_id", "digest")
 
-#: Tries of a user's own job have one name in the ledger.
-_TRY = "own-job"
+#: Attempts of a user job have one name in the ledger.
+_ATTEMPT = "user-job"
 
 
-def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> Owner:
+def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> Owner:
     """Move the offset over a batch that the user's job says it has loaded.
 
     Args:
@@ -58,7 +58,7 @@ def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, veri
             f"to {batch['uuid']}: the stream was made anew, or staging is another one. Plan again"
         )
     if state.epoch == epoch and batch_id < state.first_uncommitted:
-        return _owner_of(connected, state)  # an earlier try of this task has committed it
+        return _owner_of(connected, state)  # an earlier attempt of this task has committed it
     planned = next((b for b in state.planned if b.batch_id == batch_id), None) if state.epoch == epoch else None
     if planned is None or planned.digest != batch["digest"]:
         raise LedgerError(
@@ -67,7 +67,7 @@ def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, veri
         )
     owner = _owner_of(connected, state)
     if (changed := check_range_unchanged(connected.log, planned)) is not None:
-        _block(connected, Blocked(epoch=epoch, batch_id=batch_id, owner=owner, try_id=_TRY, reason=changed))
+        _block(connected, Blocked(epoch=epoch, batch_id=batch_id, owner=owner, attempt_id=_ATTEMPT, reason=changed))
     if verify is not None:
         _verify_transaction(connected, verify, txn_app_id(state.uuid), txn_version(epoch, batch_id))
     connected.execute(
@@ -75,8 +75,8 @@ def commit_own_job(connected: ConnectedStream, batch: Mapping[str, str], *, veri
             epoch=epoch,
             batch_id=batch_id,
             owner=owner,
-            try_id=_TRY,
-            outcome="own_job",
+            attempt_id=_ATTEMPT,
+            outcome="user_job",
             digest=planned.digest,
             rows=_reported_rows(connected, planned),
             # what a job makes of its rows it alone knows; how many there were for it the log does
@@ -93,9 +93,9 @@ def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | N
     keys = [meta.key for meta in connected.staging.list_after(folder) if REPORT_PREFIX in meta.key]
     for key in sorted(keys, reverse=True):
         try:
-            report = TryReport.from_json(connected.staging.get(key)[0])
+            report = AttemptReport.from_json(connected.staging.get(key)[0])
         except ValueError as error:
-            raise refused(connected, key.removeprefix(f"{connected.folder.tries}/"), str(error)) from error
+            raise refused(connected, key.removeprefix(f"{connected.folder.attempts}/"), str(error)) from error
         if (report.uuid, report.manifest_digest) == (state.uuid, planned.digest):
             return report.rows_written
     return None
@@ -115,7 +115,7 @@ def _block(connected: ConnectedStream, command: Blocked) -> None:
 
 def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:
     """Return this run's own record as an owner: its plan task planned what another task of it commits."""
-    asking = connected.around.owner
+    asking = connected.context.owner
     run = state.run
     if run is not None and run.owner.is_three_task:
         owner = run.owner

@@ -1,4 +1,4 @@
-"""A batch that a try has not brought into the sink, as an error that says what to do."""
+"""A batch that an attempt has not brought into the sink, as an error that says what to do."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from airflow_provider_fds.errors import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import TryReport
+    from airflow_provider_fds.batch.spec import AttemptReport
     from airflow_provider_fds.ledger.entries import PlannedBatch
 
-#: Error class of a try report: a file that the batch lists is not in storage.
+#: Error class of an attempt report: a file that the batch lists is not in storage.
 _FILES_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 
-#: Beginnings of error classes of a try report, by what they are for the task: what will not pass, and what may.
+#: Beginnings of error classes of an attempt report, by what they are for the task: what will not pass, and what may.
 _REJECTED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
     (
         ("SinkSchema", "DELTA_FAILED_TO_MERGE", "DELTA_MERGE_INCOMPATIBLE", "DELTA_METADATA_MISMATCH"),
@@ -37,14 +37,14 @@ _FAILED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
 )
 
 
-def batch_failure(stream: str, table: str, batch: PlannedBatch, report: TryReport | None) -> BatchFailedError:
+def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptReport | None) -> BatchFailedError:
     """Return what became of a batch that is not done.
 
     Args:
         stream: Name of the stream.
         table: Its table, as the stream names it.
         batch: The batch.
-        report: What the try says of it, ``None`` if it said nothing.
+        report: What the attempt says of it, ``None`` if it said nothing.
     """
     what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
     if report is None:
@@ -59,17 +59,17 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: TryRepor
             f"{found}. The batch stays planned and the offset where it is: put the files back, from a backup or an "
             f"earlier version of the objects, and the next run of stream {stream!r} loads it. Without them: "
             f"`fds replan {stream} --why …`, then `fds skip {stream} --version {_range(batch)} --why …`, and the next "
-            "run goes on behind it, without its rows. Where OPTIMIZE or an update rewrote the files the rows are still "
-            f"in the table: empty the sink, and `fds reset {stream} --why …` without a start option on the stream "
-            "loads the table as it is. So that it does not happen again, run the stream more often than VACUUM, or "
-            "keep removed files for longer (delta.deletedFileRetentionDuration)",
+            "run continues after it, without its rows. Where OPTIMIZE or an update rewrote the files the rows are "
+            f"still in the table: empty the sink, and `fds reset {stream} --why …` without a start option on the "
+            "stream loads the table as it is. So that it does not happen again, run the stream more often than VACUUM, "
+            "or keep removed files for longer (delta.deletedFileRetentionDuration)",
             error_class=report.error_class,
             table=table,
         )
     return _kind(report)(found, error_class=report.error_class, table=table)
 
 
-def _kind(report: TryReport) -> type[BatchFailedError]:
+def _kind(report: AttemptReport) -> type[BatchFailedError]:
     """Return the class of the error, by what the driver called it."""
     name = report.error_class or ""
     if not report.retryable:
