@@ -52,6 +52,10 @@ class Advice:
             return f"`fds reset {self._stream} --sink keep --why …`"
         return f"`fds reset {self._stream} --why …`"
 
+    def empty_and_reset(self) -> str:
+        """Return what removes all rows of a sink and loads everything anew, whatever the sink's log shows."""
+        return f"`fds reset {self._stream} --sink empty --force-sink --why …`"
+
     def replan(self) -> str:
         """Return what has the next run look which planned batches the sink has, and go on after them."""
         return f"`fds replan {self._stream} --why …`"

@@ -374,6 +374,13 @@ class DeltaTableWriter(Writer):
         if batch.prev_txn_version is not None and (newest or 0) < batch.prev_txn_version:
             again = self._advice.after(newest, batch.epoch)
             return f"the sink lacks batches that were committed, it was put back from a copy. Load them again: {again}"
+        if last is None and batch.interval is None and newest is not None and newest >= batch.txn_version:
+            return (
+                "the sink has this batch or a later one, though none was committed, and log cleanup took the commit "
+                "from the sink's log, so nobody can say which rows it holds. Have the rows removed and read again: "
+                f"{self._advice.empty_and_reset()}, or, with provenance, from version {batch.first_version} on: `fds "
+                f"rewind {batch.stream} --to-version {batch.first_version} --delete --force-sink --why …`"
+            )
         gone_on = "another run has gone on, and there is nothing to do"
         if batch.interval is not None:
             return gone_on

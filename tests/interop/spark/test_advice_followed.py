@@ -14,7 +14,7 @@ from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.spark.job import run
-from tests.interop.spark.test_epochs import EACH_ONCE, Desk
+from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,6 +127,19 @@ def test_a_ledger_that_is_older_than_the_sink(desk, tmp_path):
     follow(desk, message)
     desk.load()
     assert desk.ids() == list(range(40))
+
+
+@pytest.mark.parametrize("kind", ["append", "merge"])
+def test_a_batch_that_landed_and_whose_commit_log_cleanup_took(desk, spark):
+    run(spark, desk.zombie())
+    for name in "abc":
+        spark.sql(f"ALTER TABLE {desk.table} SET TBLPROPERTIES ('{name}' = 'x')")
+    clean_up_log(desk, before=4)
+    message = refused(desk)
+    assert "log cleanup took the commit" in message
+    follow(desk, message)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
 
 
 @pytest.mark.parametrize(
