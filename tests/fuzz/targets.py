@@ -259,7 +259,7 @@ class Stream:
 
     def read_reports(self, path: Path | None, rng: random.Random) -> None:
         """Read the report of an attempt and that of a fence."""
-        folder = SimpleNamespace(tries="x/attempts")
+        folder = SimpleNamespace(attempts="x/attempts")
         stream = SimpleNamespace(name="x", table="t")
         connected: Any = SimpleNamespace(staging=self.storage, stream=stream, folder=folder)
         attempts._decoded(connected, "report", self.report.read_bytes())
