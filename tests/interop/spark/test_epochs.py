@@ -671,10 +671,12 @@ def test_a_statement_that_was_typed_without_its_rewind_lets_no_replan_leave_the_
     desk.typed(said.replace(open_storage(desk.path).uri, desk.path))
     desk.move("replan")
 
-    # what the statement removed is not known from its request
-    with pytest.raises(LedgerError, match=r"fence of epoch 2 removed rows .*`fds reset orders --replace"):
+    # its condition says what it removed
+    with pytest.raises(
+        LedgerError, match=r"fence of epoch 2 removed rows .*`fds rewind orders --replace --to-version 1"
+    ):
         desk.load()
-    desk.move("reset", sink="empty", replaces=True)
+    desk.move("rewind", to_version=1, replaces=True)
     desk.load()
     assert desk.ids() == EACH_ONCE
 
