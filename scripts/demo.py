@@ -139,12 +139,12 @@ def _follow(stack: AirflowStack, places: Places, writer: subprocess.Popen[bytes]
         is_news = said is None or now.committed_version != said.committed_version
         if is_news or time.monotonic() - said_at > 5:
             said, said_at = now, time.monotonic()
-            _say(now.words)
+            _say(now.describe())
             _stop_at_failure(stack)
         if is_written and now.versions_behind == 0:
             return
         if time.monotonic() > deadline:
-            raise DemoError(f"the sink did not catch up in time: {now.words}; the logs are in {stack.home / 'logs'}")
+            raise DemoError(f"the sink did not catch up in time: {now.describe()}; the logs are in {stack.home / 'logs'}")
         time.sleep(1)
 
 

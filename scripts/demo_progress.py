@@ -34,7 +34,6 @@ class Progress:
         """How many versions are not committed yet."""
         return self.newest_version - self.committed_version
 
-    @property
     def describe(self) -> str:
         """The look as one line."""
         committed = "nothing" if self.committed_version < 0 else f"version {self.committed_version:3d}"
