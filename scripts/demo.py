@@ -144,7 +144,9 @@ def _follow(stack: AirflowStack, places: Places, writer: subprocess.Popen[bytes]
         if is_written and now.versions_behind == 0:
             return
         if time.monotonic() > deadline:
-            raise DemoError(f"the sink did not catch up in time: {now.describe()}; the logs are in {stack.home / 'logs'}")
+            raise DemoError(
+                f"the sink did not catch up in time: {now.describe()}; the logs are in {stack.home / 'logs'}"
+            )
         time.sleep(1)
 
 
