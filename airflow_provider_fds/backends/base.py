@@ -146,7 +146,7 @@ class SparkBackend(Protocol):
         """Return the backend of this connection that runs the job in this process, for a function of the task.
 
         Raises:
-            ConfigurationError: There is none.
+            ConfigurationError: The connection has no such backend.
         """
         raise ConfigurationError(
             f"{type(self).__name__} runs jobs outside the task's process, so it cannot call a function of the task. "

@@ -65,6 +65,16 @@ def fence_version(epoch: int) -> int:
     return epoch << 32
 
 
+def txn_epoch(transaction: int) -> int:
+    """Return the epoch of a transaction, of a batch or of a fence: the inverse of :func:`txn_version`."""
+    return transaction >> 32
+
+
+def txn_batch_id(transaction: int) -> int:
+    """Return the batch of a transaction, -1 of a fence: the inverse of :func:`txn_version`."""
+    return transaction - fence_version(txn_epoch(transaction)) - 1
+
+
 def _from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
     try:
         raw: Dict[str, Any] = json.loads(text)

@@ -15,7 +15,7 @@ REPORT_PREFIX = "user-job-"
 
 @dataclass(frozen=True)
 class UserJobBatch:
-    """What a user job is told of its batch.
+    """What a user job learns about its batch.
 
     Attributes:
         batch: The batch.

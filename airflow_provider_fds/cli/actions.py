@@ -59,7 +59,6 @@ def act(arguments: argparse.Namespace) -> int:
         deployment=arguments.deployment,
     )
     # the parser has read the values already
-    # the parser has read the values already
     values = ((argument, getattr(arguments, argument.name)) for argument in action.arguments)
     given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
     asked = action.work_out(mover, given)

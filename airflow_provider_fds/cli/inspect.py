@@ -135,8 +135,8 @@ def _line(entry: Entry) -> str:
             facts.append(f"removed_rows={rows}")
     if given_up := (action.get("recovered") or {}).get("given_up"):
         facts.append(f"instead of unreadable entries={','.join(str(one['n']) for one in given_up)}")
-    if told := (action.get("fence") or {}).get("warnings"):
-        facts.append(f"warnings={told}")
+    if warnings := (action.get("fence") or {}).get("warnings"):
+        facts.append(f"warnings={warnings}")
     line = f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.describe()}]"
     passed = [
         *action.get("skipped", ()),

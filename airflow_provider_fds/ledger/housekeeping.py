@@ -238,13 +238,13 @@ def _remove_batches(storage: Storage, folder: StreamFolder, found: Removable) ->
     for manifest in found.manifests:
         storage.delete_folder(folder.below(manifest))
     for epoch, batch_id in found.batches:
-        storage.delete_folder(folder.try_reports(epoch, batch_id))
+        storage.delete_folder(folder.attempt_reports(epoch, batch_id))
         storage.delete_folder(folder.job_specs(epoch, batch_id))
     for epoch in found.fences:
         storage.delete_folder(folder.fence_reports(epoch))
         storage.delete_folder(folder.fence_jobs(epoch))
-    for tries in found.interval_attempts:
-        for meta in list(storage.list_after(folder.below(tries))):
+    for attempts in found.interval_attempts:
+        for meta in list(storage.list_after(folder.below(attempts))):
             storage.delete(meta.key)
 
 

@@ -133,7 +133,7 @@ class StreamFolder:
         """Return the key, from the root of staging, of what an entry names relative to the stream's folder."""
         return f"{self.name}/{key}"
 
-    def try_reports(self, epoch: int, batch_id: int) -> str:
+    def attempt_reports(self, epoch: int, batch_id: int) -> str:
         """Return the folder that holds what all attempts of one batch left."""
         return f"{self.attempts}/{epoch}/{batch_id}"
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional
 
-from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
-
-_EPOCH_BITS = 32
 
 
 class Advice:
@@ -52,9 +50,14 @@ class Advice:
             return f"`fds reset {self._stream} --sink keep --why …`"
         return f"`fds reset {self._stream} --why …`"
 
-    def empty_and_reset(self) -> str:
-        """Return what removes all rows of a sink and loads everything anew, whatever the sink's log shows."""
-        return f"`fds reset {self._stream} --sink empty --force-sink --why …`"
+    def remove_and_load(self, version: int) -> str:
+        """Return what removes rows that nobody can tell and loads them again, those of ``version`` and later."""
+        reset = f"`fds reset {self._stream} --sink empty --force-sink --why …`"
+        if self._merges:
+            # a merge keeps no row that it replaced
+            return reset
+        rewind = f"`fds rewind {self._stream} --to-version {version} --delete --force-sink --why …`"
+        return f"{reset}, or, with provenance, {rewind}"
 
     def replan(self) -> str:
         """Return what has the next run look which planned batches the sink has, and go on after them."""
@@ -69,10 +72,10 @@ class Advice:
         """
         if self._is_interval:
             return self.rewind()
-        if transaction is None or transaction >> _EPOCH_BITS != epoch:
+        if transaction is None or txn_epoch(transaction) != epoch:
             # batches are counted anew in each epoch
             return self.reset()
-        return self._to_batch(str(transaction - fence_version(epoch)))
+        return self._to_batch(str(txn_batch_id(transaction) + 1))
 
     def from_first_missing(self) -> str:
         """Return what loads again from a batch on that the person has to find."""

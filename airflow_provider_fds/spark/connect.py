@@ -309,11 +309,11 @@ def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
     for batch in spec.batches:
         folder = report_name(batch.epoch, batch.batch_id, "x").rpartition("/")[0]
         there = names(f"{reports}/{folder}", spark)
-        tries = {name.removesuffix(_STARTED) for name in there if name.endswith(_STARTED)} - {spec.attempt_id}
-        if not tries:
-            # tries go from batch to batch: who was not here was not further on either
+        attempts = {name.removesuffix(_STARTED) for name in there if name.endswith(_STARTED)} - {spec.attempt_id}
+        if not attempts:
+            # attempts go from batch to batch: who was not here was not further on either
             break
-        for name in sorted(tries):
+        for name in sorted(attempts):
             if f"{name}.json" in there:
                 continue
             try:

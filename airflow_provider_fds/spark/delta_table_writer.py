@@ -216,7 +216,7 @@ class DeltaTableWriter(Writer):
     def _landed(self, commit: SinkCommit) -> Landed:
         self._known_version = commit.version
         is_mine = (commit.metadata or {}).get("attempt") == self._job.attempt_id
-        return Landed(commit, by_this_try=is_mine, warnings=self._rows_taken.news())
+        return Landed(commit, by_this_attempt=is_mine, warnings=self._rows_taken.news())
 
     def _found(self, history: History, batch: BatchSpec) -> Optional[SinkCommit]:
         """Return the commit that holds the batch, ``None`` if there is none.
@@ -378,8 +378,7 @@ class DeltaTableWriter(Writer):
             return (
                 "the sink has this batch or a later one, though none was committed, and log cleanup took the commit "
                 "from the sink's log, so nobody can say which rows it holds. Have the rows removed and read again: "
-                f"{self._advice.empty_and_reset()}, or, with provenance, from version {batch.first_version} on: `fds "
-                f"rewind {batch.stream} --to-version {batch.first_version} --delete --force-sink --why …`"
+                f"{self._advice.remove_and_load(batch.first_version)}"
             )
         gone_on = "another run has gone on, and there is nothing to do"
         if batch.interval is not None:

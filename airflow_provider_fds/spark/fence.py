@@ -22,6 +22,7 @@ from airflow_provider_fds.batch.spec import (
     fence_metadata,
     fence_version,
     removal_metadata,
+    txn_epoch,
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.advice import Advice
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
 #: A zombie may commit between a look and a write, once per batch it still has; more than this is something else.
-_MOST_TRIES = 5
+_MOST_ATTEMPTS = 5
 
 #: The conditions of a DELETE as Delta writes them down: by the version that the rows came from, and none at all.
 _BY_VERSION = re.compile(
@@ -48,7 +49,6 @@ _BY_VERSION = re.compile(
 _NO_CONDITION = ("", "[]", '["true"]')
 
 #: The lower half of a transaction version counts within an epoch.
-_EPOCH_BITS = 32
 
 
 def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -> FenceReport:
@@ -87,7 +87,7 @@ class _Fence:
 
     def close(self) -> FenceReport:
         check_log_store(self._spark, self._sink, self._path)
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MOST_ATTEMPTS):
             history = self._history()
             if history is None:
                 # fails where a table cannot be made
@@ -110,7 +110,7 @@ class _Fence:
         raise RefusalError(
             "FenceNotWritten",
             f"stream {self._fence.stream!r}: the fence of epoch {self._fence.epoch} is not in the sink {self._path} "
-            f"after {_MOST_TRIES} attempts, others commit all the time. A retry tries again",
+            f"after {_MOST_ATTEMPTS} attempts, others commit all the time. A retry tries again",
             retryable=True,
         )
 
@@ -217,7 +217,7 @@ class _Fence:
         """Return the removals by fences up to this one, of which those count that no RESTORE took back."""
         found: List[RemovedRows] = []
         for commit in reversed(history.commits):
-            epoch = (commit.transaction_of(self._fence.txn_app_id) or 0) >> _EPOCH_BITS
+            epoch = txn_epoch(commit.transaction_of(self._fence.txn_app_id) or 0)
             is_fence = commit.transaction_of(self._fence.txn_app_id) == fence_version(epoch)
             if is_fence and commit.removes_rows and commit.version in (*kept.versions, fence.version):
                 found.append(_removal_of(commit, epoch))

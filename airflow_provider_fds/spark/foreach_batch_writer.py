@@ -59,7 +59,7 @@ class ForeachBatchWriter(Writer):
             report = AttemptReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
             if report.is_of(batch, name.removesuffix(".json")) and report.is_done:
                 self._tables.check_kept(batch)
-                return Landed(None, by_this_try=False, rows=report.rows_written)
+                return Landed(None, by_this_attempt=False, rows=report.rows_written)
         return None
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
@@ -76,7 +76,7 @@ class ForeachBatchWriter(Writer):
         self._check_session()
         self._tables.check_landed(batch, of_batch.asked)
         is_count = isinstance(result, int) and not isinstance(result, bool)
-        return Landed(None, by_this_try=True, rows=result if is_count else None)
+        return Landed(None, by_this_attempt=True, rows=result if is_count else None)
 
     def _check_session(self) -> None:
         left = [key for key in TRANSACTION_SETTINGS if self._spark.conf.get(key, None) is not None]

@@ -239,12 +239,12 @@ class _BatchWork:
         commit, batch = landed.commit, self._batch
         if commit is None:
             # a function of the user's has returned; what it wrote, it alone knows
-            outcome = "written" if landed.by_this_try else "verified"
+            outcome = "written" if landed.by_this_attempt else "verified"
             return replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
         wrote = commit.rows_written
         report = replace(
             self._blank,
-            outcome="written" if landed.by_this_try else "verified",
+            outcome="written" if landed.by_this_attempt else "verified",
             sink_version=commit.version,
             rows_written=wrote,
             rows_read=wrote if batch.num_rows is None and self._sink.writes_rows_as_they_are else batch.num_rows,

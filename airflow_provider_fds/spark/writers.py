@@ -28,14 +28,14 @@ class Landed:
 
     Attributes:
         commit: The sink's commit, ``None`` where the user's function wrote.
-        by_this_try: Whether this attempt made it.
+        by_this_attempt: Whether this attempt made it.
         rows: Rows that the user's function says it wrote.
         looked_seconds: How long it took to find the commit after the write.
         warnings: What a person should know of the sink.
     """
 
     commit: Optional[SinkCommit]
-    by_this_try: bool
+    by_this_attempt: bool
     rows: Optional[int] = None
     looked_seconds: float = 0.0
     warnings: Tuple[str, ...] = ()

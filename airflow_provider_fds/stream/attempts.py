@@ -41,7 +41,7 @@ def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
 
 
 def read_report(
-    connected: ConnectedStream, tries: str, batch: ReportedBatch, attempt_id: str, sink: SinkLog | None
+    connected: ConnectedStream, folder: str, batch: ReportedBatch, attempt_id: str, sink: SinkLog | None
 ) -> AttemptReport | None:
     """Return what the driver reported of a transaction of an attempt, ``None`` if nothing.
 
@@ -50,7 +50,7 @@ def read_report(
 
     Args:
         connected: The stream.
-        tries: The folder of reports in staging.
+        folder: The folder of reports in staging.
         batch: The batch, or the last one of a transaction of several.
         attempt_id: The attempt.
         sink: The sink's log, ``None`` where FDS knows no table.
@@ -60,7 +60,7 @@ def read_report(
     """
     name = report_name(batch.epoch, batch.batch_id, attempt_id)
     try:
-        data, _ = connected.staging.get(f"{tries}/{name}")
+        data, _ = connected.staging.get(f"{folder}/{name}")
     except FileNotFoundError:
         return None
     report = _decoded(connected, name, data)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import fence_version, read_commit_metadata, txn_app_id
+from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id, txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_provider_fds.batch.spec import FenceReport
     from airflow_provider_fds.delta.commits import Commit
-
-_EPOCH_BITS: Final = 32
 
 #: Operations that take out what was there before; which of it, the driver has found out.
 _BREAKING: Final = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
@@ -45,10 +43,10 @@ def problem_before(report: FenceReport, commits: Iterable[Commit], *, is_removin
         if own is None:
             continue
         newest = max(own, newest or 0)
-        if own != fence_version(own >> _EPOCH_BITS):
-            batches[commit.version] = f"batch {told.get('batch_id')} of epoch {own >> _EPOCH_BITS}"
+        if txn_batch_id(own) >= 0:
+            batches[commit.version] = f"batch {told.get('batch_id')} of epoch {txn_epoch(own)}"
         elif any(a.remove is not None and a.remove.changes_data for a in commit.actions):
-            removals[commit.version] = own >> _EPOCH_BITS
+            removals[commit.version] = txn_epoch(own)
             if "removes" in told:
                 # it was read again from there on, so what had landed is gone
                 batches = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions
 from airflow_provider_fds.errors import TableNotFoundError
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
-
-_EPOCH_BITS: Final = 32
 
 #: Commits that are read at once, from the newest on down.
 _WINDOW: Final = 100
@@ -63,12 +61,12 @@ class TableWrite:
     @property
     def epoch(self) -> int:
         """Its epoch."""
-        return self.transaction >> _EPOCH_BITS
+        return txn_epoch(self.transaction)
 
     @property
     def batch_id(self) -> int:
         """Its batch; -1 of a fence."""
-        return self.transaction - fence_version(self.epoch) - 1
+        return txn_batch_id(self.transaction)
 
     @property
     def is_fence(self) -> bool:

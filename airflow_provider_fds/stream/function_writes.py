@@ -286,7 +286,7 @@ class FunctionWrites:
 
     def _is_reported(self, batch: PlannedBatch) -> bool:
         """Return whether the function has returned from the batch, as the driver says."""
-        folder = self._ledger.folder.try_reports(self._epoch, batch.batch_id)
+        folder = self._ledger.folder.attempt_reports(self._epoch, batch.batch_id)
         return any(self._says_done(meta.key, batch) for meta in self._ledger.storage.list_after(folder))
 
     def _says_done(self, key: str, batch: PlannedBatch) -> bool:

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import LandedBatch, RemovedRows, fence_version, txn_version
+from airflow_provider_fds.batch.spec import (
+    LandedBatch,
+    RemovedRows,
+    fence_version,
+    txn_batch_id,
+    txn_epoch,
+    txn_version,
+)
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries import Requested
 from airflow_provider_fds.source.offset import Offset
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.ledger.values import Fence
 
-_EPOCH_BITS: Final = 32
 
 #: Version of a batch whose commit is gone from the sink's log.
 UNKNOWN_VERSION: Final = -1
@@ -83,7 +89,7 @@ def hidden_batch(
         return None
     if evidence.newest <= (closed.prev_txn_version or 0):
         return None
-    epoch = evidence.newest >> _EPOCH_BITS
+    epoch = txn_epoch(evidence.newest)
     if evidence.newest == fence_version(epoch) or any(
         txn_version(batch.epoch, batch.batch_id) == evidence.newest for batch in landed
     ):
@@ -95,7 +101,7 @@ def hidden_batch(
         newest = txn_version(closed.epoch, hidden[-1].batch_id)
     else:
         newest = evidence.newest
-    epoch, batch_id = newest >> _EPOCH_BITS, newest - fence_version(newest >> _EPOCH_BITS) - 1
+    epoch, batch_id = txn_epoch(newest), txn_batch_id(newest)
     planned = [one for one in closed.planned if (closed.epoch, one.batch_id) == (epoch, batch_id)]
     return LandedBatch(
         epoch=epoch,
@@ -143,7 +149,7 @@ def removals_to_repeat(state: StreamState, evidence: FenceEvidence | None) -> tu
         return ()
     known = {one.epoch for one in evidence.removed}
     if evidence.is_cut and evidence.newest is not None:
-        known |= set(range(state.closed.epoch + 1, (evidence.newest >> _EPOCH_BITS) + 1))
+        known |= set(range(state.closed.epoch + 1, txn_epoch(evidence.newest) + 1))
     return tuple(sorted(epoch for epoch in known if state.closed.epoch < epoch <= state.epoch))
 
 

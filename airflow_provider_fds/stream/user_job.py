@@ -89,7 +89,7 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
 def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | None:
     """Return the rows that the job says it wrote, in its last report; ``None`` if it does not say."""
     state = connected.state
-    folder = connected.folder.try_reports(state.epoch, planned.batch_id)
+    folder = connected.folder.attempt_reports(state.epoch, planned.batch_id)
     keys = [meta.key for meta in connected.staging.list_after(folder) if REPORT_PREFIX in meta.key]
     for key in sorted(keys, reverse=True):
         try:

@@ -160,7 +160,7 @@ def test_the_job_spec_is_the_golden_file():
 
 
 def test_the_try_report_is_the_golden_file():
-    assert REPORT.to_json() + b"\n" == (GOLDEN / "try_report.json").read_bytes()
+    assert REPORT.to_json() + b"\n" == (GOLDEN / "attempt_report.json").read_bytes()
 
 
 def test_the_commit_metadata_names_a_sink_that_does_not_append():
@@ -177,7 +177,7 @@ def test_the_commit_metadata_is_the_golden_file():
 # D40
 def test_golden_files_are_read_back():
     assert JobSpec.from_json((GOLDEN / "job_spec.json").read_text()) == JOB
-    assert AttemptReport.from_json((GOLDEN / "try_report.json").read_bytes()) == REPORT
+    assert AttemptReport.from_json((GOLDEN / "attempt_report.json").read_bytes()) == REPORT
     read = read_commit_metadata((GOLDEN / "commit_metadata.json").read_text().rstrip())
     assert read is not None
     assert (read["epoch"], read["batch_id"], read["digest"]) == (2, 3, BATCH.manifest_digest)

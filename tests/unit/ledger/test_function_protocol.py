@@ -148,7 +148,7 @@ class Functions(RuleBasedStateMachine):
         """Call the function with each batch, as the real driver does; each look and each write is a step."""
         for batch in batches:
             transaction = txn_version(epoch, batch.batch_id)
-            folder = self.ledger.folder.try_reports(epoch, batch.batch_id)
+            folder = self.ledger.folder.attempt_reports(epoch, batch.batch_id)
             yield
             if any(table.has(transaction) is False for table in self.tables.values()):
                 # restored since an earlier attempt
@@ -347,7 +347,7 @@ class Functions(RuleBasedStateMachine):
         reported = [
             batch.batch_id
             for batch in state.planned
-            if list(self.staging.list_after(self.ledger.folder.try_reports(state.epoch, batch.batch_id)))
+            if list(self.staging.list_after(self.ledger.folder.attempt_reports(state.epoch, batch.batch_id)))
         ]
         is_all = len(reported) == len(state.planned) or any(
             table.has(txn_version(state.epoch, batch_id)) is not True

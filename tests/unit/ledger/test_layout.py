@@ -36,7 +36,7 @@ def test_numbered_names_sort_as_numbers_and_are_parsed_strictly():
 def test_everything_of_a_stream_lies_below_its_name():
     folder = StreamFolder("orders")
     assert folder.fold(3) == "orders/ledger/_checkpoint/00000000000000000003.json"
-    assert folder.try_reports(2, 5) == "orders/attempts/2/5"
+    assert folder.attempt_reports(2, 5) == "orders/attempts/2/5"
     assert (folder.job_specs(2, 5), folder.fence_jobs(2)) == ("orders/jobs/2/5", "orders/jobs/2/fence")
     assert folder.below("manifests/1/0-ab") == "orders/manifests/1/0-ab"
     assert (folder.snapshots, folder.cleaned) == ("orders/snapshots", "orders/housekeeping.json")

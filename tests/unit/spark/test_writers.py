@@ -53,7 +53,7 @@ class IcebergTableWriter(Writer):
 
     def append(self, frame, batch):
         frame.writeTo(self._sink.table).append()
-        return Landed(None, by_this_try=True)
+        return Landed(None, by_this_attempt=True)
 """
 
 ON_THE_DRIVER = """
