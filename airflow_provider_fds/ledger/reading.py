@@ -91,17 +91,11 @@ class LedgerReader:
     def on_from(self, fold: Fold) -> Steps[Fold]:
         """Read the entries after ``fold`` until there is none; from far behind, leap to the newest fold in staging."""
         start = fold.n
-        while True:
-            try:
-                found = yield from self.entry(fold.n + 1)
-            except UnreadableEntryError as damage:
-                fold = yield from self._after(damage)
-                continue
-            if found is None:
-                return fold
-            fold = fold.plus(*found)
+        while (longer := (yield from self._next(fold))) is not None:
+            fold = longer
             if fold.n - start == FAR_BEHIND and (newest := (yield from self._newest_fold(None))).n > fold.n:
                 fold = newest
+        return fold
 
     def up_to(self, n: int) -> Steps[Fold]:
         """Return the fold of the entries 0 to ``n``, both inclusive; entry ``n`` must be there."""
@@ -148,14 +142,10 @@ class LedgerReader:
             fold = yield from self._newest_fold(checkpoint.n)
         base = fold.n
         while fold.n < checkpoint.n:
-            try:
-                found = yield from self.entry(fold.n + 1)
-            except UnreadableEntryError as damage:
-                fold = yield from self._after(damage)
-                continue
-            if found is None:
+            longer = yield from self._next(fold)
+            if longer is None:
                 raise (yield from self._ahead(checkpoint))
-            fold = fold.plus(*found)
+            fold = longer
         # what the ledger came to at an entry before one that cannot be read, nobody can say any more
         is_known = fold.n == checkpoint.n
         self._compare(checkpoint, fold.checkpoint() if is_known else replace(checkpoint, uuid=fold.state.uuid))
@@ -185,6 +175,14 @@ class LedgerReader:
             return fold
         _log.warning("the fold of %s does not belong to this ledger and is not used", self.where(fold.n))
         return None
+
+    def _next(self, fold: Fold) -> Steps[Fold | None]:
+        """Return the fold with the entry after it, or one past an entry that cannot be read; ``None`` at the end."""
+        try:
+            found = yield from self.entry(fold.n + 1)
+        except UnreadableEntryError as damage:
+            return (yield from self._after(damage))
+        return None if found is None else fold.plus(*found)
 
     def _after(self, damage: UnreadableEntryError) -> Steps[Fold]:
         """Return a state that does not depend on an entry that cannot be read.

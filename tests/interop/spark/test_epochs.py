@@ -122,6 +122,16 @@ class Desk:
     def ids(self) -> list[int]:
         return sorted(deltalake.DeltaTable(self.path).to_pyarrow_table(columns=["id"]).column("id").to_pylist())
 
+    @classmethod
+    def with_ten_rows(cls, spark: SparkSession, tmp_path: Path) -> Desk:
+        """Return a desk with ten rows in the sink, and twenty more in the source."""
+        desk = cls(spark, tmp_path)
+        desk.append(0)
+        desk.load()
+        desk.append(10)
+        desk.append(20)
+        return desk
+
     def typed(self, text: str) -> None:
         """Run the statements of a preview as a person types them."""
         lines = [line.strip().partition(";")[0] for line in text.splitlines()]
@@ -133,12 +143,7 @@ class Desk:
 @pytest.fixture
 def desk(spark: SparkSession, tmp_path: Path) -> Desk:
     """Ten rows are in the sink, and twenty more in the source."""
-    desk = Desk(spark, tmp_path)
-    desk.append(0)
-    desk.load()
-    desk.append(10)
-    desk.append(20)
-    return desk
+    return Desk.with_ten_rows(spark, tmp_path)
 
 
 EACH_ONCE = list(range(30))

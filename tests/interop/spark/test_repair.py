@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def desk(spark: SparkSession, tmp_path: Path) -> Desk:
     """Ten rows are in the sink, and twenty more in the source. Entries 0 to 4: created, opened, bound, planned, …"""
-    desk = Desk(spark, tmp_path)
-    desk.append(0)
-    desk.load()
-    desk.append(10)
-    desk.append(20)
-    return desk
+    return Desk.with_ten_rows(spark, tmp_path)
 
 
 def entries(desk: Desk) -> list[Path]:
