@@ -9,12 +9,11 @@ holds it, and the run that is left in peace ends with all rows, or names what a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch, RemovedRows, fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
@@ -26,6 +25,7 @@ from airflow_provider_fds.stream.moving import perform
 from airflow_provider_fds.stream.recovery import SinkAccount, recovery
 from airflow_provider_fds.stream.repair import inspect, repair
 from airflow_provider_fds.stream.sink_before import left_out, requests_between
+from tests.unit.ledger.processes import Process, Processes, batches_of_a_version
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 4
@@ -58,16 +58,7 @@ class Commit:
     removed_to: int | None = None
 
 
-@dataclass
-class Process:
-    """A run's driver, or its fence: a generator whose steps are accesses to the sink."""
-
-    steps: object
-    is_done: bool = False
-    found: list = field(default_factory=list)
-
-
-class Epochs(RuleBasedStateMachine):
+class Epochs(Processes, RuleBasedStateMachine):
     """One stream, its sink, and everybody who touches them."""
 
     def __init__(self, make):
@@ -230,21 +221,6 @@ class Epochs(RuleBasedStateMachine):
         self.step(process)
         return process
 
-    def step(self, process):
-        try:
-            next(process.steps)
-        except StopIteration:
-            process.is_done = True
-
-    def advance(self, process, count):
-        for _ in range(count):
-            if process.is_done:
-                return
-            self.step(process)
-
-    def running(self):
-        return [process for process in self.processes if not process.is_done]
-
     def a_run(self):
         """Fence or plan what is there to be done, and start Spark for it; ``None`` if there is nothing."""
         state = self.state
@@ -259,17 +235,8 @@ class Epochs(RuleBasedStateMachine):
             first = Offset.from_json(state.position).version
             if first >= LAST_VERSION:
                 return None
-            batches, previous = [], state.next_prev_txn_version
-            for batch_id, version in enumerate(range(first, min(first + 2, LAST_VERSION)), state.next_batch_id):
-                batch = self.make.batch(
-                    batch_id,
-                    state.epoch,
-                    start=self.make.offset(version),
-                    end=self.make.offset(version + 1),
-                    digest=f"{name}-{batch_id}",
-                )
-                batches.append(replace(batch, prev_txn_version=previous))
-                previous = txn_version(state.epoch, batch_id)
+            versions = range(first, min(first + 2, LAST_VERSION))
+            batches = batches_of_a_version(self.make, state, name, versions)
             self.execute(self.make.plan(*batches, run=name, epoch=state.epoch), self.make.actor)
         state = self.state
         return self.start(self.driver(state.planned, state.epoch, name))

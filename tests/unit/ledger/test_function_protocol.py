@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import AttemptReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
@@ -26,6 +25,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look
 from airflow_provider_fds.stream.late_writes import as_seen, late_writes
 from airflow_provider_fds.stream.moving import Mover, perform
+from tests.unit.ledger.processes import Process, Processes, batches_of_a_version
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 3
@@ -83,14 +83,6 @@ class Table:
 
 
 @dataclass
-class Process:
-    """A run's driver, or its fence: a generator whose steps are accesses to the tables."""
-
-    steps: object
-    is_done: bool = False
-
-
-@dataclass
 class Preview:
     """A move as a person was shown it."""
 
@@ -99,7 +91,7 @@ class Preview:
     told: frozenset
 
 
-class Functions(RuleBasedStateMachine):
+class Functions(Processes, RuleBasedStateMachine):
     """One stream, its tables, and everybody who touches them."""
 
     def __init__(self, make):
@@ -197,21 +189,6 @@ class Functions(RuleBasedStateMachine):
 
     # -- rules
 
-    def step(self, process):
-        try:
-            next(process.steps)
-        except StopIteration:
-            process.is_done = True
-
-    def advance(self, process, count):
-        for _ in range(count):
-            if process is None or process.is_done:
-                return
-            self.step(process)
-
-    def running(self):
-        return [process for process in self.processes if not process.is_done]
-
     def a_run(self):
         """Fence or plan what is there to be done, and start Spark for it; ``None`` if there is nothing."""
         state = self.state
@@ -226,19 +203,8 @@ class Functions(RuleBasedStateMachine):
                 first = Offset.from_json(state.position).version
                 if first >= LAST_VERSION:
                     return None
-                batches, previous = [], state.next_prev_txn_version
-                for batch_id, version in enumerate(range(first, min(first + 2, LAST_VERSION)), state.next_batch_id):
-                    batch = self.make.batch(
-                        batch_id,
-                        state.epoch,
-                        start=self.make.offset(version),
-                        end=self.make.offset(version + 1),
-                        first_version=version,
-                        last_version=version,
-                        digest=f"{name}-{batch_id}",
-                    )
-                    batches.append(replace(batch, prev_txn_version=previous))
-                    previous = txn_version(state.epoch, batch_id)
+                versions = range(first, min(first + 2, LAST_VERSION))
+                batches = batches_of_a_version(self.make, state, name, versions)
                 self.execute(self.make.plan(*batches, run=name, epoch=state.epoch))
             process = Process(self.driver(self.state.planned, state.epoch, name))
         self.processes.append(process)
