@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz fuzz-input merges chaos adversary compat s3 requirements clean
+.PHONY: help demo test check bench fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -39,6 +39,10 @@ merges:  ## Compare merge sinks with their sources on random histories (HISTORIE
 fuzz-input:  ## Damage everything that is read, and write the table of docs/testing.md (MUTATIONS=100000 SEED=1)
 	@scripts/bootstrap.sh dev
 	.venv/bin/python -m tests.fuzz --mutations $(or $(MUTATIONS),100000) --seed $(or $(SEED),1) --page docs/testing.md
+
+models:  ## Play the models of the protocol on new random histories (EXAMPLES=3000)
+	@scripts/bootstrap.sh dev
+	FDS_MODEL_EXAMPLES=$(or $(EXAMPLES),3000) .venv/bin/python -m pytest -p no:randomly -k whatever tests/unit/ledger
 
 chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60; RECORD=file: go on where a session with that file was broken off)
 	@scripts/bootstrap.sh dev

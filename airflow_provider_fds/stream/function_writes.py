@@ -22,7 +22,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import TableWrite, find_write, floor_of, look, tables_in_order
-from airflow_provider_fds.stream.late_writes import as_seen
+from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 
 if TYPE_CHECKING:
@@ -309,10 +309,29 @@ class FunctionWrites:
 
     def _by_evidence(self, name: str, batches: Sequence[PlannedBatch], *, has_returned: bool) -> bool | None:
         """Return whether a write of batches has landed, ``None`` if only a person can say."""
-        if name not in self.looks:
-            return True if has_returned else None
-        answers = {self._by_its_table(name, batch, has_returned=has_returned) for batch in batches}
+        answers = {self._of_batch(name, batch, has_returned=has_returned) for batch in batches}
         return answers.pop() if len(answers) == 1 else None
+
+    def _of_batch(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
+        if name in self.looks:
+            has_landed = self._by_its_table(name, batch, has_returned=has_returned)
+        else:
+            has_landed = True if has_returned else None
+        return None if has_landed and self._is_given_up(name, batch) else has_landed
+
+    def _is_given_up(self, name: str, batch: PlannedBatch) -> bool:
+        """Say whether a request that waits has a write loaded again: its rows may have been taken out for that.
+
+        Of a write that came after the request nobody was told, so its rows are there.
+        """
+        request, closed = self._state.request, self._state.closed
+        if request is None or closed is None or not is_read_again(batch.end, request.to, closed.position):
+            return False
+        return (name, txn_version(self._epoch, batch.batch_id)) not in self._late
+
+    @cached_property
+    def _late(self) -> frozenset[tuple[str, int]]:
+        return frozenset((name, write.transaction) for name, write in late_writes(self._state, self.looks))
 
     def _by_its_table(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
         write = self._write(name, batch)
@@ -355,6 +374,11 @@ class FunctionWrites:
             undone_at = next((write.undone_at for write in writes if write.undone_at is not None), None)
             if undone_at is not None:
                 reasons.append(f"the table of {name!r} was restored or replaced after that, in version {undone_at}")
+            elif self._state.request is not None and any(self._is_given_up(name, batch) for batch in batches):
+                reasons.append(
+                    f"the {self._state.request.reason} that waits has it loaded again, so its rows may have been taken "
+                    f"out of {name!r}"
+                )
             elif name in self.looks:
                 reasons.append(f"the table of {name!r} lacks a write that the driver reported")
         why = ", and ".join(reasons) or "no table tells which of its writes landed"

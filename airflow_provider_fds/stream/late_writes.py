@@ -79,12 +79,12 @@ def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tupl
                 continue
             if as_seen(name, write, closed.epoch, closed.planned) in request.seen:
                 continue
-            if _is_read_again(ends.get(write.transaction), request.to, closed.position):
+            if is_read_again(ends.get(write.transaction), request.to, closed.position):
                 late.append((name, write))
     return late
 
 
-def _is_read_again(end: str | None, to: Mapping[str, object] | None, position: str | None) -> bool:
+def is_read_again(end: str | None, to: Mapping[str, object] | None, position: str | None) -> bool:
     """Say whether a request has a batch loaded again; it is not known of a batch that the ledger does not know."""
     start = position if to is None else to.get("offset")
     if end is None or not isinstance(start, str):
@@ -128,4 +128,4 @@ def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedB
     return SeenBatch(epoch=write.epoch, batch_id=write.batch_id, digest=known, sink_version=version, write=name)
 
 
-__all__ = ["as_seen", "late_writes", "refuse_late_writes"]
+__all__ = ["as_seen", "is_read_again", "late_writes", "refuse_late_writes"]

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch, RemovedRows, fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
@@ -25,7 +24,7 @@ from airflow_provider_fds.stream.moving import perform
 from airflow_provider_fds.stream.recovery import SinkAccount, recovery
 from airflow_provider_fds.stream.repair import inspect, repair
 from airflow_provider_fds.stream.sink_before import left_out, requests_between
-from tests.unit.ledger.processes import Process, Processes, batches_of_a_version
+from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 4
@@ -430,13 +429,4 @@ class Epochs(Processes, RuleBasedStateMachine):
 
 
 def test_whatever_is_asked_for_a_row_is_there_twice_only_if_a_person_was_shown_it(make):
-    run_state_machine_as_test(
-        lambda: Epochs(make),
-        settings=settings(
-            max_examples=120,
-            database=None,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    explore(lambda: Epochs(make), examples=120, steps=25)

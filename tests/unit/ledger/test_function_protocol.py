@@ -12,9 +12,9 @@ import json
 import re
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import assume
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from airflow_provider_fds.batch.spec import AttemptReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
@@ -25,7 +25,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look
 from airflow_provider_fds.stream.late_writes import as_seen, late_writes
 from airflow_provider_fds.stream.moving import Mover, perform
-from tests.unit.ledger.processes import Process, Processes, batches_of_a_version
+from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 3
@@ -386,13 +386,4 @@ class Functions(Processes, RuleBasedStateMachine):
 
 
 def test_whatever_is_asked_for_no_row_is_lost_or_written_again_untold(make):
-    run_state_machine_as_test(
-        lambda: Functions(make),
-        settings=settings(
-            max_examples=60,
-            database=None,
-            stateful_step_count=20,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    explore(lambda: Functions(make), examples=60, steps=20)

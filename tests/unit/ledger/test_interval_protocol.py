@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import StreamBusyError
@@ -28,6 +27,7 @@ from airflow_provider_fds.ledger.entries import (
 )
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_name
 from airflow_provider_fds.ledger.log import Ledger
+from tests.unit.ledger.models import explore
 from tests.unit.ledger.test_writers import Writer, Writers
 
 DAYS = 3
@@ -301,13 +301,4 @@ def where(commits, transaction, digest):
 
 @pytest.mark.parametrize("kind", ["delta_append", "delta_replace"])
 def test_whatever_runs_of_intervals_do_each_interval_has_its_rows_once(make, kind):
-    run_state_machine_as_test(
-        lambda: IntervalProtocol(make, kind),
-        settings=settings(
-            max_examples=25,
-            database=None,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    explore(lambda: IntervalProtocol(make, kind), examples=25, steps=30)

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.access import Get, Put, PutIfAbsent, answer
 from airflow_provider_fds.ledger.entries import Fence
 from airflow_provider_fds.source.offset import Offset
+from tests.unit.ledger.models import explore
 from tests.unit.ledger.test_writers import LAST_VERSION, Writer, Writers
 
 
@@ -231,16 +231,7 @@ class Protocol(Writers):
 
 
 def test_whatever_runs_and_their_sparks_do_each_batch_lands_once(make):
-    run_state_machine_as_test(
-        lambda: Protocol(make),
-        settings=settings(
-            max_examples=60,
-            database=None,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    explore(lambda: Protocol(make), examples=60, steps=30)
 
 
 def to_write(machine, writer, count):

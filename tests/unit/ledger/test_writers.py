@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,7 +16,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
@@ -29,6 +27,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.source.offset import Offset
+from tests.unit.ledger.models import explore
 
 #: Runs write at most so many batches, so that examples stay short.
 LAST_VERSION = 12
@@ -334,16 +333,7 @@ class Writers(RuleBasedStateMachine):
 
 
 def test_whatever_writers_and_storage_do_the_ledger_is_one_gapless_chain(make):
-    run_state_machine_as_test(
-        lambda: Writers(make),
-        settings=settings(
-            max_examples=40,
-            database=None,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    explore(lambda: Writers(make), examples=40, steps=30)
 
 
 @pytest.mark.parametrize("fate", ["killed", "request lost", "response lost"])

@@ -262,3 +262,32 @@ def test_what_nobody_could_look_at_when_the_epoch_was_asked_for_is_looked_at_by_
     perform(mover.ledger, move, tables.session.context.actor)
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
         tables.fence("kept", "gone")
+
+
+@pytest.mark.parametrize("is_reported", [False, True])
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_batch_that_an_earlier_request_has_loaded_again_counts_as_loaded_only_if_a_person_says_so(
+    tables, is_reported, reaches
+):
+    tables.reported(*((0,) if is_reported else ()))
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0))
+    # the person takes its rows out, and says so: by a rewind, or where the function has not returned by an answer
+    mover = tables.mover()
+    move = mover.rewind(to_version=0) if is_reported else mover.replan(landed=False)
+    perform(mover.ledger, move, tables.session.context.actor)
+
+    again = tables.mover(replaces=True, **({} if reaches else {"open_table": None}))
+    with pytest.raises(ConfigurationError, match=r"batch 0 .*--landed kept=yes\|no,gone=yes\|no$"):
+        again.replan()
+    end = again.ledger.state.closed.planned[0].end
+    assert again.replan(landed=True).commands[0].to == {"offset": end}
+    assert again.replan(landed=False).commands[0].to is None
+
+
+def test_a_write_after_a_request_counts_as_loaded_in_the_next_one(tables):
+    tables.replan()
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0))
+    end = tables.mover().ledger.state.closed.planned[0].end
+    assert tables.mover(replaces=True).replan().commands[0].to == {"offset": end}

@@ -1,9 +1,12 @@
-"""Runs of a model: processes that stand still after each step, and what a run plans."""
+"""Models of the protocol: how they are played, their processes, and what a run of them plans."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_version
@@ -57,4 +60,20 @@ def batches_of_a_version(make, state, name, versions, **fields):
     return batches
 
 
-__all__ = ["Process", "Processes", "batches_of_a_version"]
+def explore(machine, *, examples, steps):
+    """Play a model: the same examples each time, or as many new ones as ``FDS_MODEL_EXAMPLES`` says."""
+    new = int(os.environ.get("FDS_MODEL_EXAMPLES", "0"))
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=new or examples,
+            stateful_step_count=steps,
+            derandomize=not new,
+            database=None,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )
+
+
+__all__ = ["Process", "Processes", "batches_of_a_version", "explore"]
