@@ -279,7 +279,7 @@ def log_of_the_sink_expires(scene: Scene) -> None:
             judge_keys(scene, Bounds(source.emitted()), stream.sink)
             raise VerdictError("silent", f"staging was lost, and the run says nothing: {said}")
     source.append()
-    settle(stream, allowed=("recover", "adopt", "replan"))
+    settle(stream, allowed=("recover", "adopt", "replan", "reset"))
     judge_keys(scene, Bounds(source.emitted()), stream.sink)
 
 

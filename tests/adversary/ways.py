@@ -87,11 +87,12 @@ def _options(stream: Stream, name: str, rest: str) -> list[str]:
         "--interval",
         "--landed",
         "--deployment",
+        "--sink",
     }
     for place, word in enumerate(words):
         if word in takes and place + 1 < len(words):
             options += [word, words[place + 1].rstrip(".,)`")]
-        elif word in ("--replace", "--force"):
+        elif word in ("--replace", "--force", "--delete", "--force-sink"):
             options.append(word)
     if name == "recover":
         options = ["--sink", str(stream.sink), "--table", str(stream.table), "--checkpoint", str(stream.checkpoint)]
