@@ -42,7 +42,7 @@ fuzz-input:  ## Damage everything that is read, and write the table of docs/test
 
 models:  ## Play the models of the protocol on new random histories (EXAMPLES=3000)
 	@scripts/bootstrap.sh dev
-	FDS_MODEL_EXAMPLES=$(or $(EXAMPLES),3000) .venv/bin/python -m pytest -p no:randomly -k whatever tests/unit/ledger
+	FDS_MODEL_EXAMPLES=$(or $(EXAMPLES),3000) .venv/bin/python -m pytest -p no:randomly --timeout 0 -k whatever tests/unit/ledger
 
 chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60; RECORD=file: go on where a session with that file was broken off)
 	@scripts/bootstrap.sh dev
