@@ -147,7 +147,7 @@ class PlanOutcome:
     target: int
 
 
-#: Commits whose checksums are digested at once.
+#: Commits whose checksums are digested at once. The digests of content and tags depend on it.
 _DIGESTED_TOGETHER: Final = 1000
 
 
@@ -182,22 +182,25 @@ class RangeChecksums:
 
     @property
     def of_contents(self) -> str:
-        """SHA-256 (hexadecimal) over version and CRC-32 of each file."""
+        """SHA-256 (hexadecimal) over version and CRC-32 of each file, as MessagePack, in lists of a thousand."""
         self._digest()
         return self._contents.hexdigest()
 
     @property
     def of_etags(self) -> str:
-        """SHA-256 (hexadecimal) over version and tag of each file; ``""`` if one has no tag."""
+        """The same over version and tag of each file; ``""`` if one has no tag."""
         self._digest()
         return self._etags.hexdigest() if self._has_etags else ""
 
     def _digest(self) -> None:
         seen = self._seen
+        if not seen:
+            return
         self._sizes.update("".join([f"{version} {size}\n" for version, size, _, _ in seen]).encode())
-        self._contents.update("".join([f"{version} {crc32}\n" for version, _, crc32, _ in seen]).encode())
-        self._etags.update("".join([f"{version} {etag}\n" for version, _, _, etag in seen]).encode())
-        self._has_etags = self._has_etags and all(etag is not None for _, _, _, etag in seen)
+        self._contents.update(msgspec.msgpack.encode([(version, crc32) for version, _, crc32, _ in seen]))
+        etags = [(version, etag) for version, _, _, etag in seen if etag is not None]
+        self._has_etags = self._has_etags and len(etags) == len(seen)
+        self._etags.update(msgspec.msgpack.encode(etags))
         seen.clear()
 
 
