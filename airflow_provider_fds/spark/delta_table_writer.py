@@ -20,6 +20,7 @@ from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, quoted, read_table_id
+from airflow_provider_fds.spark.registration import ensure_registered
 from airflow_provider_fds.spark.rows import prepared
 from airflow_provider_fds.spark.settings import file_size_conf, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, types_differ, with_provenance
@@ -125,6 +126,9 @@ class DeltaTableWriter(Writer):
     def _append(self, frame: Any, batch: BatchSpec) -> Landed:
         rows = self._rows(frame)
         self._check_columns(rows)
+        if self._table_id is not None and self._known_version is None:
+            others = self._sink.other_streams
+            ensure_registered(self._spark, self._log, self._path, stream=batch.stream, uuid=batch.uuid, others=others)
         reach("driver.commit.before")
         try:
             with session_conf(self._spark, file_size_conf(self._sink)):

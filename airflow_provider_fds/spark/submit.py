@@ -94,6 +94,7 @@ _MODULES: Final = (
     "spark/log_files.py",
     "spark/merge_sql.py",
     "spark/user_job.py",
+    "spark/registration.py",
     "spark/removal.py",
     "spark/rows.py",
     "spark/settings.py",

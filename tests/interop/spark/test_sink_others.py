@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import uuid4
 
@@ -11,8 +14,11 @@ import pytest
 
 from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, fence_report_name, txn_version
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.spark import registration
 from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
+from airflow_provider_fds.spark.empty_append import append_nothing
 from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.history import SinkLog
 from airflow_provider_fds.spark.job import run
 
 RETENTION = "delta.setTransactionRetentionDuration"
@@ -93,8 +99,8 @@ def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_no_success(spark
     zombie = DeltaTableWriter(spark, stream.sink, spec, {})
     assert zombie.find(batch) is None
     stream.work(spark, stream.job(batch))
-    forget(spark, stream, 1, hours=25)
-    with pytest.raises(RefusalError, match="more than once, as versions 1 and 3") as caught:
+    forget(spark, stream, 2, hours=25)
+    with pytest.raises(RefusalError, match="more than once, as versions 2 and 4") as caught:
         zombie.append(spark.read.format("delta").load(batch.manifest), batch)
     assert caught.value.error_class == "BatchDoubled"
 
@@ -142,16 +148,56 @@ def test_two_streams_of_one_name_do_not_load_the_same_rows_into_one_sink(spark, 
     assert stream.work(spark, stream.job(*stream.plan()[:1], sink=sink))[0] == 0
 
 
-def test_a_stream_of_the_same_name_that_writes_at_the_same_moment_is_noticed_after_the_write(spark, stream):
+def test_of_two_streams_of_one_name_that_begin_at_once_the_first_to_register_writes(spark, stream):
     create(spark, stream)
-    theirs = stream.plan()[0]
+    theirs, ours = stream.plan()[0], stream.uuid
     stream.uuid = str(uuid4())
     mine = replace(theirs, uuid=stream.uuid)
     sink = DeltaTableWriter(spark, stream.sink, stream.job(mine), {})
     assert sink.find(mine) is None
     stream.work(spark, stream.job(theirs))
-    with pytest.raises(RefusalError, match="another stream of the same name"):
+    with pytest.raises(RefusalError, match=f"is the registration of another stream of the same name .uuid {ours}"):
         sink.append(spark.read.format("delta").load(mine.manifest), mine)
+    assert count(spark, stream) == 10
+
+
+def test_of_two_registrations_at_once_one_is_refused(spark, stream, monkeypatch):
+    create(spark, stream)
+    both_have_looked = threading.Barrier(2, timeout=60)
+
+    def append_after_both_looks(*args):
+        both_have_looked.wait()
+        append_nothing(*args)
+
+    monkeypatch.setattr(registration, "append_nothing", append_after_both_looks)
+
+    def register(uuid):
+        path = str(stream.sink_path)
+        try:
+            registration.ensure_registered(spark, SinkLog(spark, path), path, stream="orders", uuid=uuid, others=())
+        except RefusalError as error:
+            return str(error)
+        return "registered"
+
+    with ThreadPoolExecutor(2) as pool:
+        found = sorted(pool.map(register, [str(uuid4()), str(uuid4())]))
+    assert found[0] == "registered"
+    assert "is the registration of another stream of the same name" in found[1]
+    # whoever is registered is let through, without another commit
+    versions = len(list((stream.sink_path / "_delta_log").glob("*.json")))
+    monkeypatch.setattr(registration, "append_nothing", append_nothing)
+    assert register(re.search(r"stream of the same name .uuid (.*?).,", found[1])[1]) == "registered"
+    assert len(list((stream.sink_path / "_delta_log").glob("*.json"))) == versions
+
+
+def test_streams_of_one_name_that_load_different_rows_both_register(spark, stream):
+    create(spark, stream)
+    ours = stream.uuid
+    for others in ((), (ours,)):
+        sink = DeltaTableSink(str(stream.sink_path), other_streams=others)
+        assert stream.work(spark, stream.job(*stream.plan()[:1], sink=sink))[0] == 0
+        stream.uuid = str(uuid4())
+    assert count(spark, stream) == 20
 
 
 # Rows that others take out -----------------------------------------------------------------------------------------
