@@ -101,6 +101,19 @@ def adds_from_rows(batch: pa.RecordBatch) -> Iterable[Add]:
         )
 
 
+def with_root(batch: pa.RecordBatch, root: str) -> pa.RecordBatch:
+    """Return the rows with ``root`` before each path that begins with ``/``; see :func:`.paths.root_of`."""
+    import pyarrow.compute as pc
+
+    paths = batch.column("path")
+    is_bare = pc.starts_with(paths, "/")
+    if not is_bare.true_count:
+        return batch
+    at = batch.schema.get_field_index("path")
+    whole = pc.if_else(is_bare, pc.binary_join_element_wise(root, paths, ""), paths)
+    return batch.set_column(at, batch.schema.field(at), whole)
+
+
 def file_keys(batch: pa.RecordBatch) -> pa.StringArray:
     """Return path and deletion vector id of each row as one string, as :func:`file_key` makes it."""
     import pyarrow.compute as pc

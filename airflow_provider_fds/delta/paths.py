@@ -45,6 +45,19 @@ def absolute_path(table_uri: str, logged_path: str) -> str:
     return f"{table_uri}/{logged_path}"
 
 
+def root_of(table_uri: str) -> str:
+    """Return what Delta's replay puts before a logged path that begins with ``/``: scheme and authority of the table.
+
+    So ``/a`` and ``file:/a`` are one file, and ``file:///a`` is another (``canonicalizePath`` of delta-spark).
+
+    >>> root_of("file:///lake/orders"), root_of("s3://lake/orders")
+    ('file:', 's3://lake')
+    """
+    scheme, _, rest = table_uri.partition("://")
+    authority = rest.partition("/")[0]
+    return f"{scheme}://{authority}" if authority else f"{scheme}:"
+
+
 def absolute_vector(table_uri: str, dv: DeletionVector) -> DeletionVector:
     """Return a deletion vector that means the same wherever its log lies: ``u`` (by UUID) becomes ``p`` (by path).
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.delta.add_rows import file_key, file_keys, rows_from_adds
+from airflow_provider_fds.delta.add_rows import file_key, file_keys, rows_from_adds, with_root
 from airflow_provider_fds.delta.checkpoint_file import add_rows, sidecar_keys
 from airflow_provider_fds.delta.checkpoints import CheckpointFiles, checkpoint_transactions, find_checkpoint
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.ordering import in_order
+from airflow_provider_fds.delta.paths import root_of
 from airflow_provider_fds.delta.repeats import Repeats
 from airflow_provider_fds.errors import LogTruncatedError
 
@@ -143,22 +144,24 @@ def _tail_rows(
     log: DeltaLog, first: int, last: int, columns: Sequence[str], mentioned: set[str]
 ) -> Iterator[pa.RecordBatch]:
     live: list[Add] = []
+    root = root_of(log.table_uri)
     for commit in _newest_first(log, first, last):
         for action in commit.actions:
             file = action.add or action.remove
             if file is None:
                 continue
-            key = file_key(file.path, file.deletionVector)
+            path = file.path if file.path[:1] != "/" else root + file.path
+            key = file_key(path, file.deletionVector)
             if key in mentioned:
                 continue
             mentioned.add(key)
             if action.add is not None:
                 live.append(action.add)
                 if len(live) == _ADDS_PER_BATCH:
-                    yield rows_from_adds(live, columns)
+                    yield with_root(rows_from_adds(live, columns), root)
                     live = []
     if live:
-        yield rows_from_adds(live, columns)
+        yield with_root(rows_from_adds(live, columns), root)
 
 
 def _checkpoint_rows(
@@ -168,12 +171,13 @@ def _checkpoint_rows(
     import pyarrow.compute as pc
 
     overridden = pa.array(mentioned, pa.string())
+    root = root_of(log.table_uri)
     sidecars: tuple[str, ...] = ()
     if checkpoint.kind != "multipart":
         sidecars = sidecar_keys(log, checkpoint.keys[0], checkpoint.version)
     for key in (*checkpoint.keys, *sidecars):
-        for batch in add_rows(log, key, checkpoint.version, columns):
-            live = batch
+        for rows in add_rows(log, key, checkpoint.version, columns):
+            live = batch = with_root(rows, root)
             if mentioned:
                 is_overridden = pc.is_in(file_keys(batch), value_set=overridden)
                 # most batches have none, and filtering copies all of it

@@ -1,4 +1,4 @@
-"""One file that a log names by a relative and by an absolute path: as many files as Delta's own readers take it for."""
+"""One file that a log names by different paths: as many files as Delta's own readers take it for."""
 
 from __future__ import annotations
 
@@ -65,12 +65,18 @@ def desk(spark: SparkSession, tmp_path: Path) -> Spelled:
 
 @pytest.mark.parametrize(
     ("where", "spelling"),
-    [("one commit", "triple"), ("a later commit", "single"), ("a commit after a checkpoint", "bare")],
+    [
+        ("one commit", "triple"),
+        ("a later commit", "single"),
+        ("a commit after a checkpoint", "bare"),
+        ("two later commits", "bare, single"),
+    ],
 )
 def test_a_file_under_two_paths_gives_the_rows_that_delta_gives(desk, where, spelling):
     if where == "a commit after a checkpoint":
         deltalake.DeltaTable(desk.source).create_checkpoint()
-    desk.add_again(spelling, 1 if where == "one commit" else 2)
+    for version, name in enumerate(spelling.split(", "), start=1 if where == "one commit" else 2):
+        desk.add_again(name, version)
     desk.load()
     assert desk.ids() == desk.by_stream()
 

@@ -125,6 +125,19 @@ def test_a_table_of_deltalake_with_odd_partition_values_is_what_deltalake_reads(
         assert [file[:3] for file in files(log, version)] == by_deltalake(tmp_path, version)
 
 
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_an_absolute_path_without_scheme_names_the_same_file_as_one_with_it(
+    log_builder, checkpoint_writer, log, has_checkpoint
+):
+    log_builder.create()
+    log_builder.commit(log_builder.add("/a"), log_builder.add("/b"), log_builder.add("/c"), log_builder.add("d"))
+    if has_checkpoint:
+        checkpoint_writer.classic()
+    log_builder.commit(log_builder.add("file:/a"), log_builder.remove("file:/b"), log_builder.add("file:///c"))
+
+    assert sorted(paths(log, 2)) == ["d", "file:///c", "file:/a", "file:/c"]
+
+
 def test_a_file_with_another_deletion_vector_is_another_file(log_builder, checkpoint_writer, log):
     log_builder.create()
     log_builder.commit(log_builder.add("f"), log_builder.add("g", deletionVector=vector("g1")), log_builder.add("h"))
