@@ -15,8 +15,8 @@ from airflow_provider_fds.stream.value import DeltaStream
 if TYPE_CHECKING:
     import argparse
 
-    from airflow_provider_fds.ledger.entries import Actor, Owner
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.stream.connect import StreamContext
 
 
@@ -92,7 +92,7 @@ def pairs(texts: list[str], flag: str) -> dict[str, Any]:
 def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
     """Return what a stream needs of the world when a person runs it."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-    from airflow_provider_fds.ledger.entries import Actor
+    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.stream.connect import StreamContext
 
     checkpoint = getattr(arguments, "checkpoint", None)
@@ -116,7 +116,7 @@ def _takes_over(owner: Owner) -> bool:
 
 def process_owner(deployment: str) -> Owner:
     """Return this process as an owner: ``<host>:<process id>:<start of the process>``."""
-    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.owner import Owner
 
     process_id = os.getpid()
     run_id = f"{socket.gethostname()}:{process_id}:{_started(process_id) or 0}"
@@ -167,8 +167,8 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
         ConfigurationError: There is no such stream.
     """
     from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.ledger.entries import Actor
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor
 
     options = pairs(arguments.storage_option, "--storage-option")
     ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)

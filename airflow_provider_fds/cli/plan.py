@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
+    from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
     from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
     from airflow_provider_fds.stream.session import StreamSession
     from airflow_provider_fds.stream.value import DeltaStream

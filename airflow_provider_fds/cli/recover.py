@@ -52,8 +52,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def recover(arguments: argparse.Namespace) -> int:
     """Perform ``fds recover``."""
     from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.ledger.entries import Actor
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.stream.moving import describe_position, perform
     from airflow_provider_fds.stream.recovery import ask_sink
     from airflow_provider_fds.stream.repair import inspect
@@ -99,7 +99,7 @@ def recover(arguments: argparse.Namespace) -> int:
 def _repair(arguments: argparse.Namespace, ledger: Ledger, damage: LedgerDamage) -> int:
     """Begin a ledger again that cannot be read, after what its sink has."""
     from airflow_provider_fds.delta.open import canonical_uri, open_storage
-    from airflow_provider_fds.ledger.entries import Actor
+    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.stream.recovery import ask_sink
     from airflow_provider_fds.stream.repair import known_sink, known_uuid, repair
 

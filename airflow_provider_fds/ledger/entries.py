@@ -11,30 +11,9 @@ import msgspec
 from airflow_provider_fds import __version__
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
-from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Opened, Requested, Shown
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger import commit_entries, epoch_entries, interval_entries, operator_entries, plan_entries
 from airflow_provider_fds.ledger.layout import ForeignKeyError
-from airflow_provider_fds.ledger.operator_entries import (
-    Acknowledged,
-    Held,
-    Quarantined,
-    Resumed,
-    Retired,
-    Transferred,
-)
-from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
-from airflow_provider_fds.ledger.values import (
-    Fence,
-    PlannedBatch,
-    Recovered,
-    Removal,
-    SeenBatch,
-    SinkBinding,
-    Skipped,
-    SnapshotRef,
-)
+from airflow_provider_fds.ledger.owner import Actor  # noqa: TC001  # the struct reads it when it is defined
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,26 +24,26 @@ ENTRY_FORMAT: Final = 1
 
 #: The kinds of entry of format 1: a new one is a class and a line here.
 Action = (
-    Created
-    | Opened
-    | Bound
-    | Planned
-    | Claimed
-    | Committed
-    | Advanced
-    | Ended
-    | Blocked
-    | Accepted
-    | Requested
-    | Shown
-    | Quarantined
-    | Held
-    | Resumed
-    | Acknowledged
-    | Boundary
-    | IntervalOpened
-    | Transferred
-    | Retired
+    epoch_entries.Created
+    | epoch_entries.Opened
+    | epoch_entries.Bound
+    | epoch_entries.Ended
+    | epoch_entries.Requested
+    | epoch_entries.Shown
+    | plan_entries.Planned
+    | plan_entries.Claimed
+    | plan_entries.Advanced
+    | commit_entries.Committed
+    | commit_entries.Blocked
+    | commit_entries.Accepted
+    | operator_entries.Quarantined
+    | operator_entries.Held
+    | operator_entries.Resumed
+    | operator_entries.Acknowledged
+    | operator_entries.Transferred
+    | operator_entries.Retired
+    | interval_entries.Boundary
+    | interval_entries.IntervalOpened
 )
 
 
@@ -89,7 +68,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
 
     def __post_init__(self) -> None:
-        if isinstance(self.action, Planned) and self.action.interval is None and not self.action.batches:
+        if isinstance(self.action, plan_entries.Planned) and self.action.interval is None and not self.action.batches:
             raise ValueError("a plan by offset has at least one batch")
 
     def to_json(self) -> bytes:
@@ -184,40 +163,4 @@ def _is_newer(writer: str) -> bool:
     return found > own
 
 
-__all__ = [
-    "ENTRY_FORMAT",
-    "Accepted",
-    "Acknowledged",
-    "Action",
-    "Actor",
-    "Advanced",
-    "Blocked",
-    "Bound",
-    "Boundary",
-    "Claimed",
-    "Committed",
-    "Created",
-    "Ended",
-    "Entry",
-    "Fence",
-    "Held",
-    "IntervalOpened",
-    "Opened",
-    "Owner",
-    "Planned",
-    "PlannedBatch",
-    "Quarantined",
-    "Recovered",
-    "Removal",
-    "Requested",
-    "Resumed",
-    "Retired",
-    "SeenBatch",
-    "Shown",
-    "SinkBinding",
-    "Skipped",
-    "SnapshotRef",
-    "Transferred",
-    "digest_of",
-    "iso_time",
-]
+__all__ = ["ENTRY_FORMAT", "Action", "Entry", "digest_of", "iso_time"]

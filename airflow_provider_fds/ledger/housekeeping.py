@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.ledger.entries import (
-    Committed,
-    IntervalOpened,
-    Opened,
-    Planned,
-    Requested,
-    iso_time,
-)
+from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.epoch_entries import Opened, Requested
+from airflow_provider_fds.ledger.interval_entries import IntervalOpened
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.layout import parse_numbered_name
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, remove_leftovers
+from airflow_provider_fds.ledger.plan_entries import Planned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

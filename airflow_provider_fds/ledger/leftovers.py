@@ -11,8 +11,9 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.ledger.entries import IntervalOpened, Planned
+from airflow_provider_fds.ledger.interval_entries import IntervalOpened
 from airflow_provider_fds.ledger.intervals import interval_folder
+from airflow_provider_fds.ledger.plan_entries import Planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

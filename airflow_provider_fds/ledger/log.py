@@ -13,9 +13,11 @@ from airflow_provider_fds.errors import FdsError, LedgerError, StorageError, Unr
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.access import ListNames, Put, PutIfAbsent, perform
 from airflow_provider_fds.ledger.conditions import check_deployment
-from airflow_provider_fds.ledger.entries import Created, Entry, Transferred, iso_time
+from airflow_provider_fds.ledger.entries import Entry, iso_time
+from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
+from airflow_provider_fds.ledger.operator_entries import Transferred
 from airflow_provider_fds.ledger.protocol import decide
 from airflow_provider_fds.ledger.reading import LedgerReader, retried
 from airflow_provider_fds.ledger.state import KEPT_RUNS, StreamState

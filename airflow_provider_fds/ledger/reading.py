@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError, UnreadableEntryError
 from airflow_provider_fds.ledger.access import Get, ListNames, Pause
-from airflow_provider_fds.ledger.entries import Created, Entry, digest_of
+from airflow_provider_fds.ledger.entries import Entry, digest_of
+from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.layout import StreamFolder, numbered_name, parse_numbered_name
 from airflow_provider_fds.ledger.state import StreamState

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.errors import BatchFailedError
-from airflow_provider_fds.ledger.entries import Blocked, Committed
+from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.intervals import digest_of_parts
 from airflow_provider_fds.stream.attempts import put_job, read_report
 from airflow_provider_fds.stream.batch_failure import batch_failure
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from airflow_provider_fds.batch.spec import AttemptReport, BatchSpec
-    from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import StreamContext
     from airflow_provider_fds.stream.result import LoadResult, RunWork

@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import (
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import AttemptReport
-    from airflow_provider_fds.ledger.entries import PlannedBatch
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 #: Error class of an attempt report: a file that the batch lists is not in storage.
 _FILES_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.entries import Action, Actor, Owner
+    from airflow_provider_fds.ledger.entries import Action
+    from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.value import DeltaStream

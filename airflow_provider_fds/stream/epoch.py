@@ -18,7 +18,8 @@ from airflow_provider_fds.batch.spec import (
 )
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError, LostPositionError
-from airflow_provider_fds.ledger.entries import Fence, Planned, SeenBatch
+from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.attempts import refused
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch
     from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.ledger.entries import PlannedBatch, SnapshotRef
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch, SnapshotRef
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 

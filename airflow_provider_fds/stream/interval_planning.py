@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.manifest import Manifest
     from airflow_provider_fds.delta.log import DeltaLog, TableState
-    from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 _NO_COMMITS: Final = ""

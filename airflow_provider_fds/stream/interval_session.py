@@ -15,8 +15,9 @@ from airflow_provider_fds.errors import (
     TableReplacedError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.entries import Boundary, Claimed, IntervalOpened, Planned
+from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.intervals import interval_folder
+from airflow_provider_fds.ledger.plan_entries import Claimed, Planned
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.attempts import new_attempt_id
 from airflow_provider_fds.stream.base_session import Session, SessionJob, Transaction
@@ -27,7 +28,7 @@ from airflow_provider_fds.stream.verifying import check_planned
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import AttemptReport
-    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import StreamContext

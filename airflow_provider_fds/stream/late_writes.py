@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, LedgerError, RequestRefusedError
-from airflow_provider_fds.ledger.entries import SeenBatch, Shown
+from airflow_provider_fds.ledger.epoch_entries import Shown
+from airflow_provider_fds.ledger.values import SeenBatch
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look, tables_in_order
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.delta.interval import FILE_RETENTION, LOG_RETENTION, retention
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.errors import FdsError, LogTruncatedError
-from airflow_provider_fds.ledger.entries import Advanced, Skipped
+from airflow_provider_fds.ledger.plan_entries import Advanced
+from airflow_provider_fds.ledger.values import Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import range_digest
 from airflow_provider_fds.stream.verifying import check_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream
 

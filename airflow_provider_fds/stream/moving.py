@@ -12,20 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.ledger.entries import (
-    Accepted,
-    Acknowledged,
-    Claimed,
-    Held,
-    Owner,
-    Planned,
-    Removal,
-    Requested,
-    Resumed,
-    Retired,
-    Transferred,
-)
+from airflow_provider_fds.ledger.commit_entries import Accepted
+from airflow_provider_fds.ledger.epoch_entries import Requested
+from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.ledger.plan_entries import Claimed, Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
+from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_writes import FunctionWrites
 from airflow_provider_fds.stream.repeated import removal_problem, repeated_notes
@@ -37,8 +30,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.entries import Action, Actor
+    from airflow_provider_fds.ledger.entries import Action
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
 

@@ -19,7 +19,8 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.entries import Bound, Created, Fence, Opened, Shown, SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened, Shown
+from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_fds.batch.spec import FenceReport, LandedBatch
-    from airflow_provider_fds.ledger.entries import Committed, Owner
+    from airflow_provider_fds.ledger.commit_entries import Committed
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream

@@ -9,7 +9,7 @@ from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.entries import PlannedBatch, Skipped
+from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner
 from airflow_provider_fds.source.start import starting_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import StoppedError
-from airflow_provider_fds.ledger.entries import Quarantined
+from airflow_provider_fds.ledger.operator_entries import Quarantined
 from airflow_provider_fds.stream.result import RunWork
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
-from airflow_provider_fds.ledger.entries import Created, Recovered, Requested, SinkBinding
+from airflow_provider_fds.ledger.epoch_entries import Created, Requested
+from airflow_provider_fds.ledger.values import Recovered, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.moving import Move, describe_position
 

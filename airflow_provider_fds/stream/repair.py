@@ -15,27 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, UnreadableEntryError
-from airflow_provider_fds.ledger.entries import (
-    Accepted,
-    Acknowledged,
-    Blocked,
-    Bound,
-    Boundary,
-    Committed,
-    Created,
-    Entry,
-    Held,
-    Opened,
-    Planned,
-    Recovered,
-    Requested,
-    Resumed,
-    Retired,
-    SinkBinding,
-    Transferred,
-)
+from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
+from airflow_provider_fds.ledger.entries import Entry
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened, Requested
+from airflow_provider_fds.ledger.interval_entries import Boundary
+from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
-from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp
+from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp, Recovered, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.moving import describe_position
 from airflow_provider_fds.stream.recovery import check_account
@@ -43,8 +30,8 @@ from airflow_provider_fds.stream.recovery import check_account
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
-    from airflow_provider_fds.ledger.entries import Actor
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.values import SnapshotRef
     from airflow_provider_fds.stream.recovery import SinkAccount

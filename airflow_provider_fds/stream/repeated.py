@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import fence_version
-from airflow_provider_fds.ledger.entries import Committed, Created, Opened, Planned, Requested
+from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.epoch_entries import Created, Opened, Requested
+from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:

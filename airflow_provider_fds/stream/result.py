@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.spec import AttemptReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
-    from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.state import IntervalRecord, RunRecord
+    from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import Sink
 
 

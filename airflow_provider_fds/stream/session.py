@@ -17,7 +17,8 @@ from airflow_provider_fds.errors import (
     StreamBusyError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.entries import Advanced, Claimed, Planned, Requested
+from airflow_provider_fds.ledger.epoch_entries import Requested
+from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening

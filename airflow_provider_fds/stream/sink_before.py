@@ -17,7 +17,7 @@ from airflow_provider_fds.batch.spec import (
     txn_version,
 )
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.entries import Requested
+from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.repeated import announced_rows

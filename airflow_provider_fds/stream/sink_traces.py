@@ -15,7 +15,8 @@ from airflow_provider_fds.batch.spec import read_commit_metadata
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions_with
 from airflow_provider_fds.errors import FdsError, LedgerError, LogGapError, TableNotFoundError
-from airflow_provider_fds.ledger.entries import Created, Entry
+from airflow_provider_fds.ledger.entries import Entry
+from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.layout import StreamFolder
 
 if TYPE_CHECKING:

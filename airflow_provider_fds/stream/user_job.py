@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.spec import AttemptReport, txn_app_id, txn_version
 from airflow_provider_fds.batch.user_job import REPORT_PREFIX
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
-from airflow_provider_fds.ledger.entries import Blocked, Committed
+from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.stream.attempts import refused
 from airflow_provider_fds.stream.function_tables import find_write
@@ -16,7 +16,7 @@ from airflow_provider_fds.stream.verifying import check_range_unchanged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.ledger.entries import Owner
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import DeltaSink

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.storage import ObjectMeta
-    from airflow_provider_fds.ledger.entries import PlannedBatch
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 
 def check_position(log: DeltaLog, state: StreamState) -> int:

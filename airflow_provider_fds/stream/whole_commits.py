@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.ledger.entries import SinkBinding
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.value import DeltaStream
 

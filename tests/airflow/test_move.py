@@ -8,8 +8,9 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.ledger.entries import Actor, Claimed, Owner
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.plan_entries import Claimed
 
 INGEST = """
     from airflow.sdk import DAG

@@ -21,8 +21,10 @@ from airflow.sdk.exceptions import (
 from airflow_provider_fds import DeltaIngestOperator, DeltaReplaceSink, DeltaStream, DeltaTableSink
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
-from airflow_provider_fds.ledger.entries import Actor, Committed, Held, Retired
+from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.operator_entries import Held, Retired
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.operators.sessions import open_session
 from tests.interop.connect_server import free_port
 

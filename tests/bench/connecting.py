@@ -115,7 +115,7 @@ def _load(folder: Path, url: str, run_id: str) -> None:
     from airflow_provider_fds.backends.base import Application, UserArguments
     from airflow_provider_fds.backends.spark_connect import ConnectBackend
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 

@@ -168,7 +168,7 @@ def _load(spark: Any, table: Path, sink: DeltaTableSink | Any, **options: Any) -
     """Plan, load and commit with a stream of its own, as a run does; the job is in this session."""
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.spark.job import run
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 

@@ -42,7 +42,7 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
     from airflow_provider_fds.batch.spec import AttemptReport, JobSpec, commit_metadata, report_name
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.delta.names import commit_key
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 

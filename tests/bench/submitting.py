@@ -33,7 +33,7 @@ def prepare(root: str) -> None:
 
 def by_fds(root: str) -> dict[str, Any]:
     """Run the job of one batch by FDS's own spark-submit, from the planned batch to the report."""
-    from airflow_provider_fds.ledger.entries import Actor, Owner
+    from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.spark.launch import run_locally
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession

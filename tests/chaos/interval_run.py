@@ -10,7 +10,7 @@ from datetime import datetime
 
 from airflow_provider_fds.cli.arguments import process_owner
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink, DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext
 from airflow_provider_fds.stream.data_interval import DataInterval

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.chaos.lake import STREAM, Lake, Writer, judge

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 

@@ -16,8 +16,10 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
-from airflow_provider_fds.ledger.entries import Actor, Created, Held, Owner, Resumed
+from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.operator_entries import Held, Resumed
+from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner

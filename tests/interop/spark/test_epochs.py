@@ -19,8 +19,8 @@ from airflow_provider_fds.batch.spec import JobSpec, fence_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, LedgerError
-from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.spark.history import parse_commit
 from airflow_provider_fds.spark.job import run

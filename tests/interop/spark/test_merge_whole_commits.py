@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover, perform
 from tests.interop.merging import Runs, rows_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession, StreamContext
 

@@ -146,7 +146,8 @@ def test_planned_batches_of_nobody_are_adopted_without_a_word(fds):
 
 
 def test_planned_batches_of_another_machine_are_adopted_by_force_only(fds, ledger):
-    from airflow_provider_fds.ledger.entries import Actor, Claimed, Owner
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.plan_entries import Claimed
 
     read = ledger()
     other = Owner(kind="cli", deployment=read.state.deployment, run_id="other-host:1:2")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from airflow_provider_fds.cli import arguments
-from airflow_provider_fds.ledger.entries import Owner
+from airflow_provider_fds.ledger.owner import Owner
 
 
 def test_this_process_runs():

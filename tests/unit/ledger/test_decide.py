@@ -6,25 +6,13 @@ import pytest
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
-from airflow_provider_fds.ledger.entries import (
-    Accepted,
-    Acknowledged,
-    Blocked,
-    Claimed,
-    Ended,
-    Fence,
-    Held,
-    Opened,
-    Quarantined,
-    Requested,
-    Resumed,
-    Retired,
-    SinkBinding,
-    SnapshotRef,
-    Transferred,
-)
+from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked
+from airflow_provider_fds.ledger.epoch_entries import Ended, Opened, Requested
+from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.refusals import EpochClosedError, StreamMovedError
+from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 
 REWIND = Requested(reason="rewind", why="wrong rows")
 

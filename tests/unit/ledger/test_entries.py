@@ -11,42 +11,26 @@ import pytest
 
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger import commit_entries, epoch_entries, interval_entries, operator_entries, plan_entries
-from airflow_provider_fds.ledger.entries import (
-    Accepted,
-    Acknowledged,
-    Action,
-    Actor,
-    Advanced,
-    Blocked,
-    Bound,
-    Boundary,
-    Claimed,
-    Committed,
-    Created,
-    Ended,
-    Entry,
+from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
+from airflow_provider_fds.ledger.entries import Action, Entry, digest_of
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Opened, Requested, Shown
+from airflow_provider_fds.ledger.fold import Fold
+from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.measures import Measures
+from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
+from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.values import (
+    Acknowledgement,
     Fence,
-    Held,
-    IntervalOpened,
-    Opened,
-    Planned,
-    Quarantined,
+    GivenUp,
     Recovered,
     Removal,
-    Requested,
-    Resumed,
-    Retired,
     SeenBatch,
-    Shown,
     Skipped,
     SnapshotRef,
-    Transferred,
-    digest_of,
 )
-from airflow_provider_fds.ledger.fold import Fold
-from airflow_provider_fds.ledger.measures import Measures
-from airflow_provider_fds.ledger.position import Checkpoint
-from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledger"
 WHERE = "s3://staging/orders/ledger/00000000000000000003.json"

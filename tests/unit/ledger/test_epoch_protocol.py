@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch, RemovedRows, fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.entries import Fence, Removal, Requested, Shown
+from airflow_provider_fds.ledger.epoch_entries import Requested, Shown
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.values import Fence, Removal
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epoch import as_seen, unseen_batches
 from airflow_provider_fds.stream.moving import perform

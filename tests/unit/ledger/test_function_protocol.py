@@ -19,8 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from airflow_provider_fds.batch.spec import AttemptReport, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.entries import Fence, Shown, SinkBinding
+from airflow_provider_fds.ledger.epoch_entries import Shown
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look
 from airflow_provider_fds.stream.late_writes import as_seen, late_writes

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.entries import Requested, SnapshotRef
+from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.housekeeping import (
     FOLD_STRIDE,
     Retention,
@@ -19,6 +19,7 @@ from airflow_provider_fds.ledger.housekeeping import (
     removable_snapshots,
 )
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.values import SnapshotRef
 
 TWO = Retention(batches=2, age=timedelta(days=14))
 REWIND = Requested(reason="rewind", why="wrong rows")

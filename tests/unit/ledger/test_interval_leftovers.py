@@ -8,19 +8,14 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.ledger.entries import (
-    Bound,
-    Boundary,
-    Committed,
-    Created,
-    IntervalOpened,
-    Requested,
-    SinkBinding,
-)
+from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Requested
 from airflow_provider_fds.ledger.housekeeping import purge_expired
+from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.values import SinkBinding
 
 FILE = "_delta_log/00000000000000000000.json"
 DAY = interval_name("2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z")

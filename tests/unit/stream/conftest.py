@@ -17,7 +17,7 @@ from airflow_provider_fds.batch.spec import (
 )
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.ledger.entries import Actor, Owner
+from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import CheckpointError, StreamBusyError
-from airflow_provider_fds.ledger.entries import Owner
+from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 

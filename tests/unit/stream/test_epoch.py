@@ -22,9 +22,12 @@ from airflow_provider_fds.errors import (
     LogTruncatedError,
     SchemaChangedError,
 )
-from airflow_provider_fds.ledger.entries import Actor, Committed, Fence, Opened, Requested, SeenBatch
+from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.epoch_entries import Opened, Requested
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.refusals import EpochClosedError
+from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.moving import Mover, perform

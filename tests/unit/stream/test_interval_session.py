@@ -23,9 +23,10 @@ from airflow_provider_fds.errors import (
     VerificationError,
     ViolationError,
 )
-from airflow_provider_fds.ledger.entries import Accepted, Actor
+from airflow_provider_fds.ledger.commit_entries import Accepted
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession
 from airflow_provider_fds.stream.moving import Mover, perform

@@ -9,8 +9,9 @@ import pytest
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
-from airflow_provider_fds.ledger.entries import Actor, Removal
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover, perform, readable
 

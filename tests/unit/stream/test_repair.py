@@ -12,11 +12,12 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError, LedgerError, UnreadableEntryError, VerificationError
-from airflow_provider_fds.ledger import entries as actions
+from airflow_provider_fds.ledger import epoch_entries, operator_entries
 from airflow_provider_fds.ledger.access import answer
-from airflow_provider_fds.ledger.entries import Actor, Entry
+from airflow_provider_fds.ledger.entries import Entry
 from airflow_provider_fds.ledger.housekeeping import purge_expired
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.recovery import ask_sink, recovery
 from airflow_provider_fds.stream.repair import inspect, repair
@@ -257,7 +258,7 @@ def test_a_ledger_that_somebody_writes_to_meanwhile_is_looked_at_again(bench, lo
     damage(bench, 3)
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     found = worked_out(ledger, loaded)
-    writer.execute(actions.Held(why="w"), ACTOR)
+    writer.execute(operator_entries.Held(why="w"), ACTOR)
 
     with pytest.raises(LedgerError, match="was written meanwhile"):
         found.perform(ledger, ACTOR)
@@ -276,7 +277,7 @@ def test_a_run_that_had_read_the_ledger_before_is_refused_after_the_repair(bench
 
     stale = session.connected.ledger
     with pytest.raises(FdsError, match="epoch"):
-        stale.execute(actions.Ended(epoch=1, instant="2024-01-01T00:00:00.000Z", version=1), ACTOR)
+        stale.execute(epoch_entries.Ended(epoch=1, instant="2024-01-01T00:00:00.000Z", version=1), ACTOR)
     assert stale.state.epoch == state_of(bench).epoch
 
 
@@ -379,9 +380,9 @@ def test_a_stream_within_its_snapshot_goes_on_there_if_the_frozen_list_is_left(
 def test_words_of_persons_that_can_be_read_stay(bench, loaded, capsys):
     ledger = ledger_of(bench)
     for word in (
-        actions.Held(why="month's end"),
-        actions.Acknowledged(version=7, why="read it", skip=True),
-        actions.Acknowledged(version=4, why="read it"),
+        operator_entries.Held(why="month's end"),
+        operator_entries.Acknowledged(version=7, why="read it", skip=True),
+        operator_entries.Acknowledged(version=4, why="read it"),
     ):
         ledger.execute(word, ACTOR)
     for _ in range(2):
@@ -393,7 +394,7 @@ def test_words_of_persons_that_can_be_read_stay(bench, loaded, capsys):
 
 
 def test_a_stream_that_has_ended_is_not_begun_again(bench, loaded, capsys):
-    ledger_of(bench).execute(actions.Retired(why="w"), ACTOR)
+    ledger_of(bench).execute(operator_entries.Retired(why="w"), ACTOR)
     damage(bench, 3)
     code, told = recover(bench, loaded, capsys)
     assert (code, "has ended for good" in told) == (2, True)

@@ -8,8 +8,9 @@ import pytest
 
 from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.ledger.entries import Fence, Requested
+from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover
 from tests.unit.ledger.conftest import Make

@@ -232,7 +232,7 @@ def test_a_failure_that_a_retry_would_meet_again_is_not_retryable(bench, two_app
 
 
 def test_rows_that_do_not_match_the_log_block_the_stream_until_a_person_accepts(bench, two_appends, sink):
-    from airflow_provider_fds.ledger.entries import Accepted
+    from airflow_provider_fds.ledger.commit_entries import Accepted
 
     session = bench.session()
     work = session.begin(sink)
@@ -534,7 +534,7 @@ def test_a_retry_after_a_good_prefix_returns_the_result_although_a_bad_version_i
 
 
 def test_what_a_person_accepted_does_not_cover_another_problem_of_the_batch(bench, two_appends, log_builder, sink):
-    from airflow_provider_fds.ledger.entries import Accepted
+    from airflow_provider_fds.ledger.commit_entries import Accepted
 
     session = bench.session()
     work = session.begin(sink)

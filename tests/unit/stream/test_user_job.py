@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_fds.batch.spec import AttemptReport, report_name, txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
-from airflow_provider_fds.ledger.entries import Owner
+from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.sinks import DeltaTableSink
 from tests.conftest import LogBuilder
 
@@ -105,7 +105,7 @@ def test_a_job_that_did_not_write_the_batchs_transaction_is_not_committed(bench,
 
 
 def test_a_source_that_changed_under_the_job_blocks_the_batch_until_a_person_accepts(bench, two_appends, log_builder):
-    from airflow_provider_fds.ledger.entries import Accepted
+    from airflow_provider_fds.ledger.commit_entries import Accepted
 
     batch = planned(bench)
     (log_builder.log / f"{2:020d}.json").unlink()

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.entries import Actor
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.moving import Mover, perform
