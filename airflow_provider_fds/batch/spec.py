@@ -37,6 +37,8 @@ _T = TypeVar("_T")
 _OF_A_FENCE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "fence": int}
 _OF_A_BATCH: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "batch_id": int, "end": str, "digest": str}
 
+_OF_A_WRITE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "batch_id": int, "digest": str, "write": str}
+
 _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 
 
@@ -545,17 +547,55 @@ def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
         return None
     if not isinstance(value, dict) or value.get("fds") != SPEC_FORMAT or isinstance(value["fds"], bool):
         return None
-    wanted = _OF_A_FENCE if "fence" in value else _OF_A_BATCH
-    for name, kind in wanted.items():
-        found = value.get(name)
-        if type(found) is not kind or (isinstance(found, int) and not 0 <= found < 1 << 63):
-            return None
+    if not _has_fields(value, _OF_A_FENCE if "fence" in value else _OF_A_BATCH):
+        return None
     newest = value.get("newest", 0)
     if type(newest) is not int or not 0 <= newest < 1 << 63:
         return None
     if not isinstance(value.get("interval", ""), str) or not isinstance(value.get("sink", ""), str):
         return None
     return value
+
+
+def write_metadata(batch: BatchSpec, write: str) -> str:
+    """Return the ``userMetadata`` of a write that a function of the user's makes, JSON on one line.
+
+    The table is not a sink of FDS, so this is not what :func:`read_commit_metadata` reads.
+    """
+    return json.dumps(
+        {
+            "fds_write": SPEC_FORMAT,
+            "stream": batch.stream,
+            "uuid": batch.uuid,
+            "epoch": batch.epoch,
+            "batch_id": batch.batch_id,
+            "digest": batch.manifest_digest,
+            "write": write,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+
+
+def read_write_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
+    """Return the ``userMetadata`` of a write of a function, ``None`` for any other text."""
+    if not text or not text.startswith("{"):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or value.get("fds_write") != SPEC_FORMAT:
+        return None
+    return value if _has_fields(value, _OF_A_WRITE) else None
+
+
+def _has_fields(value: Dict[str, Any], wanted: Dict[str, type]) -> bool:
+    for name, kind in wanted.items():
+        found = value.get(name)
+        if type(found) is not kind or (isinstance(found, int) and not 0 <= found < 1 << 63):
+            return False
+    return True
 
 
 __all__: List[str] = [
@@ -577,9 +617,11 @@ __all__: List[str] = [
     "fence_version",
     "job_name",
     "read_commit_metadata",
+    "read_write_metadata",
     "removal_metadata",
     "report_name",
     "started_name",
     "txn_app_id",
     "txn_version",
+    "write_metadata",
 ]

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
 
+#: No command moves a stream of data intervals, and nothing can close its intervals in the sink as a fence does.
+_MISSING_INTERVALS = "giving the stream another name and clearing the runs of the data intervals that the sink lacks"
+
+
 class Advice:
     """The commands of one stream.
 
@@ -25,6 +29,7 @@ class Advice:
 
     def __init__(self, sink: DeltaSink, stream: str, *, is_interval: bool = False, is_requested: bool = False) -> None:
         self._merges = sink.needs_keys
+        self._replaces = sink.replaces
         self._stream = stream
         self._is_interval = is_interval
         self._is_requested = is_requested
@@ -33,7 +38,8 @@ class Advice:
         """Return what loads rows again from a version on, which the person knows."""
         name = self._stream
         if self._is_interval:
-            return "clearing the runs of their data intervals"
+            # an appended interval that is done is not written again
+            return "clearing the runs of their data intervals" if self._replaces else _MISSING_INTERVALS
         if self._merges:
             if self._is_requested:
                 return f"`fds rewind {name} --replace --to-version N --sink keep --why …`"
@@ -45,7 +51,7 @@ class Advice:
     def reset(self) -> str:
         """Return what loads everything anew."""
         if self._is_interval:
-            return "clearing the runs of all data intervals"
+            return "giving the stream another name and clearing the runs of all data intervals"
         if self._merges:
             return f"`fds reset {self._stream} --sink keep --why …`"
         return f"`fds reset {self._stream} --why …`"
@@ -71,7 +77,7 @@ class Advice:
             epoch: The one that is open.
         """
         if self._is_interval:
-            return self.rewind()
+            return _MISSING_INTERVALS
         if transaction is None or txn_epoch(transaction) != epoch:
             # batches are counted anew in each epoch
             return self.reset()
@@ -79,7 +85,7 @@ class Advice:
 
     def from_first_missing(self) -> str:
         """Return what loads again from a batch on that the person has to find."""
-        return self.rewind() if self._is_interval else self._to_batch("N")
+        return _MISSING_INTERVALS if self._is_interval else self._to_batch("N")
 
     def _to_batch(self, batch: str) -> str:
         if self._merges:

@@ -386,7 +386,10 @@ class DeltaTableWriter(Writer):
             )
         gone_on = "another run has gone on, and there is nothing to do"
         if batch.interval is not None:
-            return gone_on
+            return (
+                f"{gone_on}. If there is none, the ledger is older than the sink: restore the newest copy of the "
+                "staging folder, or give the stream another name, under which what the sink has is not run"
+            )
         return (
             f"{gone_on}. If there is none, the ledger is older than the sink: make it again from the sink, "
             f"`fds recover {batch.stream} --sink URI --table URI --why …`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id
+from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id, write_metadata
 from airflow_provider_fds.spark.failures import RefusalError
 
 
@@ -31,8 +31,7 @@ class ForeachBatch:
         self.first_version = spec.first_version
         self.last_version = spec.last_version
         self.num_rows: Optional[int] = spec.num_rows
-        self._uuid = spec.uuid
-        self._txn_version = spec.txn_version
+        self._spec = spec
         self._writes = tuple(writes)
         self._asked: List[str] = []
 
@@ -44,8 +43,8 @@ class ForeachBatch:
     def txn_options(self, write: str) -> Dict[str, str]:
         """Return the write options by which Delta takes this write of the batch once: ``txnAppId, txnVersion``.
 
-        For ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` without ``format("delta")`` ignores
-        them.
+        With them comes ``userMetadata``, by which the table's log says which batch of which stream this is. For
+        ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` without ``format("delta")`` ignores them.
 
         Args:
             write: One of the names in ``writes`` of the sink.
@@ -68,7 +67,11 @@ class ForeachBatch:
                 "options Delta skips the second in silence. Give each write a name of its own in writes=[…]",
             )
         self._asked.append(write)
-        return {"txnAppId": txn_app_id(self._uuid, write=write), "txnVersion": str(self._txn_version)}
+        return {
+            "txnAppId": txn_app_id(self._spec.uuid, write=write),
+            "txnVersion": str(self._spec.txn_version),
+            "userMetadata": write_metadata(self._spec, write),
+        }
 
     def __repr__(self) -> str:
         return f"<batch {self.batch_id} of epoch {self.epoch} of stream {self.stream!r}>"

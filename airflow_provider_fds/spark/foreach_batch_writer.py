@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _WHAT = "function"
 
+_STARTED = ".started.json"
+
 
 class ForeachBatchWriter(Writer):
     """Hands batches to the function. There may be several tables, or none that FDS knows."""
@@ -50,9 +52,7 @@ class ForeachBatchWriter(Writer):
         folder, _, _ = report_name(batch.epoch, batch.batch_id, "").rpartition("/")
         folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
         found = sorted(names(folder, self._spark))
-        self._is_repeated = any(
-            name.endswith(".started.json") and name != f"{self._job.attempt_id}.started.json" for name in found
-        )
+        begun = {name[: -len(_STARTED)] for name in found if name.endswith(_STARTED)} - {self._job.attempt_id}
         for name in found:
             if not name.endswith(".json") or name.endswith(".started.json"):
                 continue
@@ -60,6 +60,10 @@ class ForeachBatchWriter(Writer):
             if report.is_of(batch, name.removesuffix(".json")) and report.is_done:
                 self._tables.check_kept(batch)
                 return Landed(None, by_this_attempt=False, rows=report.rows_written)
+            if report.is_of(batch, name.removesuffix(".json")) and report.error_class == "OutOfTurn":
+                # it has not called the function, or Delta has skipped what that wrote
+                begun.discard(report.attempt_id)
+        self._is_repeated = bool(begun)
         return None
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:

@@ -12,7 +12,8 @@ from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.spark.empty_append import append_nothing
 from airflow_provider_fds.spark.failures import RefusalError, is_conflict
 from airflow_provider_fds.spark.files import hadoop_path
-from airflow_provider_fds.spark.history import SinkLog
+from airflow_provider_fds.spark.history import History, SinkLog
+from airflow_provider_fds.spark.sink_others import refuse_namesakes
 from airflow_provider_fds.spark.sink_place import check_table
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class WrittenTables:
         self._warned = False
         self._unknown = [name for name in sink.names if name not in self._paths]
         self._function = sink.function
+        self._others = sink.other_streams
 
     def prepare(self, batch: BatchSpec, *, is_repeated: bool) -> None:
         """Before the function is called: make sure that Delta takes each write once, and in turn.
@@ -47,21 +49,21 @@ class WrittenTables:
             is_repeated: Whether another attempt may have called the function with it.
 
         Raises:
-            RefusalError: a table forgets transactions too soon, or has a later one of this write already; or it was
-                restored to before an earlier attempt's write, which Delta would skip.
+            RefusalError: a table forgets transactions too soon, or has a later one of this write already, or this one
+                of another batch; or it was restored to before what was written; or a stream of the same name with
+                another ledger writes to it.
         """
         self._warn()
-        for name, log in self._logs.items():
-            history = log.history(_NONE)
-            self._versions[name] = -1 if history is None else history.newest_version
-            if history is None:
+        for name in self._logs:
+            if not self._look(name, batch):
                 continue
             if name not in self._checked or is_repeated:
                 check_table(self._spark, self._paths[name])
                 newest = self._newest(name, batch)
                 self._checked.add(name)
+                if newest == batch.txn_version:
+                    self._check_same(name, batch, is_repeated=is_repeated)
                 if is_repeated and newest == batch.txn_version:
-                    self._check_kept(name, batch)
                     self._remind(name, batch)
             if is_repeated:
                 self._tell(name, batch, is_before=True)
@@ -74,10 +76,11 @@ class WrittenTables:
             asked: Names of the writes that the function has asked the options of.
 
         Raises:
-            RefusalError: Delta has skipped a write because of a later transaction: its rows are nowhere.
+            RefusalError: Delta has skipped a write because of a later transaction: its rows are nowhere. Or a table
+                was restored meanwhile, or another stream of the same name has written to it.
         """
-        for name, log in self._logs.items():
-            if log.history(self._versions[name] + 1) is not None and name in asked:
+        for name in self._logs:
+            if self._look(name, batch) and name in asked:
                 self._newest(name, batch)
             self._tell(name, batch, is_before=False)
 
@@ -88,28 +91,84 @@ class WrittenTables:
             RefusalError: a table was restored or replaced since.
         """
         for name, log in self._logs.items():
-            if log.history(_NONE) is not None and self._newest(name, batch) == batch.txn_version:
+            if log.history(_NONE) is not None and self._newest(name, batch) is not None:
                 self._check_kept(name, batch)
 
-    def _check_kept(self, name: str, batch: BatchSpec) -> None:
+    def _look(self, name: str, batch: BatchSpec) -> bool:
+        """Look at what is new in a table, and say whether there is one; the first look goes back to the last write."""
+        log, known = self._logs[name], self._versions.get(name)
+        history = log.history(_NONE if known is None else known + 1)
+        self._versions[name] = -1 if history is None else history.newest_version
+        if history is None:
+            return False
+        if known is None or known > history.newest_version:
+            uuids = {app_id.partition("#")[0] for app_id in log.transactions()} - {txn_app_id(batch.uuid)}
+            history = log.history(None) if uuids else None
+            self._check_kept(name, batch)
+        elif any(commit.is_breaking for commit in history.commits):
+            self._check_kept(name, batch)
+        if history is not None:
+            refuse_namesakes(history, self._paths[name], batch.stream, batch.uuid, self._others)
+        return True
+
+    def _since_last(self, name: str, batch: BatchSpec) -> Optional[History]:
+        """Return the commits of a table since the last write, or fence, before this batch; all, if it is not there."""
         app_id, log, commits = txn_app_id(batch.uuid, write=name), self._logs[name], _WINDOW
         while True:
             history = log.history(_NONE)
             down_to = 0 if history is None else max(0, history.newest_version - commits)
             history = log.history(down_to)
             if history is None:
-                return
-            # where it is there twice the later one is a reminder without rows
-            own = [c.version for c in history.commits if c.transactions.get(app_id) == batch.txn_version]
-            earlier = any(c.transactions.get(app_id, batch.txn_version) < batch.txn_version for c in history.commits)
-            if earlier or down_to == 0 or history.oldest_version > down_to:
-                break
+                return None
+            for position, commit in enumerate(history.commits):
+                if commit.transactions.get(app_id, batch.txn_version) < batch.txn_version:
+                    return History(history.newest_version, history.commits[: position + 1])
+            if down_to == 0 or history.oldest_version > down_to:
+                return history
             commits *= 4
-        if not own:
+
+    def _check_same(self, name: str, batch: BatchSpec, *, is_repeated: bool) -> None:
+        """Make sure that the transaction which Delta skips this write for is of this batch, and of no other."""
+        app_id, history = txn_app_id(batch.uuid, write=name), self._since_last(name, batch)
+        commits = () if history is None else history.commits
+        own = [c for c in commits if c.transactions.get(app_id) == batch.txn_version]
+        told = {str(c.write["digest"]) for c in own if c.write is not None}
+        if told <= {batch.manifest_digest} and (told or is_repeated):
+            return
+        where = f"version {own[-1].version} of {self._paths[name]}" if own else self._paths[name]
+        what = "is of another batch with this number" if told else "is there, and no attempt has begun this batch"
+        raise RefusalError(
+            "OutOfTurn",
+            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the write {name!r} in {where} "
+            f"{what}, so the ledger is older than the table, and Delta would skip the write in silence. Restore the "
+            "newest copy of the staging folder. If there is none, take out of the tables what they have of version "
+            f"{batch.first_version} and later, then `fds rewind {batch.stream} --to-version {batch.first_version} "
+            "--why …`",
+        )
+
+    def _check_kept(self, name: str, batch: BatchSpec) -> None:
+        """Make sure that the rows of the write before this batch are in the table, and its own if it has them."""
+        app_id, history = txn_app_id(batch.uuid, write=name), self._since_last(name, batch)
+        if history is None or not history.commits:
             return
         kept = history.kept(app_id)
+        # a batch that was forgotten with its commit was there, too
+        newest = self._logs[name].transaction(app_id)
+        has_last = history.commits[-1].transactions.get(app_id, batch.txn_version) < batch.txn_version
+        is_hidden = history.oldest_version > 0 and newest is not None and newest < batch.txn_version
+        if kept.broken_at is not None and (has_last or is_hidden):
+            raise RefusalError(
+                "SinkReplaced",
+                f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table "
+                f"{self._paths[name]} was restored or replaced at version {kept.broken_at}, after earlier batches were "
+                f"written into it by {name!r}, so it lacks rows, or may lack them. Take what the tables have of the "
+                f"first batch that it lacks, and of later ones, out of them, then `fds rewind {batch.stream} "
+                "--to-batch N --why …`",
+            )
+        # where it is there twice the later one is a reminder without rows
+        own = [c.version for c in history.commits if c.transactions.get(app_id) == batch.txn_version]
         broken_at = -1 if kept.broken_at is None else kept.broken_at
-        if own[-1] in kept.versions and broken_at < own[-1]:
+        if not own or (own[-1] in kept.versions and broken_at < own[-1]):
             return
         raise RefusalError(
             "SinkReplaced",

@@ -12,7 +12,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
-from airflow_provider_fds.batch.spec import BatchSpec, read_commit_metadata, txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import (
+    BatchSpec,
+    read_commit_metadata,
+    read_write_metadata,
+    txn_app_id,
+    txn_version,
+)
 from airflow_provider_fds.spark.failures import RefusalError, has_condition
 from airflow_provider_fds.spark.files import exists, names, read_bytes
 from airflow_provider_fds.spark.log_files import (
@@ -48,6 +54,7 @@ class SinkCommit:
         features: Table features of a writer, if the commit sets the protocol.
         parameters: ``operationParameters``, such as ``mode``.
         removes_rows: Whether a file of the table is removed for its rows, not because they were written anew.
+        write: What the write options of a function's batch have put into the commit, ``None`` for any other commit.
     """
 
     version: int
@@ -60,6 +67,7 @@ class SinkCommit:
     features: Tuple[str, ...] = ()
     parameters: Dict[str, str] = field(default_factory=dict)
     removes_rows: bool = False
+    write: Optional[Dict[str, Any]] = None
 
     def transaction_of(self, app_id: str) -> Optional[int]:
         """Return the transaction version, if the commit is one under this transaction application id."""
@@ -342,6 +350,7 @@ def parse_commit(version: int, content: bytes) -> SinkCommit:
         features=features,
         parameters=_texts(info.get("operationParameters")),
         removes_rows=removes_rows,
+        write=read_write_metadata(info.get("userMetadata")),
     )
 
 

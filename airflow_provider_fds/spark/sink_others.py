@@ -44,7 +44,7 @@ def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others
         RefusalError: names the version and the uuid of the other stream.
     """
     for commit in history.commits:
-        told = commit.metadata
+        told = commit.metadata or commit.write
         if told is None or told.get("stream") != stream or told.get("uuid") in (uuid, *others):
             continue
         raise RefusalError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch
+from airflow_provider_fds.batch.spec import fence_version, read_write_metadata, txn_batch_id, txn_epoch
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions
 from airflow_provider_fds.errors import TableNotFoundError
@@ -51,12 +51,14 @@ class TableWrite:
         version: Version of the table that holds it, ``None`` if log cleanup removed that commit.
         place: Whether its rows are in the table.
         undone_at: The version that took them out, or may have; ``None`` if they are there.
+        digest: Of the batch's manifest, ``None`` if the commit does not say it.
     """
 
     transaction: int
     version: int | None
     place: Place = "there"
     undone_at: int | None = None
+    digest: str | None = None
 
     @property
     def epoch(self) -> int:
@@ -81,8 +83,8 @@ class TableLook:
     Attributes:
         version: Newest version of the table at that moment, -1 if there was no table.
         writes: Transactions of the write, in order.
-        committed: The last committed batch, ``None`` if its commit is not in sight, or it was committed in an epoch
-            that is closed.
+        committed: The last committed batch that wrote the table, ``None`` if its commit is not in sight, or it was
+            committed in an epoch that is closed.
     """
 
     version: int
@@ -127,7 +129,9 @@ def look(storage: Storage, app_id: str, floor: int) -> TableLook:
     for commit in _newest_first(log, earliest, newest):
         own = [a.txn.version for a in commit.actions if a.txn is not None and a.txn.appId == app_id]
         for transaction in own:
-            found[transaction] = restores.write(transaction, commit.version)
+            told = read_write_metadata(None if commit.info is None else commit.info.userMetadata)
+            write = restores.write(transaction, commit.version)
+            found[transaction] = write if told is None else replace(write, digest=str(told["digest"]))
         restores.add(commit)
         if own and min(own) <= floor:
             break
@@ -136,7 +140,8 @@ def look(storage: Storage, app_id: str, floor: int) -> TableLook:
         known = None if found else transactions(log, newest, [app_id]).get(app_id)
         if known is not None:
             found[known] = TableWrite(known, None, restores.place(earliest - 1), restores.last)
-    at_floor = found.get(floor)
+    # a function need not write each table with each batch
+    at_floor = found.get(max((transaction for transaction in found if transaction <= floor), default=floor))
     return TableLook(
         newest,
         tuple(found[transaction] for transaction in sorted(found) if transaction > floor),

@@ -22,7 +22,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import TableWrite, find_write, floor_of, look, tables_in_order
-from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes
+from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes, refuse_lost
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 
 if TYPE_CHECKING:
@@ -227,18 +227,20 @@ class FunctionWrites:
 
     def _unknown(self) -> list[tuple[str, TableWrite]]:
         """Return the writes, still in their tables, of batches and epochs that the ledger does not know."""
-        ids = {batch.batch_id for batch in self._planned}
         return [
             (name, write)
             for name, found in self.looks.items()
             for write in found.writes
             if write.place != "gone"
-            and (
-                write.epoch > self._state.epoch
-                if write.is_fence
-                else write.epoch != self._epoch or write.batch_id not in ids
-            )
+            and (write.epoch > self._state.epoch if write.is_fence else not self._is_planned(write))
         ]
+
+    def _is_planned(self, write: TableWrite) -> bool:
+        """Whether a write is of a batch on its way: by its number, and by its manifest if the commit names that."""
+        if write.epoch != self._epoch:
+            return False
+        planned = next((batch for batch in self._planned if batch.batch_id == write.batch_id), None)
+        return planned is not None and write.digest in (None, planned.digest)
 
     def _refuse_unknown(self) -> None:
         """Refuse to continue at the position where a table has batches that nobody could account for."""
@@ -248,6 +250,8 @@ class FunctionWrites:
         name = unknown[0][0]
         newest = max((one for of, one in unknown if of == name), key=lambda one: one.transaction)
         what = f"epoch {newest.epoch}" if newest.is_fence else f"batch {newest.batch_id} of epoch {newest.epoch}"
+        if not newest.is_fence and any(batch.batch_id == newest.batch_id for batch in self._planned):
+            what = f"another {what}"
         where = "" if newest.version is None else f" in version {newest.version}"
         again = " --replace" if self._state.phase == "requested" else ""
         position = self._state.position if self._state.closed is None else self._state.closed.position
@@ -262,17 +266,7 @@ class FunctionWrites:
 
     def _refuse_lost(self) -> None:
         """Refuse to continue at the position where a table lacks batches that were committed, or may lack them."""
-        for name, found in self.looks.items():
-            write = found.committed
-            if write is None or write.place == "there":
-                continue
-            replaced = " --replace" if self._state.phase == "requested" else ""
-            raise LedgerError(
-                f"stream {self._name!r}: batch {write.batch_id} was committed, and the table {self._tables[name]} of "
-                f"write {name!r} was restored or replaced after that, in version {write.undone_at}, so it lacks rows, "
-                f"or may lack them. Load them again: `fds rewind {self._name}{replaced} --to-batch N --why …`",
-                table=self._state.table,
-            )
+        refuse_lost(self._state, self.looks, self._tables)
 
     def _landed_by_evidence(self, reported: Sequence[bool], *, is_answered: bool) -> int:
         """Return how many planned batches, from the first on, have landed in all writes."""

@@ -32,7 +32,8 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
     are recorded (entry ``shown``): a request that follows may have their rows loaded again.
 
     Raises:
-        LedgerError: Names the writes and their versions, and the ways on.
+        LedgerError: Names the writes and their versions, and the ways on; or a table lacks what was committed, and
+            the epoch would go on after that.
     """
     sink, request = state.fence_sink, state.request
     if sink is None or request is None:
@@ -45,6 +46,9 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
             if name in request.table_versions:
                 raise
             logger.warning("stream %s: nobody could read the table of write %r, %s", state.name, name, uri)
+    if request.reason in ("replan", "rebind"):
+        # the tables may have been restored since the request
+        refuse_lost(state, looks, sink.tables)
     late = late_writes(state, looks)
     if not late:
         return
@@ -54,6 +58,25 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
         Shown(epoch=state.epoch, batches=tuple(as_seen(name, write, epoch, planned) for name, write in late))
     )
     raise _late_error(state, sink, late)
+
+
+def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapping[str, str]) -> None:
+    """Refuse to continue at the position where a table lacks batches that were committed, or may lack them.
+
+    Raises:
+        LedgerError: Names the table, and the way on.
+    """
+    for name, found in looks.items():
+        write = found.committed
+        if write is None or write.place == "there":
+            continue
+        replaced = " --replace" if state.phase == "requested" else ""
+        raise LedgerError(
+            f"stream {state.name!r}: batch {write.batch_id} was committed, and the table {tables[name]} of "
+            f"write {name!r} was restored or replaced after that, in version {write.undone_at}, so it lacks rows, "
+            f"or may lack them. Load them again: `fds rewind {state.name}{replaced} --to-batch N --why …`",
+            table=state.table,
+        )
 
 
 def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tuple[str, TableWrite]]:
@@ -129,4 +152,4 @@ def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedB
     return SeenBatch(epoch=write.epoch, batch_id=write.batch_id, digest=known, sink_version=version, write=name)
 
 
-__all__ = ["as_seen", "is_read_again", "late_writes", "refuse_late_writes"]
+__all__ = ["as_seen", "is_read_again", "late_writes", "refuse_late_writes", "refuse_lost"]

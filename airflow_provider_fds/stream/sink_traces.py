@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from airflow_provider_fds.batch.spec import read_commit_metadata
+from airflow_provider_fds.batch.spec import read_commit_metadata, read_write_metadata
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions_with
 from airflow_provider_fds.errors import FdsError, LedgerError, LogGapError, TableNotFoundError
@@ -57,7 +57,8 @@ def _search(connected: ConnectedStream, uri: str, others: set[str]) -> None:
         return
     known = set(others)
     for commit in _commits(log, newest):
-        found = read_commit_metadata(commit.info.userMetadata if commit.info is not None else None)
+        text = commit.info.userMetadata if commit.info is not None else None
+        found = read_commit_metadata(text) or read_write_metadata(text)
         if found is None or found.get("uuid") in others:
             continue
         if found.get("stream") == connected.stream.name:
@@ -108,11 +109,14 @@ def _subject(connected: ConnectedStream) -> str:
 
 def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, object]) -> LedgerError:
     name = connected.stream.name
+    # what a function has written does not say where the stream stood
+    recover = f"; where it is gone, `fds recover {name} --sink URI --table URI` makes it again from the sink"
+    where = f"batch {found['batch_id']} of epoch {found['epoch']}" if "write" in found else f"end {found.get('end')}"
     return LedgerError(
         f"{_subject(connected)}, but version {version} of the sink {sink} was written by a stream of this name (uuid "
-        f"{found.get('uuid')}, end {found.get('end')}). The ledger was lost, or staging points elsewhere: started "
+        f"{found.get('uuid')}, {where}). The ledger was lost, or staging points elsewhere: started "
         "anew, the stream would load the same rows again. Point [fds] staging to the folder with the ledger, or "
-        f"restore it; where it is gone, `fds recover {name} --sink URI --table URI` makes it again from the sink. For "
+        f"restore it{'' if 'write' in found else recover}. For "
         "a new beginning, give the stream another name and, where it starts with rows that the sink has, another sink",
         table=sink,
         version=version,

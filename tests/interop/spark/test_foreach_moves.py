@@ -6,6 +6,7 @@ import itertools
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -17,9 +18,13 @@ from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import ForeachBatchSink
+from airflow_provider_fds.spark import foreach_batch
 from airflow_provider_fds.spark.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.moving import Mover, perform
+
+#: Of the stream.
+OPTIONS = {"starting_version": 0, "max_versions_per_batch": 1}
 
 FUNCTION = """
 WRITE = {"kept": True, "gone": True}
@@ -55,7 +60,7 @@ class Streamed:
     def session(self):
         self._runs += 1
         owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
-        stream = DeltaStream("orders", table=str(self.source), starting_version=0, max_versions_per_batch=1)
+        stream = DeltaStream("orders", table=str(self.source), **OPTIONS)
         return StreamSession(
             stream,
             StreamContext(
@@ -376,3 +381,179 @@ def test_what_a_zombie_writes_between_two_requests_in_a_row_is_not_read_again_un
     stream.perform(mover, mover.replan())
     stream.run(most=5)
     assert counted(stream) == once(range(30))
+
+
+def elsewhere(stream):
+    """Let a stream's runs use a staging folder of their own."""
+    session = stream.session
+
+    def of_other_staging():
+        context = replace(session().context, staging_uri=str(stream.folder / "other staging"))
+        return StreamSession(DeltaStream("orders", table=str(stream.source), **OPTIONS), context)
+
+    stream.session = of_other_staging
+    return stream
+
+
+def test_two_stagings_do_not_load_the_rows_of_one_stream_name_into_the_same_tables(streamed):
+    one, two = streamed(), elsewhere(streamed())
+    session = two.session()
+    work = session.begin(two.sink, max_batches=1)
+    one.run(most=5)
+    run(two.spark, JobSpec.from_json(two.read(session.job(work, two.sink))))
+    refused = session.collect(work).failure
+    assert "SinkOfNamesake" in str(refused)
+    assert "Let both runs use one staging folder" in str(refused)
+    assert counted(one) == once(range(30))
+
+
+def test_a_stream_of_the_same_name_that_writes_at_the_same_moment_is_noticed_after_the_write(streamed):
+    one, two = streamed(), elsewhere(streamed())
+    load = one.module.load
+
+    def after_the_other_one(df, batch):
+        one.module.load = load
+        two.run()
+        load(df, batch)
+
+    one.module.load = after_the_other_one
+    _, refused = one.run()
+    assert "SinkOfNamesake" in str(refused.failure)
+
+
+def test_a_ledger_that_was_lost_is_told_by_what_the_function_has_written(streamed):
+    stream = streamed()
+    stream.run()
+    with pytest.raises(LedgerError, match=r"was written by a stream of this name .*batch 0 of epoch 1\)") as error:
+        elsewhere(stream).run()
+    assert "fds recover" not in str(error.value)
+
+
+def with_an_older_ledger(stream):
+    """Load a batch, then put the ledger back to before it; the next run plans the rest in one."""
+    stream.run()
+    staging = stream.folder / "staging"
+    shutil.copytree(staging, stream.folder / "copy")
+    stream.run()
+    shutil.rmtree(staging)
+    (stream.folder / "copy").rename(staging)
+    session = stream.session
+    options = {**OPTIONS, "max_versions_per_batch": 5}
+    stream.session = lambda: StreamSession(
+        DeltaStream("orders", table=str(stream.source), **options), session().context
+    )
+
+
+@pytest.mark.parametrize("says_its_manifest", [True, False])
+def test_a_batch_of_an_older_ledger_with_other_versions_is_not_skipped_in_silence(
+    streamed, says_its_manifest, monkeypatch
+):
+    stream = streamed()
+    if not says_its_manifest:
+        # as a function that gives userMetadata of its own
+        monkeypatch.setattr(foreach_batch, "write_metadata", lambda *_: "mine")
+    with_an_older_ledger(stream)
+    for _ in range(2):
+        _, refused = stream.run(most=5)
+        assert "OutOfTurn" in str(refused.failure)
+        assert "Restore the newest copy of the staging folder" in str(refused.failure)
+        for move in (Mover.replan, Mover.rebind):
+            if says_its_manifest:
+                with pytest.raises(
+                    LedgerError, match=r"'kept' has another batch 1 of epoch 1 in version 1 .*older copy"
+                ):
+                    move(stream.mover())
+    assert counted(stream) == once(range(20))
+
+    # as the message says
+    assert "`fds rewind orders --to-version 1 --why …`" in str(refused.failure)
+    take_out(stream, "id >= 10")
+    mover = stream.mover()
+    stream.perform(mover, mover.rewind(to_version=1))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+# -- tables that were restored while nobody moved the stream
+
+
+def restore(stream, name, version):
+    stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / name}` TO VERSION AS OF {version}")
+
+
+def follow_rewind(stream, batch, condition):
+    """Take out of the tables what is read again, and rewind to the batch, as a message says."""
+    take_out(stream, condition)
+    mover = stream.mover()
+    stream.perform(mover, mover.rewind(to_batch=batch))
+    stream.run(most=5)
+
+
+def test_a_table_that_was_restored_to_before_committed_batches_gets_no_batch_more(streamed):
+    stream = streamed()
+    stream.run()
+    stream.run()
+    restore(stream, "kept", 0)
+    for _ in range(2):
+        _, refused = stream.run(most=5)
+        assert "SinkReplaced" in str(refused.failure)
+        assert "`fds rewind orders --to-batch N --why …`" in str(refused.failure)
+    assert (stream.ids("kept"), stream.ids("gone")) == (list(range(10)), list(range(20)))
+    follow_rewind(stream, 1, "id >= 10")
+    assert counted(stream) == once(range(30))
+
+
+def test_a_table_that_is_restored_while_the_function_writes_is_noticed_by_this_run_and_the_next(streamed):
+    stream = streamed()
+    stream.run()
+    stream.run()
+    load = stream.module.load
+
+    def restored_meanwhile(df, batch):
+        restore(stream, "gone", 0)
+        load(df, batch)
+
+    stream.module.load = restored_meanwhile
+    _, refused = stream.run()
+    stream.module.load = load
+    assert "SinkReplaced" in str(refused.failure)
+    _, refused = stream.run()
+    assert "SinkReplaced" in str(refused.failure)
+    follow_rewind(stream, 1, "id >= 10")
+    assert counted(stream) == once(range(30))
+
+
+def test_a_table_that_is_restored_between_a_replan_and_its_run_keeps_the_epoch_from_beginning(streamed):
+    stream = streamed()
+    stream.run()
+    stream.run()
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    restore(stream, "kept", 0)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"batch 1 was committed, and the table .*kept .*fds rewind .*--replace"):
+            stream.run()
+    take_out(stream, "id >= 10", names=("gone",))
+    mover = stream.mover(replaces=True)
+    stream.perform(mover, mover.rewind(to_batch=1))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table(streamed):
+    stream = streamed()
+    stream.run()
+    stream.run()
+    load = stream.module.load
+
+    def only_kept(df, batch):
+        rows = df.drop("_commit_version", "_commit_timestamp")
+        rows.write.format("delta").mode("append").options(**batch.txn_options("kept")).save(str(stream.folder / "kept"))
+
+    stream.module.load = only_kept
+    stream.run()
+    stream.module.load = load
+    restore(stream, "gone", 0)
+    for move in (Mover.replan, Mover.rebind):
+        with pytest.raises(LedgerError, match=r"batch 1 was committed, and the table .*gone .* in version 2, "):
+            move(stream.mover())
