@@ -233,6 +233,7 @@ class JobSpec:
         verify_only: Look every batch up in the sink and report; write nothing.
         stop_after_ms: Do not start another batch after this time (milliseconds since the epoch), ``None``: no limit.
         fence: What to close in the sink, ``None``: nothing.
+        tables: Of a function: version that each named table must have at least, because the stream has written it.
     """
 
     batches: Tuple[BatchSpec, ...]
@@ -244,10 +245,11 @@ class JobSpec:
     verify_only: bool = False
     stop_after_ms: Optional[int] = None
     fence: Optional[FenceSpec] = None
+    tables: Dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the spec as JSON."""
-        return _to_json(self)
+        return _to_json(self, leave_out=() if self.tables else ("tables",))
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "JobSpec":
@@ -304,6 +306,7 @@ class AttemptReport:
             manifest), ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
         settings: Settings of Spark that rows depend on, as they were in force.
         warnings: What a person should know of the sink, such as rows that another writer took out.
+        tables: Of a function: version of each named table that holds the newest transaction of the write.
     """
 
     uuid: str
@@ -325,6 +328,7 @@ class AttemptReport:
     settings: Dict[str, str] = field(default_factory=dict)
     rows_read: Optional[int] = None
     warnings: Tuple[str, ...] = ()
+    tables: Dict[str, int] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:
@@ -338,7 +342,7 @@ class AttemptReport:
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        return _to_json(self, leave_out=() if self.warnings else ("warnings",))
+        return _to_json(self, leave_out=tuple(name for name in ("warnings", "tables") if not getattr(self, name)))
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "AttemptReport":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_version
@@ -41,6 +42,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
         last_commit_sha256: Digest of the last consumed commit file of the source; derived.
         was_accepted: Whether a person accepted a verification that failed; derived.
         measures: What the driver measured, ``None`` where it said nothing.
+        tables: Of a function: version of each named table that holds the newest transaction of the write.
     """
 
     subject: ClassVar[str] = "committing batch {0.batch_id}"
@@ -57,6 +59,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
     last_commit_sha256: str = ""
     was_accepted: bool = False
     measures: Measures | None = None
+    tables: dict[str, int] = msgspec.field(default_factory=dict)
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it for the transaction that is next in order, by its owner; nothing to do if it is committed."""
@@ -121,6 +124,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
             sink_version=state.sink_version if keeps_version else self.sink_version,
             sink_table_id=state.sink_table_id if self.sink_table_id is None else self.sink_table_id,
             sink_warnings=(),
+            tables={**state.tables, **self.tables},
             accepted=None,
             runs=(*state.runs[:-1], state.runs[-1].plus(batch, self)),
         )

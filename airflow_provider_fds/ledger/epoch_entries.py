@@ -177,6 +177,8 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             prev_txn_version=None,
             meaning_digest=self.meaning_digest,
             sink_warnings=self._sink_warnings(state),
+            # a table that is missing now is made by the function
+            tables={app_id.partition("#")[2]: 0 for app_id in self.fence.versions if "#" in app_id and state.sink},
         )
         if self.fence.status == "done" and state.sink is not None:
             return replace(

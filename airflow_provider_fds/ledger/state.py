@@ -173,6 +173,7 @@ class ClosedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     sink_table_id: str | None
     sink_version: int | None
     prev_txn_version: int | None = None
+    tables: dict[str, int] = {}
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,6 +198,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         sink_table_id: ``metaData.id`` the sink must have, ``None`` while it is not known to be there.
         sink_version: Version of the sink that holds the last commit or fence of this stream.
         sink_warnings: What fences have found in the sink, to be told with the next batch that is committed.
+        tables: Of a function: version that each named table must have at least, because the stream has written it, or
+            its fence.
         next_batch_id: Id of the next batch to be planned.
         planned: Batches that are planned and not committed, in order.
         runs: The newest runs, oldest first.
@@ -234,6 +237,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     sink_table_id: str | None = None
     sink_version: int | None = None
     sink_warnings: tuple[str, ...] = ()
+    tables: dict[str, int] = {}
     next_batch_id: int = 0
     planned: tuple[PlannedBatch, ...] = ()
     runs: tuple[RunRecord, ...] = ()
@@ -313,6 +317,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             sink_table_id=self.sink_table_id if left is None else left.table_id,
             sink_version=self.sink_version if left is None else left.version,
             prev_txn_version=self.prev_txn_version if left is None else left.txn_version,
+            tables=self.tables,
         )
 
     def with_run(self, owner: Owner, epoch: int, target: int | None = None) -> StreamState:

@@ -35,7 +35,7 @@ class ForeachBatchWriter(Writer):
     def __init__(self, spark: Any, sink: ForeachBatchSink, job: JobSpec, settings: Dict[str, str]) -> None:
         super().__init__(spark, sink, job, settings)
         self._function = load_function(sink.function, _WHAT, ("df", "batch"))
-        self._tables = WrittenTables(spark, sink)
+        self._tables = WrittenTables(spark, sink, job.tables)
         self._is_repeated = False
 
     @classmethod
@@ -59,7 +59,8 @@ class ForeachBatchWriter(Writer):
             report = AttemptReport.from_json(read_bytes(f"{folder}/{name}", self._spark))
             if report.is_of(batch, name.removesuffix(".json")) and report.is_done:
                 self._tables.check_kept(batch)
-                return Landed(None, by_this_attempt=False, rows=report.rows_written)
+                tables = self._tables.versions(batch)
+                return Landed(None, by_this_attempt=False, rows=report.rows_written, tables=tables)
             if report.is_of(batch, name.removesuffix(".json")) and report.error_class == "OutOfTurn":
                 # it has not called the function, or Delta has skipped what that wrote
                 begun.discard(report.attempt_id)
@@ -80,7 +81,8 @@ class ForeachBatchWriter(Writer):
         self._check_session()
         self._tables.check_landed(batch, of_batch.asked)
         is_count = isinstance(result, int) and not isinstance(result, bool)
-        return Landed(None, by_this_attempt=True, rows=result if is_count else None)
+        tables = self._tables.versions(batch)
+        return Landed(None, by_this_attempt=True, rows=result if is_count else None, tables=tables)
 
     def _check_session(self) -> None:
         left = [key for key in TRANSACTION_SETTINGS if self._spark.conf.get(key, None) is not None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set
 
-from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_batch_id, txn_epoch
 from airflow_provider_fds.spark.empty_append import append_nothing
 from airflow_provider_fds.spark.failures import RefusalError, is_conflict
 from airflow_provider_fds.spark.files import hadoop_path
@@ -30,10 +30,11 @@ _WINDOW = 50
 class WrittenTables:
     """The tables of a sink's writes, through one job."""
 
-    def __init__(self, spark: Any, sink: ForeachBatchSink) -> None:
+    def __init__(self, spark: Any, sink: ForeachBatchSink, known: Dict[str, int]) -> None:
         self._spark = spark
         self._paths = {name: hadoop_path(uri, spark) for name, uri in sink.tables.items()}
         self._logs = {name: SinkLog(spark, path) for name, path in self._paths.items()}
+        self._known = dict(known)
         self._versions: Dict[str, int] = {}
         self._checked: Set[str] = set()
         self._warned = False
@@ -91,14 +92,58 @@ class WrittenTables:
             RefusalError: a table was restored or replaced since.
         """
         for name, log in self._logs.items():
-            if log.history(_NONE) is not None and self._newest(name, batch) is not None:
+            history = log.history(_NONE)
+            self._check_there(name, batch, history)
+            if history is not None and self._newest(name, batch) is not None:
                 self._check_kept(name, batch)
+
+    def versions(self, batch: BatchSpec) -> Dict[str, int]:
+        """Return the version of each table that holds the newest transaction of its write, as far as that is known."""
+        for name in self._logs:
+            app_id, history = txn_app_id(batch.uuid, write=name), self._since_last(name, batch)
+            commits = () if history is None else history.commits
+            own = [commit.version for commit in commits if app_id in commit.transactions]
+            if own:
+                self._known[name] = own[0]
+        return dict(self._known)
+
+    def _check_there(self, name: str, batch: BatchSpec, history: Optional[History]) -> None:
+        """Make sure that a table which the stream has written is there, and has that write's transactions."""
+        known = self._known.get(name)
+        newest = None if history is None else self._logs[name].transaction(txn_app_id(batch.uuid, write=name))
+        if known is None:
+            self._check_closed(name, batch, newest)
+            return
+        if newest is not None and history is not None and history.newest_version >= known:
+            return
+        raise RefusalError(
+            "SinkMissing",
+            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} of "
+            f"write {name!r} was removed, put back from a copy, or made again after the stream had written it. Put it "
+            f"back; or take the rows out of the other tables, and load all again: `fds reset {batch.stream} --why …`",
+        )
+
+    def _check_closed(self, name: str, batch: BatchSpec, newest: Optional[int]) -> None:
+        """Make sure that a table which was not fenced when the epoch began has no write of an epoch before it."""
+        if newest is None or newest >= fence_version(batch.epoch) or txn_batch_id(newest) < 0:
+            # none, one of this epoch, or the fence of before the stream went to another sink
+            return
+        raise RefusalError(
+            "EpochNotClosed",
+            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} has "
+            f"batch {txn_batch_id(newest)} of epoch {txn_epoch(newest)} of write {name!r}, and that epoch was not "
+            "closed there, because the table was missing or not named when the new one began. If a driver that was "
+            "left over made the table since, its rows are loaded again: take them out. Then `fds replan "
+            f"{batch.stream} --why …` closes the old epochs in the table",
+        )
 
     def _look(self, name: str, batch: BatchSpec) -> bool:
         """Look at what is new in a table, and say whether there is one; the first look goes back to the last write."""
         log, known = self._logs[name], self._versions.get(name)
         history = log.history(_NONE if known is None else known + 1)
         self._versions[name] = -1 if history is None else history.newest_version
+        if known is None:
+            self._check_there(name, batch, history)
         if history is None:
             return False
         if known is None or known > history.newest_version:

@@ -240,7 +240,8 @@ class _BatchWork:
         if commit is None:
             # a function of the user's has returned; what it wrote, it alone knows
             outcome = "written" if landed.by_this_attempt else "verified"
-            return replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
+            done = replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
+            return replace(done, tables=landed.tables)
         wrote = commit.rows_written
         report = replace(
             self._blank,

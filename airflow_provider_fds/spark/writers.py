@@ -9,7 +9,7 @@ Standard library and pyspark, Python 3.9 syntax.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Type
 
@@ -32,6 +32,7 @@ class Landed:
         rows: Rows that the user's function says it wrote.
         looked_seconds: How long it took to find the commit after the write.
         warnings: What a person should know of the sink.
+        tables: Of a function: version of each named table that holds the newest transaction of the write.
     """
 
     commit: Optional[SinkCommit]
@@ -39,6 +40,7 @@ class Landed:
     rows: Optional[int] = None
     looked_seconds: float = 0.0
     warnings: Tuple[str, ...] = ()
+    tables: Dict[str, int] = field(default_factory=dict)
 
 
 class Writer:

@@ -174,6 +174,7 @@ class Session(ABC):
             reports=self.reports_location(),
             attempt_id=work.attempt_id,
             stop_after_ms=stop_after_ms,
+            tables=self.connected.state.tables,
         )
         return put_job(self.connected, job.folder, spec)
 
@@ -254,6 +255,7 @@ class Session(ABC):
                 sink_table_id=report.sink_table_id,
                 rows=report.rows_written,
                 measures=measured(report, self.connected.state.sink_warnings),
+                tables=dict(report.tables),
             )
         )
 

@@ -85,11 +85,13 @@ class TableLook:
         writes: Transactions of the write, in order.
         committed: The last committed batch that wrote the table, ``None`` if its commit is not in sight, or it was
             committed in an epoch that is closed.
+        has_any: Whether the table has any transaction of the write.
     """
 
     version: int
     writes: tuple[TableWrite, ...] = ()
     committed: TableWrite | None = None
+    has_any: bool = False
 
 
 def find_write(storage: Storage, app_id: str) -> WriteFound:
@@ -146,6 +148,7 @@ def look(storage: Storage, app_id: str, floor: int) -> TableLook:
         newest,
         tuple(found[transaction] for transaction in sorted(found) if transaction > floor),
         None if at_floor is None or at_floor.is_fence else at_floor,
+        bool(found),
     )
 
 

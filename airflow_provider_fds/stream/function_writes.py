@@ -22,7 +22,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import TableWrite, find_write, floor_of, look, tables_in_order
-from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes, refuse_lost
+from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes, refuse_gone, refuse_lost
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 
 if TYPE_CHECKING:
@@ -145,6 +145,10 @@ class FunctionWrites:
         if any(answers.values()):
             raise self._half_landed(batches, answers, can_finish=not any(reported[known : last + 1]))
         return end
+
+    def refuse_gone(self) -> None:
+        """Refuse to continue into the same tables where one that was written is gone; see :func:`.refuse_gone`."""
+        refuse_gone(self._state, self.looks, self._tables)
 
     def loaded_note(self, end: str | None) -> str:
         """Say which of the planned batches count as loaded where a new epoch goes on at ``end``."""

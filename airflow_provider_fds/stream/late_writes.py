@@ -46,6 +46,8 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
             if name in request.table_versions:
                 raise
             logger.warning("stream %s: nobody could read the table of write %r, %s", state.name, name, uri)
+    if request.reason == "replan":
+        refuse_gone(state, looks, sink.tables)
     if request.reason in ("replan", "rebind"):
         # the tables may have been restored since the request
         refuse_lost(state, looks, sink.tables)
@@ -77,6 +79,24 @@ def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
             f"or may lack them. Load them again: `fds rewind {state.name}{replaced} --to-batch N --why …`",
             table=state.table,
         )
+
+
+def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapping[str, str]) -> None:
+    """Refuse to continue at the position, into the same tables, where one that was written is not there any more.
+
+    Raises:
+        LedgerError: Names the table, and the ways on.
+    """
+    known = state.tables if state.closed is None else state.closed.tables
+    replaced = " --replace" if state.phase == "requested" else ""
+    for name, found in looks.items():
+        if name in known and (found.version < known[name] or not found.has_any):
+            raise LedgerError(
+                f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, put back from a copy, "
+                "or made again after the stream had written it. Put it back; or take the rows out of the other tables, "
+                f"and load all again: `fds reset {state.name}{replaced} --why …`",
+                table=state.table,
+            )
 
 
 def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tuple[str, TableWrite]]:
@@ -152,4 +172,4 @@ def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedB
     return SeenBatch(epoch=write.epoch, batch_id=write.batch_id, digest=known, sink_version=version, write=name)
 
 
-__all__ = ["as_seen", "is_read_again", "late_writes", "refuse_late_writes", "refuse_lost"]
+__all__ = ["as_seen", "is_read_again", "late_writes", "refuse_gone", "refuse_late_writes", "refuse_lost"]

@@ -192,6 +192,8 @@ class Mover:
             landed: For a user job or function with a batch on its way: whether its rows are in the sink; of a
                 function also by write.
         """
+        if self._is_function:
+            self._writes.refuse_gone()
         to = self._behind_landed(landed)
         state = self._state
         batches = len(state.planned if state.closed is None else state.closed.planned)

@@ -557,3 +557,61 @@ def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table
     for move in (Mover.replan, Mover.rebind):
         with pytest.raises(LedgerError, match=r"batch 1 was committed, and the table .*gone .* in version 2, "):
             move(stream.mover())
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_table_that_was_removed_after_it_was_written_is_not_made_anew_in_silence(streamed, is_made_again):
+    stream = streamed()
+    stream.run()
+    stream.run()
+    gone = stream.folder / "gone"
+    shutil.rmtree(gone)
+    if is_made_again:
+        stream.spark.range(0).selectExpr("id", "'' AS name", "0L AS p").write.format("delta").save(str(gone))
+        for version in range(3):
+            stream.spark.sql(f"ALTER TABLE delta.`{gone}` SET TBLPROPERTIES ('a' = '{version}')")
+    for _ in range(2):
+        _, refused = stream.run()
+        assert "SinkMissing" in str(refused.failure)
+        assert "`fds reset orders --why …`" in str(refused.failure)
+    with pytest.raises(LedgerError, match=r"the table .*gone of write 'gone' was removed.*`fds reset orders --why …`"):
+        stream.mover().replan()
+
+    take_out(stream, "true", names=("kept",))
+    mover = stream.mover()
+    stream.perform(mover, mover.reset())
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+def test_a_table_that_is_removed_between_a_replan_and_its_run_keeps_the_epoch_from_beginning(streamed):
+    stream = streamed()
+    stream.run()
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    shutil.rmtree(stream.folder / "gone")
+    with pytest.raises(LedgerError, match=r"write 'gone' was removed.*`fds reset orders --replace --why …`"):
+        stream.run()
+
+
+def test_a_driver_that_makes_a_missing_table_after_the_new_epoch_began_is_found_before_the_next_batch(streamed):
+    stream = streamed()
+    session = stream.session()
+    work = session.begin(stream.sink, max_batches=1)
+    zombie = JobSpec.from_json(stream.read(session.job(work, stream.sink)))
+    mover = stream.mover()
+    stream.perform(mover, mover.reset())
+    stream.run(kept=False)
+    stream.module.WRITE["kept"] = True
+    run(stream.spark, zombie)
+
+    for _ in range(2):
+        _, refused = stream.run()
+        assert "EpochNotClosed" in str(refused.failure)
+        assert "has batch 0 of epoch 1 of write 'kept'" in str(refused.failure)
+    # as the message says
+    take_out(stream, "true")
+    mover = stream.mover()
+    stream.perform(mover, mover.replan())
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))

@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.state import KEPT_REQUESTS, KEPT_RUNS, StreamState
-from airflow_provider_fds.ledger.values import Fence, SnapshotRef
+from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 
 REWIND = Requested(reason="rewind", why="wrong rows")
 
@@ -233,3 +233,25 @@ def test_the_state_survives_its_json(make):
 def test_a_state_cannot_be_changed(make):
     with pytest.raises(AttributeError):
         make.opened().epoch = 7
+
+
+def test_the_tables_of_a_function_are_known_from_commits_and_anew_from_a_fence(make):
+    app_ids = ("fds:u1#kept", "fds:u1#gone")
+    tables = {"kept": "s3://lake/kept", "gone": "s3://lake/gone"}
+    sink = SinkBinding(kind="foreach_batch", target="jobs:load", app_ids=app_ids, tables=tables)
+    commit = {"sink_version": None, "sink_table_id": None}
+    state = make.state(
+        make.create(),
+        make.open(),
+        make.bind(sink=sink),
+        make.plan(make.batch(0), make.batch(1)),
+        make.commit(0, tables={"kept": 3, "gone": 7}, **commit),
+        # the function need not write each table
+        make.commit(1, tables={"kept": 4}, **commit),
+    )
+    assert state.tables == {"kept": 4, "gone": 7}
+    state = evolve(state, make.entry(6, Requested(reason="replan", why="again", epoch=2)))
+    assert state.closed.tables == {"kept": 4, "gone": 7}
+    fence = Fence(status="done", versions={"fds:u1#kept": fence_version(2)})
+    state = evolve(state, make.entry(7, make.open(epoch=2, version=2, fence=fence)))
+    assert state.tables == {"kept": 0}
