@@ -28,7 +28,7 @@ from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.values import PlannedBatch, Skipped  # noqa: TC001
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
 
 
 class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
@@ -84,7 +84,24 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
                 state,
                 f"{what}: batches {outside} are not within versions {record.first_version} to {record.last_version}",
             )
+        if self.batches and state.sink is not None and not state.sink.replaces:
+            self._check_others(state, record)
         return self
+
+    def _check_others(self, state: StreamState, record: IntervalRecord) -> None:
+        """Refuse versions of another interval, whose rows a sink that appends would have twice."""
+        for other in state.intervals:
+            first = max(record.first_version, other.first_version)
+            last = min(record.last_version, other.last_version)
+            if other.interval != record.interval and first <= last and (other.planned or other.batches):
+                which = f"version {first} is" if first == last else f"versions {first} to {last} are"
+                raise refusals.refusal(
+                    state,
+                    f"{self.describe()} is not possible: {which} in interval {other.interval} too, which is planned or "
+                    "loaded, and the sink appends, so their rows would be there twice. Runs by hand and a changed "
+                    "timetable make such intervals: let no two runs of the stream have a time in common, or use "
+                    "another name of the stream with a DeltaReplaceSink",
+                )
 
     def apply(self, state: StreamState) -> StreamState:
         """Make the batches the planned ones; the first plan of a run fixes its target."""

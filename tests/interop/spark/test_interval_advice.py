@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.errors import BatchFailedError
+from airflow_provider_fds.errors import BatchFailedError, LedgerError
 from airflow_provider_fds.ledger.entries import Actor, Owner
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.spark.job import run
@@ -42,8 +42,8 @@ class Days:
             time = (START + timedelta(minutes=version)).timestamp()
             os.utime(folder / "source" / "_delta_log" / f"{version:020}.json", (time, time))
 
-    def load(self, *numbers: int) -> None:
-        """Run intervals, or clear their runs."""
+    def load(self, *numbers: int, minutes: int = 1) -> None:
+        """Run intervals, or clear their runs; each has so many minutes."""
         for number in numbers:
             self._runs += 1
             owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
@@ -56,7 +56,7 @@ class Days:
             )
             begin = START + timedelta(minutes=number)
             stream = DeltaStream(self.name, table=str(self.folder / "source"), read="data_interval")
-            session = IntervalSession(stream, context, DataInterval(begin, begin + timedelta(minutes=1)))
+            session = IntervalSession(stream, context, DataInterval(begin, begin + timedelta(minutes=minutes)))
             work = session.begin(self.sink)
             if work.status != "work":
                 continue
@@ -121,4 +121,16 @@ def test_an_older_copy_of_a_replacing_sink_is_loaded_under_another_name_of_the_s
 
     days.name = "days2"
     days.load(1, 2)
+    assert days.ids() == list(range(30))
+
+
+def test_runs_that_have_a_time_in_common_do_not_append_their_rows_twice(spark, tmp_path):
+    days = Days(spark, tmp_path, DeltaTableSink)
+    days.load(0, 1)
+    with pytest.raises(LedgerError, match=r"versions 0 to 1 are|version 0 is .*there twice"):
+        days.load(0, minutes=3)
+    assert days.ids() == list(range(20))
+
+    # as the message says
+    days.load(2)
     assert days.ids() == list(range(30))

@@ -148,6 +148,22 @@ def test_what_is_appended_is_not_appended_again(bench, six_commits, append):
     assert (first.rows, first.first_version, first.last_version) == (50, 0, 5)
 
 
+def test_an_interval_that_has_a_time_in_common_with_another_one_is_not_appended(bench, six_commits, append):
+    load(bench, minutes(0, 2), append)
+    # a run by hand, or a timetable that was changed
+    for interval in (minutes(1, 3), minutes(0, 6), minutes(1, 2)):
+        with pytest.raises(LedgerError, match=r"in interval 2024-01-01T00:00:00\.000Z/.* appends, .* there twice"):
+            load(bench, interval, append, run="run-2")
+    assert versions(load(bench, minutes(2, 4), append, run="run-3")[0]) == [2, 3]
+    # nothing but time in common
+    assert load(bench, minutes(3.2, 3.4), append, run="run-4")[0].status == "up_to_date"
+
+
+def test_an_interval_that_has_a_time_in_common_with_another_one_replaces_its_rows(bench, six_commits, replacing):
+    load(bench, minutes(0, 2), replacing)
+    assert versions(load(bench, minutes(1, 3), replacing, run="run-2")[0]) == [1, 2]
+
+
 def test_a_cleared_interval_is_replaced_under_a_higher_transaction(bench, six_commits, replacing):
     _, first = load(bench, minutes(0, 6), replacing)
     session = session_of(bench, minutes(0, 6))
