@@ -6,7 +6,6 @@ import hashlib
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final, overload
@@ -34,9 +33,8 @@ _CHUNK_BYTES: Final = 4 << 20
 MAX_LINE_BYTES: Final = 64 << 20
 
 
-@dataclass(frozen=True)
-class Commit:
-    """A commit of the table.
+class Commit(msgspec.Struct, frozen=True, dict=True, eq=False):
+    """A commit of the table. A struct, not a dataclass: planning makes one for every commit.
 
     Attributes:
         version: Its version.
@@ -54,9 +52,9 @@ class Commit:
     actions: Sequence[Action]
     size_bytes: int
     modified_ms: int
-    etag: object = field(default=None, compare=False)
-    crc32: int | None = field(default=None, compare=False)
-    content: Callable[[], Iterable[bytes]] = field(default=tuple, repr=False, compare=False)
+    etag: object = None
+    crc32: int | None = None
+    content: Callable[[], Iterable[bytes]] = tuple
 
     @cached_property
     def sha256(self) -> str:

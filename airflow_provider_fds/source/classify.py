@@ -11,6 +11,8 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from airflow_provider_fds.errors import StoppedError, ViolationError
 from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 
@@ -32,8 +34,7 @@ _MAX_PARAMETERS: Final = 300
 _MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
-@dataclass(frozen=True, slots=True)
-class CommitContent:
+class CommitContent(msgspec.Struct, frozen=True):
     """What one commit holds, as far as it matters for streaming.
 
     Attributes:
