@@ -1,4 +1,4 @@
-"""``@task.delta_batch``: a Python function that gets the DataFrame of the rows that are new in a table."""
+"""``@task.delta_batch``: a Python function that gets the new rows of a table as a DataFrame."""
 
 from __future__ import annotations
 
@@ -29,32 +29,40 @@ _GIVEN: Final = ("df", "batch")
 class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
     """Calls a function with each batch of a stream, as ``function(df, batch)``, in the process of the task.
 
-    **Contract.** That of :class:`DeltaIngestOperator` with a :class:`ForeachBatchSink`: batches are planned and
-    written down first; one is committed when the function has returned and that was reported; a batch whose function
-    raised is handed over again, with the same rows, and the offset stays before it. The function is called at least
-    once for a batch. Writes to Delta tables with ``.options(**batch.txn_options(name))``, for the names in ``writes``,
-    land once; what else it does may happen again.
+    The contract is that of :class:`DeltaIngestOperator` with a :class:`ForeachBatchSink`.
 
-    The function has a parameter ``df``, and ``batch`` if it wants to know it; more are given by name when the
-    decorated function is called (``load(limit=5)``), or are names of Airflow's context. It returns nothing, or the
-    number of rows it wrote, for the run's result.
+    Contract:
+        - Each batch is planned and written down first. It is committed after the function has returned and the return
+          has been reported.
+        - If the function raises, it gets the batch again, with the same rows, and the offset stays before the batch.
+        - The function is called at least once for a batch. Writes to Delta tables with
+          ``.options(**batch.txn_options(name))``, for the names in ``writes``, land once. Its other effects may happen
+          again.
 
-    **Spark.** With a connection of type ``spark_connect`` the session is one on that server; with one of type
-    ``spark`` it is started inside the task, in client mode (``local[*]``, a standalone cluster; YARN and Kubernetes
-    are expected to work, and were not tried), and ended with it: the JVM's memory counts for the worker.
+    The function:
+        - It has a parameter ``df``, and optionally ``batch``. Further parameters are given by name when the decorated
+          function is called (``load(limit=5)``), or have names from Airflow's context.
+        - It returns nothing, or the number of rows it wrote, for the run's result.
 
-    **If it is misused.** A write without ``txn_options`` lands again when a batch is repeated. The stream is bound to
-    the function's name: another function with one stream is refused. Streams with ``read="data_interval"`` are refused.
+    Spark:
+        With a connection of type ``spark_connect`` the session is on that server. With one of type ``spark`` it starts
+        inside the task, in client mode, and ends with it (``local[*]``, a standalone cluster; YARN and Kubernetes are
+        expected to work, but have not been tried). The JVM's memory then counts for the worker.
+
+    Misuse:
+        - A write without ``txn_options`` lands again when a batch is repeated.
+        - The stream is bound to the function's name: a second function with the same stream is refused.
+        - Streams with ``read="data_interval"`` are refused.
 
     Args:
         python_callable: The function.
         stream: The stream, or a dict of its arguments.
         writes: The writes that the function makes to Delta tables, see :class:`ForeachBatchSink`.
         other_streams: Uuids of streams that also write to a named table, see :class:`ForeachBatchSink`.
-        op_args: Not available: arguments are given by name.
+        op_args: Not available: give arguments by name.
         op_kwargs: Further arguments of the function.
-        kwargs: Those of :class:`DeltaIngestOperator` but ``sink``: ``conn_id``, ``conf``, ``on_no_data``, ``on_busy``,
-            ``batches_per_run``, ``run_time_limit``, ``wait`` …, and of Airflow's tasks.
+        kwargs: Those of :class:`DeltaIngestOperator` except ``sink`` (``conn_id``, ``conf``, ``on_no_data``,
+            ``on_busy``, ``batches_per_run``, ``run_time_limit``, ``wait`` …), and those of Airflow's tasks.
     """
 
     custom_operator_name = "@task.delta_batch"
@@ -136,7 +144,7 @@ def delta_batch_task(
 
 
 def _by_name(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature with all arguments given by name, those of the task not needed."""
+    """Return the signature with all arguments given by name; those that the task provides are optional."""
     parameters = [
         parameter
         if parameter.kind is inspect.Parameter.VAR_KEYWORD
@@ -154,7 +162,7 @@ def _check(
     op_kwargs: Mapping[str, Any] | None,
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Refuse what the function cannot be called with."""
+    """Refuse a function or arguments that the task cannot use."""
     name = getattr(function, "__name__", repr(function))
     problems = []
     if not name.isidentifier() or inspect.iscoroutinefunction(function):

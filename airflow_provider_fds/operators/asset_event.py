@@ -1,4 +1,4 @@
-"""The asset event of a sink: what was committed, told to Airflow in the transaction that makes the task a success."""
+"""The asset event of a sink: reports what was committed, in the transaction that marks the task a success."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _COUNTS = ("rows", "files", "bytes", "rows_read", "files_written", "bytes_writte
 
 
 def asset_uri(sink_uri: str) -> str:
-    """Return the URI under which a sink is an asset: ``s3a`` and ``s3n`` are ``s3``, a path is a ``file`` URI.
+    """Return the asset URI of a sink: ``s3a`` and ``s3n`` become ``s3``, a path becomes a ``file`` URI.
 
-    Airflow compares URIs as texts, so one table with two spellings would be two assets.
+    Airflow compares URIs as strings, so one table with two spellings would be two assets.
     """
     uri = canonical_uri(sink_uri)
     scheme, _, rest = uri.partition("://")
@@ -30,7 +30,7 @@ def asset_uri(sink_uri: str) -> str:
 
 
 def default_outlet(dag_id: str, task_id: str) -> AssetAlias:
-    """Return the outlet of an operator that was given none: an alias, whose events may name any asset, or none."""
+    """Return the default outlet of an operator: an alias, whose events may name any asset, or none."""
     return AssetAlias(name=f"fds:{dag_id}.{task_id}")
 
 
@@ -59,9 +59,9 @@ def uncovered(
 ) -> dict[str, Any]:
     """Return ``extra``, extended to everything that no event has covered yet.
 
-    A run that committed batches and then failed for good has emitted nothing; the next event covers them too. Its
-    counts are ``None`` then: they are not this run's. Where Airflow cannot be asked for the last event, ``extra``
-    stays as it is.
+    A run that committed batches and then failed for good has emitted nothing, so the next event covers its batches too.
+    The counts are then ``None``, because they would not describe this run alone. If Airflow cannot return the last
+    event, ``extra`` stays as it is.
 
     Args:
         operator: The operator, for its outlets.

@@ -1,4 +1,4 @@
-"""``DeltaCommitOperator``: move the offset past a batch that a job of one's own has loaded."""
+"""``DeltaCommitOperator``: move the offset past a batch that your own job has loaded."""
 
 from __future__ import annotations
 
@@ -28,19 +28,25 @@ _REMOVED = "removed"
 
 
 class DeltaCommitOperator(ValueTemplates, BaseOperator):
-    """Commits the batch of a :class:`DeltaPlanOperator`: from here on the stream's offset is past it.
+    """Commits the batch of a :class:`DeltaPlanOperator`: moves the stream's offset past it.
 
-    **Contract.** It commits if every task between the plan and itself is ``success`` in this run, whatever its own
-    trigger rule, and else fails for good. With ``verify=`` it also requires that the sink's transaction is exactly
-    the batch's ``txn_version``. A second commit of the same batch by the same run changes nothing. The XCom is what
-    the run has committed, as of :class:`DeltaIngestOperator`.
+    It is the last of three tasks: plan, your own load job, commit.
 
-    **If it is misused.** ``batch=plan.output`` alone makes the plan its only upstream, so it would run beside the
-    load, or after its failure: such a wiring is refused, by the plan before anything is loaded and here again.
+    Contract:
+        - It commits if every task between the plan and itself is ``success`` in this run, whatever its own trigger
+          rule. Otherwise it fails without a retry.
+        - With ``verify=`` it also requires that the sink's transaction is exactly the batch's ``txn_version``.
+        - A second commit of the same batch by the same run changes nothing.
+        - The XCom is what the run has committed, as for :class:`DeltaIngestOperator`.
+
+    Misuse:
+        ``batch=plan.output`` alone makes the plan the only upstream of the commit. It would then run beside the load,
+        or after the load failed. Both operators refuse such a wiring: the plan before anything is loaded, the commit
+        again.
 
     Args:
         batch: ``plan.output``.
-        stream: The stream, if it is to be checked that the batch is one of its.
+        stream: The stream; if given, the operator checks that the batch belongs to it.
         verify: The sink whose transaction is compared.
 
     Example:

@@ -46,70 +46,82 @@ _DEFAULT_NAME: Final = "arrow-spark"
 class DeltaIngestOperator(ValueTemplates, SparkTask):
     """Loads everything new in a table into a sink: plans batches, has Spark write them, then moves the offset.
 
-    **Contract.** A run works up to the version that was the newest when it planned first, in as many Spark
-    applications as that takes. Each batch is planned and written down before Spark starts, is one transaction of the
-    sink, and is committed after its rows are verified to be there; whatever dies in between, the next attempt works on
-    the same rows, and they land once. The batches before a failure stay committed.
+    A retry, a clear or a killed worker repeats the same planned rows, and they land once. One task is enough: with
+    ``wait=True`` it also waits for new data.
 
-    Nothing new, or a stream that is finished: the task is skipped (``on_no_data="succeed"``: it succeeds with
-    ``None``), no asset event. Done: the
-    XCom is what this run has committed (``stream, epoch, batches, first_batch_id, last_batch_id, start`` (exclusive)
-    ``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes, sink_version,
-    rows_read, files_written, bytes_written, seconds, warnings``, see :class:`~.stream.result.LoadResult`), and
-    the sink's asset event has the same in ``extra``. A cleared or repeated task of a run that has committed returns
-    that result again. Batches before a version that the stream may not pass are a success with a warning; a run that
-    finds such a version first fails, and is not retried, nor is any other failure that a retry would find again.
+    Contract:
+        - A run loads up to the version that was the newest when it first planned. It starts as many Spark applications
+          as that takes.
+        - Each batch is planned and written down before Spark starts, is one transaction of the sink, and is committed
+          after FDS has verified that its rows are there. If a process dies in between, the next attempt works on the
+          same rows, and they land once. The batches before a failure stay committed.
+        - If nothing is new, or the stream is finished, the task is skipped and emits no asset event. With
+          ``on_no_data="succeed"`` it succeeds with ``None`` instead.
+        - A cleared or repeated task of a run that has committed returns the same result again.
+        - A run that commits batches up to a version that the stream may not pass succeeds with a warning. A run that
+          finds such a version first fails. That failure is not retried, and neither is any other failure that a retry
+          would meet again.
 
-    **Data intervals.** With a stream of ``read="data_interval"`` a run of any kind (scheduled, caught up, cleared,
-    backfilled) loads what was committed in its own interval, start inclusive, end exclusive, all of it or nothing; runs
-    go in any order and side by side. A cleared run with a ``DeltaReplaceSink`` replaces what it wrote; with a
-    ``DeltaTableSink`` it returns its result again. An interval without rows is skipped, except by a sink that
-    replaces. The XCom then is ``stream, interval_start`` (inclusive)``, interval_end`` (exclusive)``, generation,
-    batches, first_version, last_version, rows, files, bytes, sink_version, rows_read, files_written, bytes_written,
-    seconds, warnings``.
+    Result:
+        The XCom is what this run has committed: ``stream, epoch, batches, first_batch_id, last_batch_id, start``
+        (exclusive)``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes,
+        sink_version, rows_read, files_written, bytes_written, seconds, warnings``, see
+        :class:`~.stream.result.LoadResult`. The sink's asset event has the same fields in ``extra``.
 
-    **Assets.** Without ``outlets`` the operator has an asset alias as its outlet, whose events name the sink's URI
-    (``s3a`` as ``s3``), for mapped tasks too: consumers schedule on ``Asset("s3://…")``. Give ``outlets=[Asset(…)]``
-    for an asset with a name of its own.
+    Data intervals:
+        - With a stream of ``read="data_interval"``, a run of any kind (scheduled, caught up, cleared, backfilled) loads
+          what was committed in its own interval, start inclusive, end exclusive. It loads all of it or nothing. Runs
+          may go in any order and side by side.
+        - A cleared run with a ``DeltaReplaceSink`` replaces what it wrote; with a ``DeltaTableSink`` it returns its
+          result again. An interval without rows is skipped, unless the sink replaces.
+        - The XCom is ``stream, interval_start`` (inclusive)``, interval_end`` (exclusive)``, generation, batches,
+          first_version, last_version, rows, files, bytes, sink_version, rows_read, files_written, bytes_written,
+          seconds, warnings``.
 
-    **Waiting.** With ``wait=True`` a run that has nothing to do defers itself, without a worker, until the trigger of
-    :class:`DeltaTableVersionSensor` sees that there is something, and then loads it: no sensor is needed. A run that
-    finds batches of an earlier attempt, or that has committed already, does not wait; nor does one of a stream that is
-    finished. A stream in quarantine, or held, is waited for until a person has looked. After ``timeout`` there is
-    nothing new, and ``on_no_data`` says what that is; a run whose data interval is not complete by then fails, since
-    no other run would load it. Nothing is planned while the task waits, so killing it leaves nothing behind;
-    ``execution_timeout`` counts the time on a worker only. While it waits it counts for ``max_active_tis_per_dag``
-    (from Airflow 3.2 on).
+    Asset events:
+        Without ``outlets`` the outlet of the operator is an asset alias, whose events name the sink's URI (``s3a`` as
+        ``s3``). This also works for mapped tasks: consumers schedule on ``Asset("s3://…")``. Give
+        ``outlets=[Asset(…)]`` for an asset with its own name.
 
-    **If it is misused.** Two operators with one stream and different sinks: the second is refused. ``retries=0``
-    leaves a failed batch to the next run, which takes it over only when this one has ended.
-    ``max_active_tis_per_dag`` is 1 unless you say otherwise: two runs of one stream side by side only wait for each
-    other, unless they read data intervals. (A mapped task is left alone: it counts all its instances, and would
-    serialise different tables.)
+    Waiting:
+        - With ``wait=True`` a run that has nothing to do defers itself and holds no worker. The trigger of
+          :class:`DeltaTableVersionSensor` wakes it when there is data, and the run loads it. No sensor is needed.
+        - A run does not wait if it finds batches of an earlier attempt, if it has already committed, or if its stream
+          is finished. A run of a stream that is held or in quarantine waits until a person decides.
+        - After ``timeout`` nothing is new, and ``on_no_data`` decides between skip and success. A run whose data
+          interval is not complete by then fails, because no other run would load it.
+        - A waiting task has planned nothing, so killing it leaves nothing behind. ``execution_timeout`` counts only the
+          time on a worker. From Airflow 3.2 on, a waiting task counts for ``max_active_tis_per_dag``.
+
+    Misuse:
+        - Two operators with one stream and different sinks: the second one is refused.
+        - ``retries=0``: a failed batch is left to the next run, which takes it over only after this one has ended.
+        - ``max_active_tis_per_dag`` defaults to 1: two runs of one stream side by side only wait for each other, unless
+          they read data intervals. The default does not apply to a mapped task, because the limit counts all its
+          instances and would serialise different tables.
 
     All other arguments are those of ``SparkSubmitOperator``: ``conf``, ``jars``, ``packages``, ``driver_memory``,
-    ``env_vars``, ``spark_binary`` and so on, but ``application``, ``application_args``, ``java_class`` and
-    ``durable=True``: what a retry does is decided by the ledger here.
+    ``env_vars``, ``spark_binary`` and so on. ``application``, ``application_args``, ``java_class`` and ``durable=True``
+    are not accepted: the ledger decides what a retry does.
 
     Args:
         stream: The stream, or a dict of its arguments.
-        sink: The sink, or a dict as of :meth:`Sink.to_dict`; ``DeltaReplaceSink`` for data intervals only.
-        conn_id: Airflow connection: of type ``spark`` for spark-submit, of type ``spark_connect`` for a server that
-            runs already, on which batches are worked off from the process of the task (``conf`` is then set on the
-            session).
+        sink: The sink, or a dict as returned by :meth:`Sink.to_dict`. ``DeltaReplaceSink`` is for data intervals only.
+        conn_id: Airflow connection. Type ``spark`` uses spark-submit. Type ``spark_connect`` uses a running server: the
+            task's process works off the batches on it, and ``conf`` is set on the session.
         on_no_data: ``"skip"`` or ``"succeed"``.
-        on_busy: While another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a minute,
-            without holding a worker) or ``"fail"`` (a retry may find them free).
-        batches_per_run: Batches in one Spark application at most.
-        run_time_limit: Start no further batch after this time; the rest is for the next run. ``None``: no limit. The
-            time of waiting is not part of it.
+        on_busy: What to do while another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a
+            minute, without holding a worker) or ``"fail"`` (a retry may find them free).
+        batches_per_run: Maximum number of batches in one Spark application.
+        run_time_limit: Start no further batch after this time and leave the rest to the next run. ``None``: no limit.
+            The time spent waiting does not count.
         wait: Whether to wait until there is something to do.
-        poll_interval: With ``wait``: time between two looks; default ``[fds] poll_interval``.
-        timeout: With ``wait``: how long an attempt waits at most; default ``[sensors] default_timeout``, a week.
+        poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
+        timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
         recheck_every: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 20.
         max_refusals: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 10.
-        grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that shows
-            that it is over. ``None``: until ``timeout``.
+        grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that proves
+            it complete. ``None``: until ``timeout``.
 
     Example:
         >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
@@ -163,19 +175,19 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
 
     def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
-        """Load what is new, or wait until there is something. Returns what this run has committed."""
+        """Load what is new, or wait until there is something to load. Returns what this run has committed."""
         return self._load(context, deadline=None if self._waiting is None else self._waiting.deadline)
 
     def execute_complete(
         self, context: Any, event: Mapping[str, Any], deadline: float | None = None
     ) -> dict[str, Any] | None:
-        """Go on after the trigger fired: look, because others may have committed meanwhile, and load.
+        """Resume after the trigger fired: check again, because others may have committed meanwhile, and load.
 
         Args:
             context: The task's context.
-            event: What the trigger said, see :class:`DeltaTableVersionTrigger`.
-            deadline: When to wait no longer, in seconds since the epoch; the same over all deferrals. ``None`` under
-                ``dag.test()``, which resumes a task with nothing but the event.
+            event: The trigger's event, see :class:`DeltaTableVersionTrigger`.
+            deadline: When to stop waiting, in seconds since the epoch; the same over all deferrals. ``None`` under
+                ``dag.test()``, which resumes a task with the event alone.
         """
         check_event(event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
@@ -184,7 +196,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         return self._load(context, deadline=deadline, was_woken=True)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """Resume after a deferral; the end of the time to wait is a last look."""
+        """Resume after a deferral. If the wait timed out, check one last time."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:

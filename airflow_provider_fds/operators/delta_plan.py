@@ -1,4 +1,4 @@
-"""``DeltaPlanOperator``: plan the next batch of a stream, for a job of one's own."""
+"""``DeltaPlanOperator``: plan the next batch of a stream, for your own job."""
 
 from __future__ import annotations
 
@@ -21,29 +21,37 @@ if TYPE_CHECKING:
 
 
 class DeltaPlanOperator(ValueTemplates, BaseOperator):
-    """Plans the next batch of a stream and hands it on as texts, for a load job of one's own.
+    """Plans the next batch of a stream and passes it as strings to your own load job.
 
-    The batch is a Delta table: ``spark.read.format("delta").load(manifest)`` gives the rows that are new. It is
-    handed to this DAG run alone until the run has ended. The offset does not move here but in
-    :class:`DeltaCommitOperator`, and only if every task between the two has succeeded; a run that fails in between
-    leaves the batch to the next one, with the same rows and the same transaction.
+    The batch is a Delta table: ``spark.read.format("delta").load(manifest)`` returns the new rows.
 
-    **XCom.** One key each, all texts: ``batch`` (for ``current_batch(spark)`` in the job), ``manifest``,
-    ``txn_app_id``, ``txn_version``, ``stream``, ``uuid``, ``epoch``,
-    ``batch_id``, ``start`` (exclusive), ``end`` (inclusive), ``first_version``, ``last_version`` (both inclusive),
-    ``num_files``, ``num_bytes``, ``num_rows`` (``""`` if the log does not say). ``plan.output["manifest"]`` is the
-    key ``manifest``; ``plan.output`` as a whole is what the commit takes.
+    Contract:
+        - The batch belongs to this DAG run alone until the run has ended.
+        - This task does not move the offset. :class:`DeltaCommitOperator` does, and only if every task between the two
+          has succeeded. A run that fails in between leaves the batch to the next run, with the same rows and the same
+          transaction.
+        - If nothing is new, or the stream is finished, this task and its downstream tasks are skipped.
 
-    **If it is misused.** A job that does not use ``txn_app_id`` and ``txn_version`` (Delta's write options
-    ``txnAppId``, ``txnVersion``) or an overwrite of its own loads a batch again when it is retried after its write.
+    Result:
+        The XCom has one key per value, all strings: ``batch`` (for ``current_batch(spark)`` in the job), ``manifest``,
+        ``txn_app_id``, ``txn_version``, ``stream``, ``uuid``, ``epoch``, ``batch_id``, ``start`` (exclusive), ``end``
+        (inclusive), ``first_version``, ``last_version`` (both inclusive), ``num_files``, ``num_bytes``, ``num_rows``
+        (``""`` if the log does not say). ``plan.output["manifest"]`` is the key ``manifest``; pass ``plan.output`` as a
+        whole to the commit.
 
-    **Change feed.** A commit that both adds and removes rows is one batch, because the job may apply the rows by key;
-    it may exceed the limits. ``whole_commits=False`` on the stream lets the limits cut it, for a job that only appends.
+    Change feed:
+        A commit that both adds and removes rows is one batch, even beyond the limits, because the job may apply the
+        rows by key. ``whole_commits=False`` on the stream lets the limits cut such a commit, for a job that only
+        appends.
 
-    **Clearing.** Clear the plan with its downstream tasks. A plan that is cleared without its load hands out the batch
-    that the load has loaded; where that was given up (``fds replan``), it fails, because nobody would load another one.
+    Clearing:
+        Clear the plan with its downstream tasks. A plan that is cleared without its load hands out the batch that the
+        load has already loaded. If that batch was given up (``fds replan``), the plan fails, because nobody would load
+        another one.
 
-    Nothing new is a skip, downstream included; so is a stream that is finished.
+    Misuse:
+        A job that overwrites, or that does not use ``txn_app_id`` and ``txn_version`` (Delta's write options
+        ``txnAppId``, ``txnVersion``), loads a batch again when it is retried after its write.
 
     Args:
         stream: The stream, or a dict of its arguments.

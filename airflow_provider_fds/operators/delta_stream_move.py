@@ -1,4 +1,4 @@
-"""``DeltaStreamMoveOperator``: a person moves a stream from the UI, with Airflow's own permissions."""
+"""``DeltaStreamMoveOperator``: move a stream from the UI, with Airflow's own permissions."""
 
 from __future__ import annotations
 
@@ -28,17 +28,23 @@ _ARGUMENTS: Final = tuple(dict.fromkeys(a.name for action in _ACTIONS.values() f
 
 
 class DeltaStreamMoveOperator(BaseOperator):
-    """Does to a stream what the commands of ``fds`` do: rewind, reset, re-plan and so on.
+    """Does to a stream what the commands of ``fds`` do: rewind, reset, replan and so on.
 
-    **Contract.** One ledger entry, with this task as the one who asked and ``why`` as the reason; a retry or a clear of
-    the task does not make it again. Where the move begins a new epoch, the stream's next run closes the old one in the
-    sink first. The log shows where the stream stood, where it stands, and what that means for the rows in the sink. The
-    XCom is ``{"stream", "before", "after", "notes"}``.
+    The task's log shows the stream's position before and after the move, and what the move means for the rows in the
+    sink.
 
-    **If it is misused.** Run without ``replace`` while another request waits for its run: refused, and shown. Who
-    may trigger the DAG may move the stream: give it to those who may, by Airflow's permissions.
+    Contract:
+        - The move is one ledger entry, with this task as the actor and ``why`` as the reason. A retry or a clear of the
+          task does not repeat it.
+        - If the move begins a new epoch, the stream's next run first closes the old one in the sink.
+        - The XCom is ``{"stream", "before", "after", "notes"}``.
 
-    All arguments may be templates; empty texts and ``None`` are not given.
+    Misuse:
+        - While another request waits for its run, a move without ``replace`` is refused, and the error shows that
+          request.
+        - Anyone who may trigger the DAG may move the stream: restrict the DAG with Airflow's permissions.
+
+    All arguments may be templates. Empty strings and ``None`` count as not given.
 
     Args:
         stream: Name of the stream.
@@ -46,21 +52,22 @@ class DeltaStreamMoveOperator(BaseOperator):
             ``resume``, ``adopt`` or ``retire``, as the commands of ``fds``.
         why: The reason; it stays in the history.
         to_version: For ``rewind``: first version to read (inclusive).
-        to_timestamp: For ``rewind``: read from the first commit at or after this time, UTC unless it carries a zone.
+        to_timestamp: For ``rewind``: read from the first commit at or after this time; UTC unless it carries a zone.
         to_batch: For ``rewind``: read from the start of this batch.
-        version: For ``skip`` (also several, ``3-7``) and ``acknowledge``.
+        version: For ``skip`` (a range such as ``3-7`` is allowed) and ``acknowledge``.
         batch: For ``accept``: the blocked batch.
         interval: For ``accept``: the blocked data interval, as the message names it.
-        landed: For ``rewind``, ``replan`` and ``rebind`` with a batch of a job or function of your own on its way:
-            whether its rows are there, ``yes`` or ``no``; of a function by write, ``kept=yes,gone=no``.
+        landed: For ``rewind``, ``replan`` and ``rebind`` while a batch of your own job or function is under way:
+            whether its rows are in the sink, ``yes`` or ``no``; for a function, one answer per write:
+            ``kept=yes,gone=no``.
         delete: For ``rewind``: let the stream's next run delete the rows that are read again, in the transaction that
             closes the old epoch. The sink needs ``provenance=True``.
         sink: For ``rewind`` and ``reset``: ``empty`` lets the next run empty the sink in that transaction (with
-            ``scd=2`` it closes the current rows), ``keep`` leaves its rows. A sink that merges needs one of them.
-        force_sink: With ``delete`` or ``sink="empty"``: although others have written to the sink.
-        replace: Give up a request that waits to be opened for this one.
-        force: For a batch of a job or function of your own, and for ``adopt``: although its owner counts as running.
-        staging: Staging folder of the stream, ``None``: as configured.
+            ``scd=2`` it closes the current rows); ``keep`` leaves its rows. A sink that merges needs one of them.
+        force_sink: With ``delete`` or ``sink="empty"``: proceed although others have written to the sink.
+        replace: Replace a request that waits to be opened.
+        force: For a batch of your own job or function, and for ``adopt``: proceed although its owner counts as running.
+        staging: Staging folder of the stream; ``None``: as configured.
         storage_conn_id: Airflow connection for staging and table.
     """
 
@@ -109,7 +116,7 @@ class DeltaStreamMoveOperator(BaseOperator):
         self.storage_conn_id = storage_conn_id
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Make the move. Returns what it was, in words."""
+        """Make the move. Returns a description of it."""
         with task_failures():
             action, given = self._asked()
             ti, name = context["ti"], deployment()
@@ -148,7 +155,7 @@ class DeltaStreamMoveOperator(BaseOperator):
 
     @classmethod
     def from_form(cls, **kwargs: Any) -> DeltaStreamMoveOperator:
-        """Return the task that does what the form of its DAG asks for; ``kwargs`` as of any operator."""
+        """Return the task that does what its DAG's form asks for; ``kwargs`` are those of any operator."""
         return cls(**{name: f"{{{{ params.{name} }}}}" for name in cls.form()}, **kwargs)
 
     def _asked(self) -> tuple[OperatorAction, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Which task instance works a stream, and whether another one still does."""
+"""The task instance that owns a stream's batches, and whether another owner still runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNFINISHED_RUN_STATES: Final = ("queued", "running")
 
 
 def task_actor(ti: Any, deployment: str) -> Actor:
-    """Return who writes ledger entries for this attempt of a task instance."""
+    """Return this attempt of a task instance as the author of ledger entries."""
     return Actor(
         deployment=deployment,
         dag_id=ti.dag_id,
@@ -32,14 +32,14 @@ def task_actor(ti: Any, deployment: str) -> Actor:
 def task_owner(
     ti: Any, deployment: str, *, task_id: str | None = None, map_index: int | None = None, is_three_task: bool = False
 ) -> Owner:
-    """Return the task instance as an owner of batches, the same for all its attempts.
+    """Return the task instance as an owner of batches; all its attempts are the same owner.
 
     Args:
         ti: The running task instance.
         deployment: Name of the Airflow installation.
         task_id: Task that planned, if it is not this one (the commit of a three-task batch).
         map_index: Its map index.
-        is_three_task: Whether plan, load and commit are tasks of their own.
+        is_three_task: Whether plan, load and commit are separate tasks.
     """
     return Owner(
         kind="airflow",
@@ -53,10 +53,10 @@ def task_owner(
 
 
 def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
-    """Return a function that asks Airflow, through the running task instance, whether an owner still works.
+    """Return a function that asks Airflow, through the running task instance, whether an owner still runs.
 
-    It answers ``True`` wherever Airflow cannot be asked: for owners of another installation or of the command line,
-    and when the request fails. A person frees the batches of such an owner with ``fds adopt --force``.
+    The function returns ``True`` if Airflow cannot answer: for owners of another installation or of the command line,
+    and when the request fails. ``fds adopt --force`` frees the batches of such an owner.
     """
 
     def is_running(owner: Owner) -> bool:

@@ -1,4 +1,4 @@
-"""A task that runs Spark applications of FDS, wherever its connection says that Spark is."""
+"""A task that runs Spark applications of FDS on the backend of its connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SparkTask(SparkSubmitOperator):
-    """Runs applications of FDS with the arguments of ``SparkSubmitOperator``; subclasses say which."""
+    """Runs applications of FDS with the arguments of ``SparkSubmitOperator``; subclasses choose the applications."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -37,7 +37,7 @@ class SparkTask(SparkSubmitOperator):
             super().on_kill()
 
     def yarn_application_id(self) -> str | None:
-        """Return the id of the application that :meth:`submit` started, where that is known."""
+        """Return the id of the application that :meth:`submit` started, if it is known."""
         found: str | None = getattr(self._hook, "_yarn_application_id", None)
         return found
 

@@ -1,4 +1,4 @@
-"""``SparkSubmitHook`` with a log that has an end, and Spark's defaults beside a file of FDS's."""
+"""``SubmitHook``: spark-submit with a bounded log, and with Spark's defaults beside FDS's own properties file."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _WANTED: Final = re.compile(
 
 
 class SubmitHook(SparkSubmitHook):
-    """Starts spark-submit as its base does, from the same arguments.
+    """Starts spark-submit as its base class does, from the same arguments.
 
-    A properties file takes the place of Spark's ``spark-defaults.conf``; where it holds but what FDS has put there,
-    Spark is told to read both.
+    Spark reads a properties file instead of its ``spark-defaults.conf``. If the properties file holds only FDS's own
+    settings, this hook tells Spark to read both.
     """
 
     _loads_defaults = False
@@ -47,7 +47,7 @@ class SubmitHook(SparkSubmitHook):
         return made
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Start spark-submit, as the base does, without what is Airflow's own in the environment."""
+        """Start spark-submit as the base class does, without Airflow's own variables in the environment."""
         self._child_env = child_environment()
         return super().submit(application, env=self._child_env, **kwargs)
 
@@ -71,7 +71,7 @@ class SubmitHook(SparkSubmitHook):
 
 
 def bounded(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first lines, then of the others those that matter, then the last ones, and how many were left out."""
+    """Yield the first lines, then only the lines that matter, then the last ones with the number of omitted lines."""
     held_back: deque[str] = deque(maxlen=_LAST_LINES)
     left_out = 0
     for number, line in enumerate(lines):

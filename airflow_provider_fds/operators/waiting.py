@@ -1,4 +1,4 @@
-"""Waiting before a load: the arguments of it, and the deferral."""
+"""Waiting before a load: its arguments and the deferral."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Waiting:
     """How a task waits in the triggerer until its stream has something to do.
 
     Attributes:
-        poll_interval: Seconds between two looks.
-        timeout: Seconds that one attempt waits at most, over all its deferrals.
+        poll_interval: Seconds between two polls.
+        timeout: Maximum seconds that one attempt waits, over all its deferrals.
         recheck_every: See :class:`DeltaTableVersionTrigger`.
         max_refusals: See :class:`DeltaTableVersionTrigger`.
         grace: See :class:`DeltaIntervalTrigger`.
@@ -66,15 +66,15 @@ class Waiting:
     def wait(
         self, operator: Any, context: Any, stream: DeltaStream, *, deadline: float, was_in_vain: bool = False
     ) -> bool:
-        """Defer the task; return ``False`` if the deadline is over.
+        """Defer the task; return ``False`` if the deadline has passed.
 
         Args:
             operator: The operator; its ``execute_complete`` gets the event and the deadline.
             context: The task's context.
             stream: The stream, rendered.
             deadline: In seconds since the epoch, the same over all deferrals of an attempt.
-            was_in_vain: Whether the last trigger woke the task for nothing: the next one takes a pause before it
-                looks, so that the two cannot go round.
+            was_in_vain: Whether the last trigger woke the task for nothing. The next trigger then pauses before its
+                first poll, so that task and trigger cannot wake each other in a tight loop.
         """
         if (remaining := deadline - time.time()) <= 0:
             return False
@@ -95,11 +95,11 @@ class Waiting:
         return True
 
     def wait_for_interval(self, operator: Any, context: Any, session: IntervalSession, *, deadline: float) -> None:
-        """Defer the task unless the run's interval is complete, or its end has been resolved in the ledger.
+        """Defer the task, unless the run's interval is complete or its end has been resolved in the ledger.
 
         Raises:
-            AirflowSensorTimeout: The deadline is over. Unlike a stream with an offset, whose next run takes what this
-                one has missed, the interval belongs to this run alone.
+            AirflowSensorTimeout: The deadline has passed. A stream with an offset leaves the rest to its next run, but
+                no other run loads this interval.
         """
         stream = session.stream
         if look_at_interval(context, stream, self.grace) is not None or session.is_resolved():

@@ -41,36 +41,45 @@ if TYPE_CHECKING:
 
 
 class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
-    """Waits until a table has versions with data that a stream has not committed, or until a run's interval is over.
+    """Waits until a table has data that a stream has not committed, or until a run's data interval is complete.
 
-    **Event contract.** The sensor succeeds when there is something for the stream to do: data beyond its committed
-    offset, a version it may not pass (the operator then reports it), or a position that would get lost by waiting.
-    Versions without data (OPTIMIZE, empty commits) do not wake it. A stream that has read all up to its end is
-    finished: the sensor is skipped, with the reason, rather than wait for ever. Before the stream's first run any
-    data counts. It writes nothing and reserves nothing: it says "now", not "you". The XCom (``return_value``, an
-    ``int``) is the newest version seen, for people to read; :class:`DeltaIngestOperator` looks for itself.
+    It writes nothing and reserves nothing: success tells the stream's next task that there is something to do, and that
+    task checks for itself.
 
-    **Data intervals.** A stream with ``read="data_interval"`` needs ``wait_for="interval_complete"``: the sensor
-    succeeds when nothing more can come into the run's interval, because a commit at or after its end is there, or
-    ``grace`` has passed since. Commits later than that belong to the next interval, whatever their time says. Backfills
-    and runs by hand are waited for alike, as long as they have an interval.
+    Event contract:
+        - The sensor succeeds when the stream has something to do: data after its committed offset, a version that it
+          may not pass (the operator then reports it), or a position that would be lost by waiting. Before the stream's
+          first run any data counts.
+        - Versions without data (OPTIMIZE, empty commits) do not wake it.
+        - A stream that has read everything up to its end is finished: the sensor is skipped, with the reason, instead
+          of waiting forever.
+        - The XCom (``return_value``, an ``int``) is the newest version seen, for people to read.
+          :class:`DeltaIngestOperator` does not use it.
 
-    **If it is misused.** With a stream that no operator commits it succeeds at once, every time: with
-    ``schedule="@continuous"`` that is a DAG that runs without pause. Two DAGs that wait with one stream both wake,
-    and one of them finds nothing. A task downstream that reads "the version in the XCom" instead of the stream's
-    batch loses rows when commits arrive faster than runs.
+    Data intervals:
+        A stream with ``read="data_interval"`` needs ``wait_for="interval_complete"``. The sensor succeeds when no more
+        commits can fall into the run's interval: a commit at or after its end exists, or ``grace`` has passed since the
+        end. Later commits belong to the next interval, whatever their timestamp. The sensor also waits for backfills
+        and manual runs that have an interval.
 
-    Three ways to wait: ``deferrable=True`` holds no worker (a triggerer must run), ``mode="reschedule"`` holds one
-    only while it looks, ``mode="poke"`` holds it all the time. The first look is done on the worker in any case, so a
-    table that has data costs no deferral. ``timeout``, ``soft_fail`` and the like are Airflow's own.
+    Misuse:
+        - If no operator commits the stream, the sensor succeeds at once, every time. With ``schedule="@continuous"``
+          the DAG then runs without pause.
+        - If two DAGs wait with one stream, both wake, and one of them finds nothing.
+        - A downstream task that reads "the version in the XCom" instead of the stream's batch loses rows when commits
+          arrive faster than runs.
+
+    There are three ways to wait: ``deferrable=True`` holds no worker (a triggerer must run), ``mode="reschedule"``
+    holds one only while it polls, ``mode="poke"`` holds it all the time. All three poll first on the worker, so a table
+    that has data costs no deferral. ``timeout``, ``soft_fail`` and the like are Airflow's own.
 
     Args:
         stream: The stream, or a dict of its arguments.
         wait_for: ``"new_data"``, or ``"interval_complete"`` for streams with ``read="data_interval"``.
-        grace: With ``"interval_complete"``: how long after the end of the interval to wait for a commit that shows
-            that it is over. ``None``: for ever, that is until ``timeout``.
+        grace: With ``"interval_complete"``: how long after the end of the interval to wait for a commit that proves it
+            complete. ``None``: until ``timeout``.
         deferrable: Whether to wait in the triggerer; default ``[operators] default_deferrable``.
-        poll_interval: Time between two looks, for all three ways; default ``[fds] poll_interval``.
+        poll_interval: Time between two polls, for all three ways; default ``[fds] poll_interval``.
         recheck_every: See :class:`DeltaTableVersionTrigger`.
         max_refusals: See :class:`DeltaTableVersionTrigger`.
 
@@ -114,27 +123,27 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         self.max_refusals = max_refusals
 
     def poke(self, context: Any) -> PokeReturnValue:
-        """Look once, on the worker."""
+        """Poll once, on the worker."""
         found = self._look(context)
         if found is None:
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=found.newest_version)
 
     def execute(self, context: Any) -> int | None:
-        """Look once; if there is nothing, wait in the chosen way. Returns the newest version seen."""
+        """Poll once; if there is nothing, wait in the chosen way. Returns the newest version seen."""
         if not self.deferrable:
             version: int | None = super().execute(context)
             return version
         return self._look_or_defer(context, deadline=time.time() + self.timeout)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any], deadline: float | None = None) -> int | None:
-        """Go on after the trigger fired: look again, because others may have committed meanwhile.
+        """Resume after the trigger fired: poll again, because others may have committed meanwhile.
 
         Args:
             context: The task's context.
-            event: What the trigger said, see :class:`DeltaTableVersionTrigger`.
+            event: The trigger's event, see :class:`DeltaTableVersionTrigger`.
             deadline: When the sensor times out, in seconds since the epoch; the same over all deferrals. ``None``
-                under ``dag.test()``, which resumes a task with nothing but the event.
+                under ``dag.test()``, which resumes a task with the event alone.
         """
         check_event(event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
@@ -211,7 +220,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
 
 def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> None:
-    """Refuse what does not go together, as far as it is known: a stream out of an XCom only is when the task runs."""
+    """Refuse arguments that do not go together. A stream from an XCom is checked only when the task runs."""
     problems = []
     if wait_for not in ("new_data", "interval_complete"):
         problems.append(f"wait_for must be 'new_data' or 'interval_complete', got {wait_for!r}.")

@@ -1,1 +1,1 @@
-"""The Airflow seam: triggers, which wait for a table in the triggerer, without a worker."""
+"""The Airflow seam: triggers that wait for a table in the triggerer, without a worker."""

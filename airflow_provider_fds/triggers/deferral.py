@@ -1,4 +1,4 @@
-"""How a task waits in the triggerer, for sensor and operator: what it leaves there, what it makes of the event."""
+"""Deferral for sensor and operator: the trigger of a waiting task, and the check of the trigger's event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
-    """Return what is wrong with the numbers of looks that a trigger is given, one sentence each."""
+    """Return what is wrong with the poll counts given to a trigger, one sentence each."""
     return [
         f"{name} must be a whole number from 1, got {value!r}; to wait through any outage, give a large one"
         for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals))
@@ -34,13 +34,13 @@ def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
 def waiting_trigger(
     context: Any, stream: DeltaStream, *, grace: timedelta | None = None, **looks: Any
 ) -> DeltaTableVersionTrigger:
-    """Return the trigger that fires when a run of the stream has something to do, or when its interval is over.
+    """Return the trigger that fires when a run of the stream has something to do, or when its interval is complete.
 
     Args:
         context: The task's context.
         stream: The stream, rendered.
         grace: For a stream that reads data intervals, see :class:`DeltaIntervalTrigger`.
-        looks: How to look, see :class:`DeltaTableVersionTrigger`.
+        looks: How to poll, see :class:`DeltaTableVersionTrigger`.
 
     Raises:
         ConfigurationError: There is no staging folder, or the run has no data interval that the stream could read.
@@ -61,10 +61,10 @@ def waiting_trigger(
 
 
 def check_event(event: Mapping[str, Any]) -> None:
-    """Raise what the trigger has met, if it was an error.
+    """Raise the error of the trigger, if its event reports one.
 
     Raises:
-        AirflowFailException: A retry would find the same again.
+        AirflowFailException: A retry would meet the same error again.
         AirflowException: A retry may help.
     """
     if event.get("status") == "error":
@@ -73,7 +73,7 @@ def check_event(event: Mapping[str, Any]) -> None:
 
 
 def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> PollResult | None:
-    """Look, on the worker, whether the run's data interval is complete; ``None`` if it may still get commits.
+    """Poll, on the worker, whether the run's data interval is complete; ``None`` if it may still get commits.
 
     Raises:
         ConfigurationError: The run has no data interval that the stream could read.
@@ -84,7 +84,7 @@ def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None)
 
 
 def grace_problems(grace: object) -> list[str]:
-    """Return what is wrong with the time that an interval is waited for after its end."""
+    """Return what is wrong with ``grace``, the time to wait after the end of an interval."""
     if grace is None or (isinstance(grace, timedelta) and grace >= timedelta(0)):
         return []
     return [f"grace must be a timedelta that is not negative, or None, got {grace!r}."]

@@ -13,15 +13,15 @@ from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionT
 
 
 class DeltaIntervalTrigger(DeltaTableVersionTrigger):
-    """Fires once, when nothing more can come into a data interval of a table.
+    """Fires once, when no more commits can fall into a data interval of a table.
 
-    A commit at or after the end of the interval is there, or ``grace`` has passed since the end. Looks, events and
-    refusals are those of :class:`DeltaTableVersionTrigger`. Nothing is written, anywhere; the run that loads the
-    interval resolves its ends.
+    It fires when a commit at or after the end of the interval exists, or when ``grace`` has passed since the end.
+    Polls, events and refusals are those of :class:`DeltaTableVersionTrigger`. The trigger writes nothing; the run that
+    loads the interval resolves its ends.
 
     Args:
         interval_end: End of the interval (exclusive), ISO 8601 with a zone.
-        grace: Seconds after the end; ``None``: only a commit will do.
+        grace: Seconds after the end; ``None``: wait for a commit.
         arguments: Those of :class:`DeltaTableVersionTrigger`.
     """
 
@@ -31,7 +31,7 @@ class DeltaIntervalTrigger(DeltaTableVersionTrigger):
         self.grace = grace
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return class path and arguments: all that another triggerer needs to go on."""
+        """Return the class path and all arguments that another triggerer needs to continue."""
         _, arguments = super().serialize()
         return (
             "airflow_provider_fds.triggers.delta_interval.DeltaIntervalTrigger",

@@ -36,29 +36,33 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKe
 class DeltaTableVersionTrigger(BaseTrigger):
     """Fires once, when a table has a version with data that a stream has not committed.
 
-    An unchanged table costs one HEAD request a poll. A new commit is read only to see whether it has data for the
-    stream. At the start and every ``recheck_every``-th poll the position is read again (another run may have
-    committed), and the log is listed, which finds a table that is gone, cleaned up or replaced. Nothing is written,
-    anywhere.
+    An unchanged table costs one HEAD request per poll. The trigger writes nothing.
 
-    **Events.** ``{"status": "success", "version": int, "reason": str}``: there is data, or the position has become
-    old, or the next version is one the stream may not pass, or the stream is finished (the sensor then skips);
-    ``version`` is the newest one seen. It is a hint, not a promise: the event may be delivered twice or late, and
-    somebody else may have committed meanwhile, so whoever gets it looks again. ``{"status": "error", "error": str,
-    "message": str, "retryable": bool}``: the table or the position is lost, the configuration cannot work, or storage
-    refused ``max_refusals`` times in a row.
+    Polls:
+        - A new commit is read only to see whether it has data for the stream.
+        - The first poll and every ``recheck_every``-th poll read the position again, because another run may have
+          committed, and list the log, which shows whether the table is gone, cleaned up or replaced.
 
-    The arguments are plain values: they are stored in Airflow's database. Credentials are not among them; the
-    connection is looked up where the trigger runs.
+    Events:
+        - ``{"status": "success", "version": int, "reason": str}``: there is data, or the position has become old, or
+          the stream may not pass the next version, or the stream is finished (the sensor is then skipped). ``version``
+          is the newest one seen. The event is a hint, not a promise: it may arrive twice or late, and another run may
+          have committed meanwhile, so the receiver must poll again.
+        - ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the position is lost,
+          the configuration cannot work, or storage refused ``max_refusals`` times in a row.
+
+    The arguments are plain values, because Airflow stores them in its database. They contain no credentials: the
+    trigger looks the connection up where it runs.
 
     Args:
         stream: The stream, as :meth:`DeltaStream.to_dict`.
         staging: URI of the staging folder; ``None``: as configured where the trigger runs.
         deployment: Name of the Airflow installation; ``None``: as configured where the trigger runs.
-        poll_interval: Seconds between two looks.
-        recheck_every: Each so-many-th look lists the log and reads the position again.
-        max_refusals: Refusals of storage or Airflow in a row after which the trigger gives up.
-        pauses_first: Whether the first look comes after a poll interval too: for one who was woken and found nothing.
+        poll_interval: Seconds between two polls.
+        recheck_every: Every Nth poll lists the log and reads the position again.
+        max_refusals: Consecutive refusals of storage or Airflow after which the trigger gives up.
+        pauses_first: Whether to pause for a poll interval before the first poll: for a task that was woken and found
+            nothing.
         obsolete: Arguments that an older or newer version of FDS has stored; ignored.
     """
 
@@ -86,7 +90,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
             self.log.info("Arguments %s of this trigger come from another version of FDS.", sorted(obsolete))
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return class path and arguments: all that another triggerer needs to go on."""
+        """Return the class path and all arguments that another triggerer needs to continue."""
         return (
             "airflow_provider_fds.triggers.delta_table_version.DeltaTableVersionTrigger",
             {
@@ -101,7 +105,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something to say, say it, and end."""
+        """Poll until there is something to report, report it, and end."""
         poller: TablePoller | IntervalPoller | None = None
         looks = refusals = 0
         if self.pauses_first:
@@ -135,10 +139,10 @@ class DeltaTableVersionTrigger(BaseTrigger):
             await asyncio.sleep(self._pause_seconds(refusals))
 
     def _poller(self) -> tuple[TablePoller | IntervalPoller | None, PollResult | None]:
-        """Look up connection and position. Blocking: for a thread.
+        """Look up the connection and the position. Blocks, so it must run in a thread.
 
         Returns:
-            A poller of the table, or what a run has to do anyway; neither while a person has to look first.
+            A poller of the table, or what a run has to do in any case; neither while a person has to decide first.
         """
         stream = DeltaStream.from_dict(self.stream)
         stream_context = reading_context(stream, staging=self.staging, deployment=self.deployment)
@@ -182,7 +186,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
 
 def _slot() -> asyncio.Semaphore:
-    """Return the semaphore of this process, or rather of its event loop, to which one belongs."""
+    """Return the semaphore of this process (more exactly, of its event loop, since a semaphore belongs to one)."""
     loop = asyncio.get_running_loop()
     if loop not in _slots:
         _slots[loop] = asyncio.Semaphore(_LOOKS_AT_ONCE)
