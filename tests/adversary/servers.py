@@ -104,6 +104,8 @@ class Server:
         logging = self.folder / "log4j2.properties"
         logging.write_text(_LOGGING)
         home = Path(pyspark.__file__).parent
+        # hundreds of scenarios leave tables, plans and sessions behind
+        heap = 6000 if self.is_lasting else 1500
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -123,16 +125,28 @@ class Server:
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.databricks.delta.delta.log.cacheSize": "60",
             "spark.connect.grpc.binding.port": str(self.port),
+            "spark.connect.session.manager.defaultSessionTimeout": "5m",
+            "spark.sql.ui.retainedExecutions": "10",
+            "spark.ui.retainedJobs": "10",
+            "spark.ui.retainedStages": "10",
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             "spark.local.dir": str(self.folder / "local"),
             # room from the start: a heap and a metaspace that grow are collected at each step, and the quick compiler
             # has 48 MB for code, which Spark fills within minutes
             "spark.driver.extraJavaOptions": f"{'' if self.is_lasting else '-XX:TieredStopAtLevel=1 '}-XX:+UseSerialGC "
-            "-Xms1500m -Xmn500m -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m "
+            f"-Xms{heap}m -Xmn500m -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m "
             f"-Dlog4j2.configurationFile={logging.as_uri()} -Dderby.system.home={self.folder}",
             **conf,
         }
-        words = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1500m", "--jars", jars]
+        words = [
+            str(home / "bin" / "spark-submit"),
+            "--master",
+            "local[2]",
+            "--driver-memory",
+            f"{heap}m",
+            "--jars",
+            jars,
+        ]
         for key, value in settings.items():
             words += ["--conf", f"{key}={value}"]
         words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
