@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, Set
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError
-from airflow_provider_fds.spark.history import quoted
+from airflow_provider_fds.spark.history import quoted, read_properties
 from airflow_provider_fds.spark.merge_sql import MergeSql
 from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
 from airflow_provider_fds.spark.settings import hash_join_conf, session_conf
-from airflow_provider_fds.spark.sink_columns import with_provenance
+from airflow_provider_fds.spark.sink_columns import Types, check_values_fit, with_provenance
 from airflow_provider_fds.spark.sql import quoted_name, temporary_view
 from airflow_provider_fds.spark.versions import minor
 
@@ -29,6 +29,9 @@ _ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 #: Before it, MERGE takes only columns that the table has: Spark 3.5 has no word for it, Delta 4.0 no such columns.
 _EVOLVES_SINCE = (4, 2)
 
+#: Types of batch and sink: schema evolution widens the second where the table has type widening.
+_SAME_FAMILY = (("decimal", "decimal"), ("double", "float"))
+
 
 class DeltaMergeWriter(DeltaTableWriter):
     """Merges batches by key, in the order of the source's commits."""
@@ -36,6 +39,7 @@ class DeltaMergeWriter(DeltaTableWriter):
     def __init__(self, spark: Any, sink: DeltaMergeSink, job: JobSpec, settings: Dict[str, str]) -> None:
         super().__init__(spark, sink, job, settings)
         self._merge = sink
+        self._fitting: Set[str] = set()
 
     def _append(self, frame: Any, batch: BatchSpec) -> Landed:
         if CHANGE_TYPE in frame.columns:
@@ -78,7 +82,19 @@ class DeltaMergeWriter(DeltaTableWriter):
     def _check_columns(self, rows: Any) -> None:
         if self._merge.keeps_history:
             self._check_validity(rows)
-        super()._check_columns(rows.drop(*_ORDER, CHANGE_TYPE))
+        data = rows.drop(*_ORDER, CHANGE_TYPE)
+        super()._check_columns(data)
+        if self._table_id is None or (types := data.schema.simpleString()) in self._fitting:
+            return
+        check_values_fit(self._spark, self._path, data, self._widened)
+        self._fitting.add(types)
+
+    def _widened(self) -> Types:
+        """Return types of batch and sink, of which a MERGE widens the sink's."""
+        if not self._sink.merge_schema or minor(self._spark.version) < _EVOLVES_SINCE:
+            return ()
+        properties = read_properties(self._spark, self._path)
+        return _SAME_FAMILY if properties.get("delta.enableTypeWidening", "").lower() == "true" else ()
 
     def _check_validity(self, rows: Any) -> None:
         taken = [name for name in rows.columns if name.lower() in VALIDITY]

@@ -5,7 +5,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
 
 from airflow_provider_fds.spark.failures import RefusalError
 
@@ -14,6 +14,23 @@ if TYPE_CHECKING:
 
 #: Columns of a batch, and the names under which a sink with provenance has them.
 PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_source_timestamp"}
+
+_FRACTIONS = ("float", "double", "decimal")
+
+#: Types by a type to which a cast of them may change values without an error.
+_ROUNDED: Dict[str, Tuple[str, ...]] = {
+    "byte": _FRACTIONS,
+    "short": _FRACTIONS,
+    "integer": _FRACTIONS,
+    "long": _FRACTIONS,
+    "decimal": ("float", "double"),
+    "float": ("double", "decimal", "integer", "long"),
+    "double": ("decimal", "long"),
+    "date": ("timestamp", "timestamp_ntz"),
+}
+
+#: Pairs of types.
+Types = Tuple[Tuple[str, str], ...]
 
 
 def check_columns(spark: Any, sink: DeltaSink, path: str, rows: Any, *, is_there: bool) -> None:
@@ -52,14 +69,58 @@ def check_columns(spark: Any, sink: DeltaSink, path: str, rows: Any, *, is_there
         )
 
 
-def types_differ(spark: Any, path: str, rows: Any) -> RefusalError:
-    """Return the refusal of rows with columns of other types than the sink's."""
+def check_values_fit(spark: Any, path: str, rows: Any, widened: Callable[[], Types]) -> None:
+    """Make sure that a MERGE stores values as they are: it casts them to the sink's types, and some casts round.
+
+    Args:
+        spark: The session.
+        path: The sink, which exists.
+        rows: What is to be merged.
+        widened: Asked for types of batch and sink of which the sink's is widened by the MERGE.
+
+    Raises:
+        RefusalError: the sink's type of a column cannot hold what the batch's can.
+    """
+    theirs = {field.name.lower(): field.dataType for field in spark.read.format("delta").load(path).schema.fields}
+    ours = {field.name.lower(): field.dataType for field in rows.schema.fields if field.name.lower() in theirs}
+    rounded = {name for name, kind in ours.items() if _rounds(kind, theirs[name], ())}
+    if rounded and (types := widened()):
+        rounded = {name for name in rounded if _rounds(ours[name], theirs[name], types)}
+    if rounded:
+        raise types_differ(spark, path, rows, rounded)
+
+
+def _rounds(one: Any, other: Any, widened: Types) -> bool:
+    """Whether a cast of the first type to the second changes values without an error. Overflow is one."""
+    name, target = one.typeName(), other.typeName()
+    if (name, target) in widened:
+        return False
+    if name == target == "decimal":
+        return bool(one.scale > other.scale)
+    if name == target == "struct":
+        fields = {field.name.lower(): field.dataType for field in other.fields}
+        return any(
+            _rounds(field.dataType, fields[field.name.lower()], widened)
+            for field in one.fields
+            if field.name.lower() in fields
+        )
+    if name == target == "array":
+        return _rounds(one.elementType, other.elementType, widened)
+    if name == target == "map":
+        return _rounds(one.keyType, other.keyType, widened) or _rounds(one.valueType, other.valueType, widened)
+    is_whole = name == "decimal" and not one.scale and target not in ("float", "double")
+    return not is_whole and name in _ROUNDED.get(target, ())
+
+
+def types_differ(spark: Any, path: str, rows: Any, only: Optional[Set[str]] = None) -> RefusalError:
+    """Return the refusal of rows with columns of other types than the sink's; of ``only`` these, in lower case."""
     sink = spark.read.format("delta").load(path)
     theirs = {field.name.lower(): field.dataType.simpleString() for field in sink.schema.fields}
     differ = [
         f"{field.name} ({field.dataType.simpleString()}, in the sink {theirs[field.name.lower()]})"
         for field in rows.schema.fields
         if theirs.get(field.name.lower(), field.dataType.simpleString()) != field.dataType.simpleString()
+        and (only is None or field.name.lower() in only)
     ]
     return RefusalError(
         "SinkSchema",
@@ -93,4 +154,4 @@ def with_provenance(frame: Any, sink: DeltaSink, path: str) -> Any:
     return frame
 
 
-__all__: List[str] = ["PROVENANCE", "check_columns", "types_differ", "with_provenance"]
+__all__: List[str] = ["PROVENANCE", "Types", "check_columns", "check_values_fit", "types_differ", "with_provenance"]

@@ -232,3 +232,45 @@ def test_a_new_column_passes_with_merge_schema_and_is_named_without(spark, strea
     assert code == 0
     three = spark.read.format("delta").load(str(stream.sink_path)).where("id = 3").collect()
     assert [row.asDict() for row in three] == [{"id": 3, "p": 1, "mine": "stays", "name": "name 3"}]
+
+
+WIDE = "id BIGINT, d DECIMAL(12,4), f DOUBLE, i DECIMAL(9,1), t TIMESTAMP, s STRUCT<x: DOUBLE>, n INT"
+NARROW = "id BIGINT, d DECIMAL(10,2), f FLOAT, i BIGINT, t DATE, s STRUCT<x: FLOAT>, n BIGINT"
+
+
+def wide_source(spark, stream):
+    stream.source = stream.folder / "wide"
+    spark.sql(f"CREATE TABLE delta.`{stream.source}` ({WIDE}) USING delta")
+    values = "1, 1.2345, 0.1234567890123D, 1.5, TIMESTAMP'2026-01-01 13:00:00', named_struct('x', 0.1234567890123D), 7"
+    spark.sql(f"INSERT INTO delta.`{stream.source}` VALUES ({values})")
+    return stream.plan()
+
+
+def test_values_that_a_merge_would_round_to_the_types_of_the_sink_are_refused(spark, stream):
+    batches = wide_source(spark, stream)
+    spark.sql(f"CREATE TABLE delta.`{stream.sink_path}` ({NARROW}) USING delta")
+    for options in ({}, {"merge_schema": True}):
+        message = refused(stream, spark, sink_of(stream, **options), batches[0], "SinkSchema")
+        for column in (
+            "d (decimal(12,4), in the sink decimal(10,2))",
+            "f (double, in the sink float)",
+            "i (decimal(9,1), in the sink bigint)",
+            "t (timestamp, in the sink date)",
+            "s (struct<x:double>, in the sink struct<x:float>)",
+        ):
+            assert column in message
+        # no value is changed by a wider type
+        assert "n (int" not in message
+    assert not rows(spark, stream.sink_path)
+
+
+def test_a_merge_that_widens_the_types_of_the_sink_keeps_the_values(spark, stream):
+    batches = wide_source(spark, stream)
+    columns = NARROW.replace("i BIGINT, t DATE", "i DECIMAL(9,1), t TIMESTAMP").replace("x: FLOAT", "x: DOUBLE")
+    spark.sql(
+        f"CREATE TABLE delta.`{stream.sink_path}` ({columns}) USING delta "
+        "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    )
+    code, _ = stream.work(spark, stream.job(*batches, sink=sink_of(stream, merge_schema=True)))
+    assert code == 0
+    assert rows(spark, stream.sink_path, "d", "f") == rows(spark, stream.source, "d", "f")
