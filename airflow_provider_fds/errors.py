@@ -1,8 +1,8 @@
-"""Every error FDS raises on purpose.
+"""All errors that FDS raises on purpose.
 
 One root, few leaves. A message says what happened, to which table and version, what was expected, and what to do
 next; the same facts are attributes. Whether a retry can help is a property of the class (``retryable``), and the
-Airflow operators obey it: an error that is not retryable fails the task for good.
+Airflow operators obey it: an error that is not retryable fails the task without a retry.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _COMMAND: Final = re.compile(r"`fds [a-z-]+ [^`]+`")
 
 
 def with_staging(message: str, staging: str) -> str:
-    """Add to a message that names commands of ``fds`` in which staging folder they work.
+    """Add the staging folder to a message that names commands of ``fds``.
 
     Args:
-        message: A message, or a reason, as a person reads it.
+        message: A message or a reason for people.
         staging: URI of the folder.
     """
     if _COMMAND.search(message) is None or "--staging" in message:
@@ -38,8 +38,8 @@ class FdsError(Exception):
     """Root of all errors of FDS.
 
     Attributes:
-        table: URI of the source table the error is about, if any.
-        version: Version of that table the error is about, if any.
+        table: URI of the source table, if the error concerns one.
+        version: Version of that table, if the error concerns one.
     """
 
     retryable: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class FdsError(Exception):
 
 
 class ConfigurationError(FdsError):
-    """What the user asked for cannot work: an option, a name, a wiring, a missing connection.
+    """The request cannot work: an invalid option, name or wiring, or a missing connection.
 
     Attributes:
         problems: All problems found, each a full sentence.
@@ -72,11 +72,11 @@ class ConfigurationError(FdsError):
 
 
 class TableNotFoundError(ConfigurationError):
-    """There is no Delta table at the URI: nothing there, a folder without ``_delta_log``, or an empty log."""
+    """There is no Delta table at the URI: nothing exists, a folder has no ``_delta_log``, or the log is empty."""
 
 
 class UnsupportedFeatureError(FdsError):
-    """The table uses a reader feature that FDS does not read.
+    """The table uses a reader feature that FDS does not support.
 
     Attributes:
         features: Names of the features as the protocol action lists them.
@@ -92,33 +92,33 @@ class UnsupportedFeatureError(FdsError):
 
 
 class StorageError(FdsError):
-    """Storage did not answer, refused, or answered with something torn. A later attempt may succeed."""
+    """Storage did not answer, refused, or returned an incomplete answer. A later attempt may succeed."""
 
     retryable = True
     exit_code = EXIT_STORAGE
 
 
 class AccessDeniedError(StorageError):
-    """Storage refused the credentials; trying again with the same ones does not help."""
+    """Storage refused the credentials; a retry with the same credentials does not help."""
 
     retryable = False
 
 
 class RequestRefusedError(StorageError):
-    """Storage refused the request itself (no such bucket, wrong region or endpoint); it would do so again."""
+    """Storage refused the request itself (no such bucket, wrong region or endpoint); a retry would be refused again."""
 
     retryable = False
 
 
 class TornFileError(StorageError):
-    """A log file is empty or cut off: still being written by a store without atomic writes, or damaged."""
+    """A log file is empty or truncated: a store without atomic writes is still writing it, or it is damaged."""
 
 
 class LostPositionError(FdsError):
-    """The stream's position no longer exists in the table: rows were lost to it.
+    """The table no longer has the stream's position: the stream has lost rows.
 
     Attributes:
-        earliest_version: Oldest version that can still be read, where known.
+        earliest_version: Oldest version that can still be read, if known.
     """
 
     exit_code = EXIT_LOST_POSITION
@@ -136,7 +136,7 @@ class LostPositionError(FdsError):
 
 
 class LogTruncatedError(LostPositionError):
-    """The next version was removed by log cleanup."""
+    """Log cleanup has removed the next version."""
 
 
 class LogGapError(LostPositionError):
@@ -144,15 +144,15 @@ class LogGapError(LostPositionError):
 
 
 class LogRewoundError(LostPositionError):
-    """The newest version of the table is older than the position: restored from a copy, or a vanished tail."""
+    """The newest version of the table is older than the position: a copy was restored, or the tail vanished."""
 
 
 class TableReplacedError(LostPositionError):
-    """Another table now lives at the URI: the table id, or the content of the last consumed commit, changed."""
+    """Another table is now at the URI: the table id, or the content of the last consumed commit, changed."""
 
 
 class StoppedError(FdsError):
-    """The stream stops before a version it may not pass by its options; everything before it was delivered."""
+    """The stream stops before a version that its options do not let it pass; everything before it was delivered."""
 
     exit_code = EXIT_STOPPED
 
@@ -176,18 +176,18 @@ class SchemaChangedError(StoppedError):
 
 
 class LedgerError(FdsError):
-    """The ledger of a stream refuses: the decision asked for is not allowed in the state it is in."""
+    """The ledger of a stream refuses an entry: the current state does not allow the decision."""
 
     exit_code = EXIT_CONFIGURATION
 
 
 class UnreadableEntryError(LedgerError):
-    """An entry of the ledger is damaged, missing, or of a version of FDS that this one does not know.
+    """An entry of the ledger is damaged, missing, or written by a version of FDS that this version does not know.
 
     Attributes:
-        n: Number of the entry, -1 where it is not known.
+        n: Number of the entry, -1 if unknown.
         data: Its bytes, empty if it is missing.
-        is_newer: Whether a newer FDS wrote it: then it says something, and must not be given up.
+        is_newer: Whether a newer FDS wrote it: it is then valid there, and must not be given up.
     """
 
     def __init__(self, message: str, *, n: int = -1, data: bytes = b"", is_newer: bool = False) -> None:
@@ -198,10 +198,10 @@ class UnreadableEntryError(LedgerError):
 
 
 class CheckpointError(LedgerError):
-    """Checkpoint and ledger disagree: edited, foreign, ahead of the ledger, or the ledger is gone.
+    """Checkpoint and ledger disagree: the checkpoint is edited, foreign or ahead of the ledger, or the ledger is gone.
 
     Attributes:
-        can_be_discarded: Whether the checkpoint is what is wrong, so that nothing is lost with it.
+        can_be_discarded: Whether only the checkpoint is wrong, so that discarding it loses nothing.
     """
 
     def __init__(self, message: str, *, can_be_discarded: bool = False) -> None:
@@ -210,10 +210,10 @@ class CheckpointError(LedgerError):
 
 
 class StreamBusyError(LedgerError):
-    """Another run owns the batches that come next, and still runs.
+    """Another run owns the next batches, and is still running.
 
     Attributes:
-        owner: The run that owns them, in words.
+        owner: Description of the run that owns them.
     """
 
     retryable = True
@@ -224,7 +224,7 @@ class StreamBusyError(LedgerError):
 
 
 class SinkError(FdsError):
-    """The sink is not what the stream is bound to, or somebody else wrote under this stream's name."""
+    """The sink is not the one that the stream is bound to, or another writer used this stream's name."""
 
     exit_code = EXIT_CONFIGURATION
 
@@ -233,7 +233,7 @@ class BatchFailedError(FdsError):
     """Spark did not finish a batch. Nothing is committed; a retry works on exactly the same rows.
 
     Attributes:
-        error_class: Class of the driver's exception, or ``None`` when the driver left no report.
+        error_class: Class of the driver's exception; ``None`` if the driver left no report.
     """
 
     retryable = True
@@ -245,15 +245,15 @@ class BatchFailedError(FdsError):
 
 
 class BatchRejectedError(BatchFailedError):
-    """Spark failed with an error that the same rows will meet again: a retry does not help."""
+    """Spark failed with an error that the same rows would cause again: a retry does not help."""
 
     retryable = False
 
 
 class SourceFilesGoneError(BatchRejectedError):
-    """Files of the source that a planned batch lists are gone: VACUUM or a person removed them under the plan.
+    """Files of the source that a planned batch lists are gone: VACUUM or a person removed them after planning.
 
-    Nothing of the batch is in the sink. It stays planned: once the files are back, the next run loads it.
+    Nothing of the batch is in the sink. The batch stays planned: once the files are back, the next run loads it.
     """
 
 
@@ -262,11 +262,11 @@ class SchemaMismatchError(BatchRejectedError):
 
 
 class UserFunctionError(BatchRejectedError):
-    """A function of the user's cannot be called, or fails on a batch, and would again. The message says where."""
+    """A user function cannot be called, or fails on a batch and would fail again. The message says where."""
 
 
 class ConcurrentWriteError(BatchFailedError):
-    """Another writer committed to the sink at the same moment; a retry finds out which rows are there."""
+    """Another writer committed to the sink at the same moment; a retry checks which rows are there."""
 
 
 class SparkMemoryError(BatchFailedError):
@@ -274,10 +274,10 @@ class SparkMemoryError(BatchFailedError):
 
 
 class ServerLostError(BatchFailedError):
-    """A Spark Connect server does not answer, or went away in the middle of a batch."""
+    """A Spark Connect server does not answer, or stopped in the middle of a batch."""
 
 
 class VerificationError(FdsError):
-    """What Spark wrote does not match the plan. The batch is blocked until a person decides."""
+    """The rows that Spark wrote do not match the plan. The batch is blocked until a person decides."""
 
     exit_code = EXIT_BATCH_FAILED

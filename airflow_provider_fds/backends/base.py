@@ -1,4 +1,4 @@
-"""The protocol of a Spark backend, and what a backend is given: the user's arguments and an application to run."""
+"""The protocol of a Spark backend and its inputs: the user's arguments and an application to run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class UserArguments:
     """The user's own arguments of spark-submit, rendered; the names are those of ``SparkSubmitOperator``.
 
-    All but ``conf`` set up a driver or its executors. A backend whose Spark is already running refuses those that
-    :meth:`for_a_driver` names.
+    All except ``conf`` set up a driver or its executors. A backend whose Spark is already running refuses the ones that
+    :meth:`for_a_driver` returns.
     """
 
     conf: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -57,21 +57,21 @@ class UserArguments:
         return cls(**found)
 
     def for_a_driver(self) -> list[str]:
-        """Return the names of the arguments that are set and need a driver that is still to be started."""
+        """Return the names of the given arguments that need a driver that has not started yet."""
         return [each.name for each in fields(self) if each.name != "conf" and getattr(self, each.name)]
 
 
 class SubmitTask(Protocol):
-    """What starts spark-submit: an Airflow task that is a ``SparkSubmitOperator``."""
+    """A task that starts spark-submit: an Airflow task that is a ``SparkSubmitOperator``."""
 
     def submit(self, arguments: SubmitArguments, context: Any, *, use_bundled_spark: bool) -> None:
         """Call spark-submit with ``arguments`` and wait for it."""
 
     def kill_submission(self) -> None:
-        """Kill what :meth:`submit` started, if anything."""
+        """Kill the process that :meth:`submit` started, if any."""
 
     def yarn_application_id(self) -> str | None:
-        """Return the id that YARN gave to what :meth:`submit` started, ``None`` where it is not known."""
+        """Return the YARN id of the application that :meth:`submit` started, ``None`` if unknown."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,7 @@ class Application:
         spec_uri: URI of the job spec, as Spark reads it.
         name: Name that Spark shows.
         context: The context of the Airflow task, ``None`` on the command line.
-        on_commit: Called with what the attempt has done so far, while Spark is still running; default: a line in the
-            log.
+        on_commit: Called with the attempt's progress while Spark is still running; default: write a line to the log.
     """
 
     session: Session
@@ -105,10 +104,10 @@ class Application:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an application ended. What it did is in its reports and in the sink, not here.
+    """How an application ended. Its effects are in its reports and in the sink, not here.
 
     Attributes:
-        error: How Spark failed, ``None`` if it did not.
+        error: How Spark failed; ``None`` if it succeeded.
     """
 
     error: Exception | None = None
@@ -117,7 +116,7 @@ class Outcome:
 class SparkBackend(Protocol):
     """A place where Spark runs the applications of a run, one after the other.
 
-    A backend is made for one run. That of an Airflow connection is a :class:`ConnectionBackend`.
+    Each backend serves one run. A backend for an Airflow connection is a :class:`ConnectionBackend`.
     """
 
     def check(self) -> None:
@@ -131,19 +130,19 @@ class SparkBackend(Protocol):
         """Run an application and wait for its end, committing each batch as soon as it is reported.
 
         Raises:
-            FdsError: Spark could not be started, or the stream was taken away from this run.
+            FdsError: Spark could not be started, or this run no longer owns the stream.
         """
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Stop what Spark does for this run; does nothing if nothing runs. May be called in a signal handler."""
+        """Stop Spark's work for this run; does nothing if nothing runs. May be called in a signal handler."""
 
     def links(self) -> dict[str, str]:
-        """Return pages about the application that ran last, URL by label."""
+        """Return pages about the last application: URL by label."""
         return {}
 
     def in_process(self) -> SparkBackend:
-        """Return the backend of this connection that runs the job in this process, for a function of the task.
+        """Return the backend of this connection that runs the job in this process, for a function in a DAG file.
 
         Raises:
             ConfigurationError: The connection has no such backend.
@@ -158,7 +157,7 @@ class ConnectionBackend(SparkBackend, Protocol):
     """A backend that is registered in :data:`~airflow_provider_fds.backends.registry.BACKENDS`.
 
     Attributes:
-        expects: What its connection holds, for the message about a connection of another type.
+        expects: What its connection contains, for the message about a connection of another type.
     """
 
     expects: ClassVar[str]
@@ -173,7 +172,7 @@ class ConnectionBackend(SparkBackend, Protocol):
             conn_id: Name of the connection.
             connection: The Airflow connection.
             arguments: The user's arguments.
-            task: The task that runs; ``None`` where nothing is run, only checked.
+            task: The running task; ``None`` for a check without a run.
 
         Raises:
             ConfigurationError: The connection lacks something.

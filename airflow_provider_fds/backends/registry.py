@@ -1,7 +1,7 @@
-"""The one place that chooses a Spark backend.
+"""The registry of Spark backends: the only place that chooses one.
 
-A new backend is one module with a class that follows
-:class:`~airflow_provider_fds.backends.base.ConnectionBackend`, and one line in :data:`BACKENDS`.
+To add a backend, write one module with a class that follows
+:class:`~airflow_provider_fds.backends.base.ConnectionBackend`, and add one line to :data:`BACKENDS`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ BACKENDS: Final[dict[str, str]] = {
 def find_backend(conn_id: str, arguments: UserArguments | None = None, task: SubmitTask | None = None) -> SparkBackend:
     """Return the backend of a Spark connection, by its type.
 
-    Airflow's own hook replaces a connection that it does not find with the master ``yarn``, without a message.
+    Airflow's own hook silently replaces a missing connection with the master ``yarn``; this function raises.
 
     Raises:
-        ConfigurationError: There is no such connection, it is of a type without a backend, or it lacks something.
+        ConfigurationError: The connection does not exist, has a type without a backend, or lacks something.
     """
     from airflow_provider_fds.hooks.storage import find_connection
 
@@ -49,16 +49,16 @@ def find_backend(conn_id: str, arguments: UserArguments | None = None, task: Sub
 def command_line_backend(
     master: str, remote: str | None, arguments: UserArguments, tell: Callable[[str], None]
 ) -> SparkBackend:
-    """Return the backend of ``fds run``: a server that is already running, else spark-submit on this machine.
+    """Return the backend of ``fds run``: a server that is already running, or spark-submit on this machine.
 
     Args:
         master: Spark's master URL.
         remote: ``sc://host:port`` of a Spark Connect server.
         arguments: The user's arguments.
-        tell: Gets each line for people.
+        tell: Called with each line of output for people.
 
     Raises:
-        ConfigurationError: ``remote`` is no such URL.
+        ConfigurationError: ``remote`` is not such a URL.
     """
     if remote is None:
         from airflow_provider_fds.backends.local import LocalBackend

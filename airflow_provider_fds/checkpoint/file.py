@@ -13,10 +13,10 @@ from airflow_provider_fds.ledger.position import Checkpoint
 
 
 class FileCheckpointStore:
-    """A file that holds one checkpoint as JSON; always a whole one, also after a crash.
+    """A file that holds one checkpoint as JSON; the file is always complete, even after a crash.
 
     Args:
-        path: The file. Its folder is made if it is not there.
+        path: The file. Its folder is created if it does not exist.
 
     Raises:
         AccessDeniedError: The file may not be read or written.
@@ -30,12 +30,12 @@ class FileCheckpointStore:
 
     @property
     def home(self) -> str:
-        """The file in words."""
+        """Description of the file, for messages."""
         return f"checkpoint file {self._path}"
 
     @property
     def discard(self) -> str:
-        """How the file is removed."""
+        """How to remove the file, for messages."""
         return f"remove {self._path}"
 
     def read(self) -> Checkpoint | None:

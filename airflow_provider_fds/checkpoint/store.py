@@ -1,4 +1,4 @@
-"""What every home of a checkpoint does, and how it is found out whether a written value is there to stay."""
+"""The protocol of a checkpoint's home, and the check that a written value can be read back."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from airflow_provider_fds.ledger.position import Checkpoint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A value that is older than the one written is written so many times before it is called a shadow.
+#: How many times to write a value that reads back as an older one before the older one counts as a shadow.
 _WRITES = 3
 
 
 class CheckpointStore(Protocol):
     """A home of one stream's checkpoint.
 
-    Writers may overtake each other: an older value does no harm, the ledger is read on from it.
+    Writers may overtake each other: an older value does no harm, because the reader continues from it in the ledger.
 
     Attributes:
-        home: Where the value is, in words, for messages.
+        home: Description of where the value is, for messages.
         discard: How a person removes the value, for messages.
-        is_kept: Whether a value stays until it is overwritten. If not, that there is none means nothing.
+        is_kept: Whether a value stays until it is overwritten. If not, a missing value means nothing.
     """
 
     is_kept: bool
 
     @property
     def home(self) -> str:
-        """Where the value is, in words, for messages."""
+        """Description of where the value is, for messages."""
 
     @property
     def discard(self) -> str:
@@ -39,7 +39,7 @@ class CheckpointStore(Protocol):
         """Return the checkpoint, ``None`` if there is none.
 
         Raises:
-            CheckpointError: What is there is no checkpoint, or hides the one that is written.
+            CheckpointError: The value is not a checkpoint, or hides the one that is written.
         """
 
     def write(self, checkpoint: Checkpoint) -> None:
@@ -58,20 +58,20 @@ def write_and_read_back(
     get: Callable[[], str | None],
     shadow: str,
 ) -> bool:
-    """Write a checkpoint and make sure that whoever reads the home finds it, or a newer one of the same stream.
+    """Write a checkpoint and make sure that a reader finds it, or a newer one of the same stream.
 
     Args:
-        checkpoint: What to write.
-        home: Where, in words.
+        checkpoint: The checkpoint to write.
+        home: Description of where to write it.
         put: Writes the text.
         get: Reads the text, ``None`` if there is none (or the home did not answer).
-        shadow: What may hide a written value at this home, and what to do, for the message.
+        shadow: What may hide a written value at this home, and what to do about it, for the message.
 
     Returns:
-        Whether it was read back; ``False`` if nothing was found, which hides nothing.
+        Whether it was read back; ``False`` if nothing was found, since a missing value hides nothing.
 
     Raises:
-        CheckpointError: The value there is of another stream, or no checkpoint, or stays an older one.
+        CheckpointError: The value there belongs to another stream, is not a checkpoint, or stays an older one.
     """
     text = checkpoint.to_json()
     found: str | None = None

@@ -45,8 +45,8 @@ _log: Final = logging.getLogger(__name__)
 def variable_key(stream: str) -> str:
     """Return the key of a stream's Variable: ``fds.<name>``.
 
-    Airflow masks the value of a Variable whose key holds a word such as ``token``; the offset would show as ``***``.
-    A ``~`` after the first letter keeps such a word from being found, and cannot be part of another stream's name.
+    Airflow masks the value of a Variable whose key contains a word such as ``token``: the offset would show as ``***``.
+    A ``~`` after the word's first letter prevents the match, and cannot be part of another stream's name.
 
     Example:
         >>> variable_key("orders_to_bronze"), variable_key("auth_tokens")
@@ -62,8 +62,8 @@ def variable_key(stream: str) -> str:
 class VariableCheckpointStore:
     """An Airflow Variable that holds one checkpoint as JSON.
 
-    Reading works wherever Airflow finds Variables; writing only inside a running task. Airflow is imported when the
-    Variable is first used.
+    Reading works wherever Airflow finds Variables; writing works only inside a running task. Airflow is imported when
+    the Variable is first used.
 
     Args:
         stream: Name of the stream.
@@ -78,7 +78,7 @@ class VariableCheckpointStore:
 
     @property
     def home(self) -> str:
-        """The Variable in words."""
+        """Description of the Variable, for messages."""
         return f"Airflow Variable {self.key!r}"
 
     @property
@@ -87,12 +87,12 @@ class VariableCheckpointStore:
         return f"`airflow variables delete {self.key}`"
 
     def read(self) -> Checkpoint | None:
-        """Return the checkpoint, ``None`` if there is no such Variable, or Airflow could not be asked.
+        """Return the checkpoint, ``None`` if there is no such Variable or Airflow did not answer.
 
-        Airflow does not tell the two apart; the ledger is found without a checkpoint too.
+        Airflow does not distinguish the two cases. Without a checkpoint, the next run finds the position in the ledger.
 
         Raises:
-            CheckpointError: The environment hides the Variable, or what it holds is no checkpoint.
+            CheckpointError: The environment hides the Variable, or its value is not a checkpoint.
         """
         self._refuse_shadow()
         text = self._get()

@@ -1,4 +1,4 @@
-"""The checkpoint as an XCom of the task that worked the stream: visible in its run, and gone with it."""
+"""The checkpoint as an XCom of the task that worked on the stream: visible in its run, and gone with it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ def xcom_key(stream: str) -> str:
 
 
 class XComCheckpointStore:
-    """An XCom of the running task; read is the newest one that this task has left, in this run or an earlier one.
+    """An XCom of the running task that holds one checkpoint.
 
-    The value is a hint for the reader and a sight for people, the ledger arbitrates: a later attempt finds what an
-    earlier run left (Airflow removes a task's XComs when it starts again), a cleared old run what was newest at its
-    time, and a first run nothing. Each is caught up from the ledger.
+    Reading returns the newest XCom that this task has left, in this run or an earlier one.
+
+    The value is a hint for the reader and visible to people; the ledger arbitrates. A later attempt finds the value of
+    an earlier run (Airflow removes a task's XComs when the task starts again), a cleared old run finds the newest value
+    of its time, and a first run finds nothing. In each case the ledger supplies what is missing.
 
     Outside a running task there is nothing to read, and writing is refused.
 
@@ -46,19 +48,19 @@ class XComCheckpointStore:
 
     @property
     def home(self) -> str:
-        """The XCom in words."""
+        """Description of the XCom, for messages."""
         return f"XCom {self.key!r}"
 
     @property
     def discard(self) -> str:
-        """How the XCom is removed."""
+        """How to remove the XCom, for messages."""
         return f"remove {self.home} of the newest run (Browse, XComs)"
 
     def read(self) -> Checkpoint | None:
-        """Return the newest checkpoint of this task, ``None`` if there is none or no task runs.
+        """Return the newest checkpoint of this task, ``None`` if there is none or no task is running.
 
         Raises:
-            CheckpointError: What is there is no checkpoint.
+            CheckpointError: The value is not a checkpoint.
             StorageError: Airflow did not answer.
         """
         ti = _running_task()
@@ -71,7 +73,7 @@ class XComCheckpointStore:
         """Push the XCom and read it back.
 
         Raises:
-            CheckpointError: Airflow's XCom backend gives another value back.
+            CheckpointError: Airflow's XCom backend returns another value.
             ConfigurationError: Not inside a task of Airflow.
             StorageError: Airflow refused it.
         """

@@ -1,1 +1,1 @@
-"""The Airflow seam, side of the world: connections become storage, a task's context becomes stream_context."""
+"""The Airflow seam: connections become storage options, a task's context becomes the stream's context."""

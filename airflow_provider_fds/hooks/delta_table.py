@@ -1,4 +1,4 @@
-"""``DeltaTableHook``: a Delta table behind an Airflow connection, without Spark."""
+"""``DeltaTableHook``: read Delta tables with an Airflow connection, without Spark."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class DeltaTableHook(BaseHook):
     """Opens Delta tables and their transaction logs with the credentials of an Airflow connection.
 
-    Reads only. The connection is one of the cloud's own (``aws``, ``google_cloud_platform``, ``wasb``), and its
-    provider package is needed only for roles, profiles and impersonation.
+    It only reads. The connection has the cloud's own type (``aws``, ``google_cloud_platform``, ``wasb``). Its provider
+    package is needed only for roles, profiles and impersonation.
 
     Args:
         storage_conn_id: Id of the connection; ``None``: the environment's own credentials.
@@ -38,19 +38,19 @@ class DeltaTableHook(BaseHook):
         self.storage_conn_id = storage_conn_id
 
     def get_conn(self) -> DeltaTableHook:
-        """Return the hook itself: there is no connection that is held open."""
+        """Return the hook itself: it holds no connection open."""
         return self
 
     def get_storage(self, uri: str) -> Storage:
-        """Return the folder at ``uri``. Looks the connection up, does no request to the store.
+        """Return the folder at ``uri``. Looks up the connection, but sends no request to the store.
 
         Raises:
-            ConfigurationError: Unknown scheme, no such connection, or one of another store's type.
+            ConfigurationError: Unknown scheme, no such connection, or a connection of another store's type.
         """
         return open_storage(uri, storage_options(self.storage_conn_id, uri))
 
     def get_log(self, uri: str) -> DeltaLog:
-        """Return the transaction log of the table at ``uri``. Nothing is read yet."""
+        """Return the transaction log of the table at ``uri``. Reads nothing yet."""
         return DeltaLog(self.get_storage(uri))
 
     def latest_version(self, uri: str) -> int:
@@ -58,12 +58,12 @@ class DeltaTableHook(BaseHook):
 
         Raises:
             TableNotFoundError: There is no Delta table.
-            StorageError: The store does not answer or refuses.
+            StorageError: The store does not answer, or refuses.
         """
         return self.get_log(uri).latest()
 
     def check_table(self, uri: str) -> tuple[bool, str]:
-        """Say whether the table can be read, and in words what was found. Raises nothing of FDS."""
+        """Return whether the table can be read, and a message about it. Raises no error of FDS."""
         try:
             if self.storage_conn_id is not None:
                 find_connection(self.storage_conn_id, f"storage_conn_id for {uri!r}")

@@ -1,7 +1,7 @@
 """Sinks as values: declared in a DAG file, written on the Spark driver. Standard library only, Python 3.9 syntax.
 
-A module of this folder adds sinks by defining them: classes with a ``kind``. What writes a sink is found by its name,
-see ``spark/writers.py``.
+A module of this folder adds a sink by defining a class with a ``kind``. The name of the sink determines its writer, see
+``spark/writers.py``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _KINDS = _kinds()
 
 
 def sink_class(kind: str) -> type[Sink] | None:
-    """Return the sink of a kind, ``None`` for one that is not known to this version of FDS."""
+    """Return the sink class of a kind, ``None`` if this version of FDS does not know the kind."""
     return _KINDS.get(kind)
 
 
 def sink_from_dict(value: dict[str, Any]) -> Sink:
-    """Build a sink from :meth:`Sink.to_dict`, whose templates are rendered.
+    """Build a sink from the result of :meth:`Sink.to_dict`, whose templates are rendered.
 
     Raises:
-        ValueError: A kind that it does not know, or a predicate that is more than an expression of columns.
+        ValueError: The kind is unknown, or a predicate is more than an expression of columns.
     """
     fields = dict(value)
     kind = fields.pop("kind", None)
@@ -53,7 +53,7 @@ def sink_from_dict(value: dict[str, Any]) -> Sink:
 
 
 def needs_whole_commits(kind: str) -> bool:
-    """Whether a sink of this kind has to see commits whole; one that is not known to this version of FDS may."""
+    """Whether a sink of this kind needs whole commits; ``True`` for a kind that this version of FDS does not know."""
     sink = sink_class(kind)
     return sink is None or sink.needs_whole_commits
 

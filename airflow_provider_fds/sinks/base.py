@@ -1,4 +1,4 @@
-"""What every sink is, wherever its rows go. Standard library only, Python 3.9 syntax."""
+"""The base of all sinks, wherever their rows go. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Delivery = Literal["transaction", "token", "at_least_once"]
 class Sink:
     """Where the batches of a stream go: a value, declared in a DAG file and written on the Spark driver.
 
-    A subclass with a ``kind`` says below what the other parts of FDS have to know of it; they ask for this, not for
-    its class. Its writer is a class of the same name, see ``spark/writers.py``.
+    A subclass with a ``kind`` declares its capabilities in the attributes below. The other parts of FDS ask for these
+    capabilities, not for the class. The writer of a sink is a class of the same name, see ``spark/writers.py``.
     """
 
     #: Name of the class in job specs and in the ledger.
     kind: ClassVar[str]
-    #: What it writes to: a Delta table, whose log is evidence for every batch; a function of the user's; or a table of
-    #: another format, of which FDS reads nothing outside Spark.
+    #: What it writes to: a Delta table, whose log is evidence for every batch; a user function; or a table of another
+    #: format, which FDS reads only through Spark.
     target: ClassVar[Target]
-    #: How a batch that is repeated lands once: by a transaction of the table that refuses it, by a token that the
-    #: writer looks for before it writes, or not: then it lands at least once.
+    #: How a repeated batch lands once: a transaction of the table refuses it, or the writer looks for a token before it
+    #: writes. Without either it lands at least once.
     delivery: ClassVar[Delivery]
-    #: Whether a run takes the place of what an earlier run of its data interval has written.
+    #: Whether a run replaces the rows of an earlier run of its data interval.
     replaces: ClassVar[bool] = False
-    #: Whether batches must come in the order of the source's commits for the sink to end right. If not, the sink takes
-    #: data intervals too, in any order and side by side.
+    #: Whether the sink is correct only if batches arrive in the order of the source's commits. If not, the sink also
+    #: accepts data intervals, in any order and side by side.
     needs_order: ClassVar[bool] = True
-    #: Whether it decides per key, or may do so: then it has to see what was there before a commit of the change feed
-    #: together with what is there after it, in one batch.
+    #: Whether it decides per key, or may do so. It then needs the rows before and after a commit of the change feed in
+    #: one batch.
     needs_whole_commits: ClassVar[bool] = False
-    #: Whether a row that comes again takes the place of the one with its key.
+    #: Whether a repeated row replaces the row with its key.
     needs_keys: ClassVar[bool] = False
 
     @property
@@ -51,7 +51,7 @@ class Sink:
 
     @property
     def connection_id(self) -> str | None:
-        """Airflow connection for the sink's storage, ``None``: the stream's."""
+        """Airflow connection for the sink's storage; ``None``: the stream's connection."""
         return None
 
     @property
@@ -61,27 +61,27 @@ class Sink:
 
     @property
     def takes_all_rows(self) -> bool:
-        """Whether every row of a batch is read, as it is, and counted."""
+        """Whether every row of a batch is read unchanged and counted."""
         return False
 
     @property
     def writes_rows_as_they_are(self) -> bool:
-        """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
+        """Whether the sink writes as many rows as the batch has, so that FDS can check the log's own count."""
         return False
 
     @property
     def leaves_session_as_it_is(self) -> bool:
-        """Whether a batch is written without setting anything for the session, and without a function of the user's."""
+        """Whether a write changes no setting of the session and calls no user function."""
         return False
 
     @property
     def needs_log_store(self) -> bool:
-        """Whether Delta commits to it need a log store that does not lose commits of drivers side by side."""
+        """Whether Delta commits to it need a log store that loses no commits when two drivers write at once."""
         return False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the writes that a function makes, each of which has a transaction of its own."""
+        """Names of the writes that a function makes; each write has its own transaction."""
         return ()
 
     @property
@@ -90,22 +90,22 @@ class Sink:
         return {}
 
     def check_predicates(self) -> None:
-        """Raise ``ValueError`` if a predicate is more than an expression of columns, unless that was allowed."""
+        """Raise ``ValueError`` if a predicate is more than an expression of columns, unless the user allowed it."""
 
     def located(self, place: Callable[[str], str]) -> Sink:  # noqa: ARG002 - for sinks with tables
-        """Return a copy whose tables went through ``place``, which returns URIs as Spark reaches them."""
+        """Return a copy with each table replaced by ``place(table)``, its URI as Spark reaches it."""
         return self
 
     def for_versions(self, first: int, last: int) -> Sink:  # noqa: ARG002 - for sinks that replace
-        """Return a copy for an interval of these versions (both inclusive; the last is below the first for none)."""
+        """Return a copy for an interval of these versions, both inclusive; if it is empty, ``last < first``."""
         return self
 
     def identity(self) -> dict[str, str]:
-        """Return what binds the stream to this sink: another identity is another sink."""
+        """Return the identity that a stream is bound to: a sink with another identity is another sink."""
         raise NotImplementedError
 
     def rendered(self, render: Callable[[str], str]) -> Sink:
-        """Return a copy whose texts that may be templates went through ``render`` (Airflow's templates)."""
+        """Return a copy whose template strings went through ``render`` (Airflow's templates)."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:

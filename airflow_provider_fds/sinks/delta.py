@@ -17,35 +17,35 @@ _SinkT = TypeVar("_SinkT", bound="DeltaSink")
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
-#: The rows that a run of an interval has written, by the provenance they carry.
+#: The rows that a run of an interval has written, identified by their provenance.
 _OWN_VERSIONS = "_source_version BETWEEN {first_version} AND {last_version}"
 
 
 @dataclass(frozen=True)
 class DeltaSink(Sink):
-    """What all sinks that are Delta tables have; use one of the classes below it.
+    """Base of all sinks that are Delta tables; use one of its subclasses.
 
     Args:
         uri: URI or path of the sink table.
-        partition_by: Partition columns for a table that the first batch creates; ignored by an existing one.
+        partition_by: Partition columns for a table that the first batch creates; ignored for an existing table.
         provenance: Also write ``_source_version`` (long) and ``_source_timestamp`` (timestamp) per row.
-        merge_schema: Let additive changes of the source's schema pass on to the sink.
-        allow_single_driver_s3: Accept Delta's default S3 log store, which loses commits when two drivers write
-            at once. Only say so when nothing else ever writes to this table.
+        merge_schema: Apply additive changes of the source's schema to the sink.
+        allow_single_driver_s3: Accept Delta's default S3 log store, which loses commits when two drivers write at once.
+            Set it only if nothing else ever writes to this table.
         storage_conn_id: Airflow connection for the sink's storage, if it is not the stream's.
-        where: Write only the rows that satisfy this predicate over the batch's columns, ``_commit_version`` and
-            ``_commit_timestamp`` among them.
-        transform: ``"pkg.module:function"``, a function on the driver that takes the batch's DataFrame, after
-            ``where``, and returns the one that is written.
-        columns: Columns to write, of what ``transform`` returns; default all.
-        target_file_size: Bytes, or a text like ``"128m"``: small files of a batch are joined to about this size by
-            one more shuffle. It splits none. See docs/sinks.md for what is measured.
+        where: Write only the rows that satisfy this predicate over the batch's columns, including ``_commit_version``
+            and ``_commit_timestamp``.
+        transform: ``"pkg.module:function"``, a function on the driver. It takes the batch's DataFrame, after ``where``,
+            and returns the DataFrame to write.
+        columns: Columns to write, chosen from the result of ``transform``; default all.
+        target_file_size: Bytes, or a string like ``"128m"``: one more shuffle joins small files of a batch to about
+            this size. It splits no file. See docs/sinks.md for measurements.
         cluster_by: Columns of liquid clustering for a table that the first batch creates.
         properties: Table properties (``delta.…``) for a table that the first batch creates.
-        unsafe_sql: Let predicates call ``reflect`` and its like and read other tables in subqueries. They do that with
-            the rights of the driver: only say so when nobody else decides what the predicates say.
-        on_sink_overwritten: What happens when another writer has taken out rows that the stream has loaded (an
-            overwrite, a DELETE): ``"warn"`` or ``"fail"``. A RESTORE or REPLACE is an error in any case.
+        unsafe_sql: Allow predicates to call ``reflect`` and similar functions and to read other tables in subqueries.
+            They run with the rights of the driver: set it only if nobody else can change the predicates.
+        on_sink_overwritten: What to do if another writer has removed rows that the stream has loaded (an overwrite, a
+            DELETE): ``"warn"`` or ``"fail"``. A RESTORE or REPLACE is always an error.
         other_streams: Uuids of streams whose ledgers are in other staging folders and that also write to this table,
             with rows that this stream does not load.
     """
@@ -110,7 +110,7 @@ class DeltaSink(Sink):
     def check_predicates(self) -> None:
         """Raise ``ValueError`` if a predicate is more than an expression of columns, and ``unsafe_sql`` is not set.
 
-        A template is checked by whoever has rendered it, and again on the driver.
+        A template is checked after it has been rendered, and again on the driver.
         """
         for name, text in {} if self.unsafe_sql else self._predicates().items():
             options.columns_only(text, f"{type(self).__name__}: {name}")
@@ -122,7 +122,7 @@ class DeltaSink(Sink):
 
     @property
     def connection_id(self) -> str | None:
-        """Airflow connection for the sink's storage, ``None``: the stream's."""
+        """Airflow connection for the sink's storage; ``None``: the stream's connection."""
         return self.storage_conn_id
 
     @property
@@ -132,12 +132,12 @@ class DeltaSink(Sink):
 
     @property
     def takes_all_rows(self) -> bool:
-        """Whether every row of a batch is read, as it is, and counted."""
+        """Whether every row of a batch is read unchanged and counted."""
         return self.where is None and self.transform is None
 
     @property
     def writes_rows_as_they_are(self) -> bool:
-        """Whether as many rows are written as the batch has, so that the log's own count can be checked."""
+        """Whether the sink writes as many rows as the batch has, so that FDS can check the log's own count."""
         return self.takes_all_rows
 
     @property
@@ -147,24 +147,24 @@ class DeltaSink(Sink):
 
     @property
     def keeps_history(self) -> bool:
-        """Whether a row that no longer holds is closed, not removed."""
+        """Whether a row that is no longer current is closed instead of removed."""
         return False
 
     def located(self, place: Callable[[str], str]) -> Self:
-        """Return a copy whose ``uri`` went through ``place``."""
+        """Return a copy whose ``uri`` is ``place(uri)``."""
         return replace(self, uri=place(self.uri))
 
     def identity(self) -> dict[str, str]:
-        """Return what binds the stream to this sink: another identity is another sink."""
+        """Return the identity that a stream is bound to: a sink with another identity is another sink."""
         return {"kind": self.kind, "target": self.uri.rstrip("/")}
 
     def rendered(self, render: Callable[[str], str]) -> DeltaSink:
-        """Return a copy whose texts that may be templates went through ``render`` (Airflow's templates)."""
+        """Return a copy whose template strings went through ``render`` (Airflow's templates)."""
         return _checked(replace(self, **_rendered(self, render)))
 
     @property
     def is_on_s3(self) -> bool:
-        """Whether the table lies on S3 or something that speaks its protocol."""
+        """Whether the table is on S3 or on a store that speaks its protocol."""
         return self.uri.split("://", 1)[0].lower() in _S3_SCHEMES
 
 
@@ -172,45 +172,46 @@ class DeltaSink(Sink):
 class DeltaTableSink(DeltaSink):
     """Appends each batch to a Delta table, once.
 
-    The table is created by the first batch if it is not there. Source columns keep their names; the two
-    columns of provenance that a batch carries are not written unless asked for. Rows of the change data feed are
-    appended as they are, with their ``_change_type``. Its arguments are those of :class:`DeltaSink`.
+    If the table does not exist, the first batch creates it. Source columns keep their names. The two provenance columns
+    of a batch are written only on request. Rows of the change data feed are appended unchanged, with their
+    ``_change_type``. The arguments are those of :class:`DeltaSink`.
     """
 
     kind: ClassVar[str] = "delta_append"
 
     @property
     def leaves_session_as_it_is(self) -> bool:
-        """Whether a batch is written without setting anything for the session, and without a function of the user's."""
+        """Whether a write changes no setting of the session and calls no user function."""
         return self.transform is None and self.target_file_size is None and not self.cluster_by
 
 
 @dataclass(frozen=True)
 class DeltaReplaceSink(DeltaSink):
-    """Replaces a part of a Delta table by the rows of a data interval, in one transaction.
+    """Replaces a part of a Delta table with the rows of a data interval, in one transaction.
 
-    For streams with ``read="data_interval"``: a run that is repeated puts its rows where those of the run before
-    were. What is replaced is one of three:
+    It is for streams with ``read="data_interval"``: a repeated run replaces the rows of the previous run.
 
-    - with ``provenance=True`` alone, the rows of the source's versions that the interval is made of
-      (``_source_version BETWEEN {first_version} AND {last_version}``): exactly what an earlier run of it wrote;
-    - what satisfies ``replace_where``, also if the interval has no rows: then it is only removed. Every row of the
-      interval must satisfy it; else nothing is written and the run fails. An interval is made of the commits of its
-      time, so a column that says something else than "committed when", such as an order's own date, does not fit
-      unless the source is written that way;
-    - with ``dynamic_partition_overwrite``, the partitions that the interval's rows lie in. An interval without rows
-      then replaces nothing, and a partition that no row lies in any more stays.
+    Replaced rows (choose one):
+        - With ``provenance=True`` alone: the rows of the interval's source versions (``_source_version BETWEEN
+          {first_version} AND {last_version}``), which are exactly the rows that an earlier run of the interval wrote.
+        - With ``replace_where``: the rows that satisfy the predicate. If the interval has no rows, they are only
+          removed. Every row of the interval must satisfy the predicate; otherwise the run fails and writes nothing. An
+          interval consists of the commits of its time, so a column with another meaning than the commit time, such as
+          an order's own date, works only if the source is written that way.
+        - With ``dynamic_partition_overwrite``: the partitions that contain the interval's rows. An interval without
+          rows then replaces nothing, and a partition that no longer has any row stays.
 
-    Intervals that run in parallel write at once without waiting for each other where the predicate is one on
-    partition columns of the sink; else Delta lets one win, and the others repeat their write.
-
-    Besides those of :class:`DeltaSink`:
+    Concurrency:
+        Intervals that run in parallel write at once, without waiting for each other, if the predicate is on partition
+        columns of the sink. Otherwise Delta lets one win, and the others repeat their write.
 
     Args:
         replace_where: Delta's ``replaceWhere``: a predicate over the sink's columns. May be a template, such as
             ``"day = '{{ data_interval_start | ds }}'"``; ``{first_version}`` and ``{last_version}`` (both inclusive)
             stand for the interval's versions of the source.
         dynamic_partition_overwrite: Delta's ``partitionOverwriteMode=dynamic``; the sink must be partitioned.
+
+    The other arguments are those of :class:`DeltaSink`.
     """
 
     kind: ClassVar[str] = "delta_replace"
@@ -247,7 +248,7 @@ class DeltaReplaceSink(DeltaSink):
         return {**super()._predicates(), **own}
 
     def for_versions(self, first: int, last: int) -> DeltaReplaceSink:
-        """Return a copy for an interval of these versions (both inclusive; the last is below the first for none)."""
+        """Return a copy for an interval of these versions, both inclusive; if it is empty, ``last < first``."""
         if self.replace_where is None:
             return self
         where = self.replace_where.replace("{first_version}", str(first)).replace("{last_version}", str(last))

@@ -1,4 +1,4 @@
-"""The sink that is a function of the user's. Standard library only, Python 3.9 syntax."""
+"""The sink that is a user function. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 
@@ -20,37 +20,43 @@ _WRITE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True)
 class ForeachBatchSink(Sink):
-    """Hands each batch to a function, as ``foreachBatch`` of Structured Streaming does: ``function(df, batch)``.
+    """Passes each batch to a function, as ``foreachBatch`` of Structured Streaming does: ``function(df, batch)``.
 
-    ``df`` has the rows of the batch, with ``_commit_version`` and ``_commit_timestamp``; ``batch`` is a
-    :class:`~airflow_provider_fds.spark.foreach_batch.ForeachBatch`: ``batch.txn_options("bronze")`` are the write
-    options by which Delta takes a write of that name once per batch.
+    ``df`` has the rows of the batch, with ``_commit_version`` and ``_commit_timestamp``. ``batch`` is a
+    :class:`~airflow_provider_fds.spark.foreach_batch.ForeachBatch`: with the write options
+    ``batch.txn_options("bronze")``, Delta accepts a write of that name once per batch. The sink is for streams that
+    read by offset.
 
-    **Contract.** A batch is done when the function has returned and the driver has reported so. If the driver dies
-    between the two, or the report is lost, the function is called again with the same rows and the same transactions:
-    at least once. Each write to a Delta table with ``.options(**batch.txn_options(name))`` then lands once; every
-    other effect of the function may happen again. An exception of the function fails the batch, with file and line.
+    Contract:
+        - A batch is done when the function has returned and the driver has reported it.
+        - If the driver dies between the two, or the report is lost, the function is called again with the same rows and
+          the same transactions: at least once. Each write to a Delta table with ``.options(**batch.txn_options(name))``
+          lands once; every other effect of the function may happen again.
+        - An exception of the function fails the batch, with file and line.
 
-    **Tables.** Where ``writes`` names the table of a write, FDS checks before each call that the table does not forget
-    transactions too soon, says after it whether the write is there, and closes older epochs there. Of a write without a
-    table FDS checks nothing: its table must keep ``delta.setTransactionRetentionDuration`` at a day or more, or Delta
-    forgets the batch and loads it again when it is repeated.
+    Tables:
+        - If ``writes`` names the table of a write, FDS checks before each call that the table keeps transactions long
+          enough, reports after the call whether the write is there, and closes older epochs in the table.
+        - FDS checks nothing for a write without a table. Its table must keep ``delta.setTransactionRetentionDuration``
+          at a day or more; otherwise Delta forgets the batch and loads it again when it is repeated.
 
-    **If it is misused.** ``insertInto`` ignores the options, unless ``format("delta")`` was said before. Two writes to
-    one table need two names. FDS counts no rows of a function. A rewind or replan refuses while a run of the stream may
-    still be at work, and asks which writes landed where no table tells.
+    Misuse:
+        - ``insertInto`` ignores the options, unless ``format("delta")`` comes before it.
+        - Two writes to one table need two names.
+        - FDS does not count the rows of a function.
+        - A rewind or replan refuses while a run of the stream may still be at work, and asks which writes landed if no
+          table shows it.
 
-    **Change feed.** A commit that both adds and removes rows comes in one call, because the function may apply the rows
-    by key; it may exceed the limits. ``whole_commits=False`` on the stream lets the limits cut it, for a function that
-    only appends. Commits that only add rows are cut by the limits unless the stream has ``whole_commits=True``.
-
-    For streams that read by offset.
+    Change feed:
+        A commit that both adds and removes rows arrives in one call, even beyond the limits, because the function may
+        apply the rows by key. ``whole_commits=False`` on the stream lets the limits cut it, for a function that only
+        appends. The limits cut commits that only add rows, unless the stream has ``whole_commits=True``.
 
     Args:
-        function: ``"pkg.module:function"``; its module is shipped with ``py_files`` of the task or installed on the
-            driver. Returns nothing, or the number of rows it wrote, for the run's result.
+        function: ``"pkg.module:function"``; ship its module with ``py_files`` of the task or install it on the driver.
+            It returns nothing, or the number of rows it wrote, for the run's result.
         writes: The writes that the function makes to Delta tables: names, or a mapping of each name to the URI or path
-            of its table (``None`` where that is not known).
+            of its table (``None`` if unknown).
         other_streams: Uuids of streams whose ledgers are in other staging folders and that also write to a named table.
     """
 
@@ -101,7 +107,7 @@ class ForeachBatchSink(Sink):
         return self.other_streams
 
     def located(self, place: Callable[[str], str]) -> ForeachBatchSink:
-        """Return a copy whose tables went through ``place``."""
+        """Return a copy with each table replaced by ``place(table)``."""
         if not self.tables:
             return self
         return replace(
@@ -109,7 +115,7 @@ class ForeachBatchSink(Sink):
         )
 
     def identity(self) -> dict[str, str]:
-        """Return what binds the stream to this sink: its function."""
+        """Return the identity that a stream is bound to: the function."""
         return {"kind": self.kind, "target": self.function}
 
     def rendered(self, render: Callable[[str], str]) -> ForeachBatchSink:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.delta import DeltaSink
 
-#: Columns that ``scd=2`` adds: since when (inclusive) and until when (exclusive) a row held, and if it still does.
+#: Columns that ``scd=2`` adds: start (inclusive) and end (exclusive) of a row's validity, and whether it is current.
 VALIDITY = ("_valid_from", "_valid_to", "_is_current")
 
 
@@ -16,35 +16,37 @@ VALIDITY = ("_valid_from", "_valid_to", "_is_current")
 class DeltaMergeSink(DeltaSink):
     """Upserts each batch into a Delta table by keys, once, in one MERGE.
 
-    The table is created by the first batch if it is not there. Each row sets the row of its key to its own columns
-    (columns that only the sink has stay as they are); a key that is not there is inserted. Rows of a change data feed
-    also delete: a ``delete``, and an ``update_preimage`` whose key the update took away.
+    If the table does not exist, the first batch creates it. Each row updates the row with its key (columns that only
+    the sink has stay unchanged) or is inserted if the key is missing. Rows of a change data feed also delete: a
+    ``delete``, and an ``update_preimage`` whose key the update removed. The sink is for streams that read by offset:
+    data intervals run in any order, but a merge needs the order of the commits.
 
-    **Order.** Of several changes of a key in a batch the last one counts: the one of the highest ``sequence_by``, and
-    of these, or without ``sequence_by``, the one of the highest commit of the source. Two rows of a key that are equal
-    in that order are refused, and so are NULL in a key or in ``sequence_by``: the batch fails and says how many there
-    are, with an example. With ``sequence_by`` a row that comes late, whose value is lower than that of the sink's row,
-    changes nothing; the sink remembers no deleted keys, so a late row of one brings it back.
+    Order:
+        - If a batch has several changes of a key, the last one counts: the one with the highest ``sequence_by``. Among
+          equal values, or without ``sequence_by``, it is the one with the highest commit of the source.
+        - Two rows of a key that are equal in that order are refused, and so is NULL in a key or in ``sequence_by``. The
+          batch fails with their number and an example.
+        - With ``sequence_by``, a late row whose value is lower than that of the sink's row changes nothing. The sink
+          does not remember deleted keys, so a late row of a deleted key brings it back.
 
-    **Whole commits.** Limits do not cut a commit of the change feed that both adds and removes rows, such as an
-    overwrite: one part of it would delete keys that the other part brings. A batch that was planned otherwise is
-    refused before anything is written.
+    Whole commits:
+        - Limits do not cut a commit of the change feed that both adds and removes rows, such as an overwrite: one part
+          of it would delete keys that the other part adds. A batch with a cut commit is refused before anything is
+          written.
+        - Two rows of a key in one commit are detected only within one batch. Limits may cut a commit that only adds
+          rows, and the initial snapshot: set ``whole_commits=True`` if a commit may have two rows of a key.
 
-    Two rows of a key in one commit are found where they are in one batch. Limits may cut a commit that only adds rows,
-    and the initial snapshot; say ``whole_commits=True`` if a commit may have two rows of a key.
-
-    **History.** With ``scd=2`` a change of a key closes the row that held (``_valid_to``, exclusive) and inserts the
-    new one: ``_valid_from`` (inclusive) is the commit time of the change in the source, ``_valid_to`` is NULL and
-    ``_is_current`` true as long as the row holds. Several changes of a key in a batch make several rows.
-
-    For streams that read by offset: data intervals run in any order, a merge needs the one of the commits.
-
-    Besides those of :class:`DeltaSink`:
+    History:
+        With ``scd=2`` a change of a key closes the current row (``_valid_to``, exclusive) and inserts the new one:
+        ``_valid_from`` (inclusive) is the commit time of the change in the source; ``_valid_to`` is NULL and
+        ``_is_current`` is true while the row is current. Several changes of a key in a batch make several rows.
 
     Args:
-        keys: Columns that identify a row; needed.
+        keys: Columns that identify a row; required.
         sequence_by: Column that orders the changes of a key, if the order of commits does not; not with ``scd=2``.
-        scd: 1: the sink has the newest row of each key. 2: all of them, with their validity.
+        scd: 1: the sink has the newest row of each key. 2: it has all rows, with their validity.
+
+    The other arguments are those of :class:`DeltaSink`.
     """
 
     kind: ClassVar[str] = "delta_merge"
@@ -77,10 +79,10 @@ class DeltaMergeSink(DeltaSink):
 
     @property
     def keeps_history(self) -> bool:
-        """With ``scd=2``."""
+        """Whether a row that is no longer current is closed instead of removed: with ``scd=2``."""
         return self.scd == 2  # noqa: PLR2004  # type 2 is its name
 
     @property
     def writes_rows_as_they_are(self) -> bool:
-        """Never: what a batch changes depends on the sink; the commit's digest says that it is there."""
+        """Never: the effect of a batch depends on the sink. The commit's digest shows that the batch is there."""
         return False

@@ -1,4 +1,4 @@
-"""What all sinks let a user say, checked when the DAG is read. Standard library only, Python 3.9 syntax."""
+"""Values that several sinks accept, checked when the DAG is read. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 

@@ -15,57 +15,59 @@ from airflow_provider_fds.source.option_ranges import interval_problems, range_p
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Files per batch where neither files nor bytes are limited by the user: Delta's ``maxFilesPerTrigger``.
+#: Files per batch if the user limits neither files nor bytes: the default of Delta's ``maxFilesPerTrigger``.
 DEFAULT_MAX_FILES: Final = 1000
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Where a stream starts, in what steps it goes, and what it does with commits that are no appends.
+    """Where a stream starts, how large its batches are, and what it does with commits that are not appends.
 
-    Build it with :meth:`parse`. Names are Delta's in snake case; Delta's own spelling is read too. Times are commit
+    Build it with :meth:`parse`. Names are Delta's in snake case; Delta's own spelling is accepted too. Times are commit
     times, in UTC unless they carry a zone.
 
     Args:
         starting_version: First version to read (inclusive), ``"earliest"`` (the oldest commit in the log) or
-            ``"latest"`` (what comes after the newest). Without a start the stream begins with a snapshot.
+            ``"latest"`` (only versions after the newest). Without a start the stream begins with a snapshot.
         starting_timestamp: Read from the first commit at or after this time; not together with ``starting_version``.
         on_future_start: While no commit has reached ``starting_timestamp``: ``"wait"`` for one, or ``"fail"``.
-        max_files_per_batch: Most files in a batch; 1000 unless ``max_bytes_per_batch`` is given, then no limit.
-        max_bytes_per_batch: Bytes at which a batch ends; the last file may go over it.
-        max_versions_per_batch: Most versions with data in a batch.
-        whole_commits: Never cut a commit in two: one that is too large makes a batch of its own. The initial
-            snapshot is cut by files all the same. ``None``: a commit of the change feed that both adds and removes
-            rows is kept whole where the sink decides per key. ``False``: no commit is kept whole for the sink's sake.
-        ignore_deletes: Pass over commits that only delete; what they delete stays in the sink.
-        ignore_changes: Read the files that a changing commit adds, whole: its unchanged rows arrive again.
-            Covers ``ignore_deletes``. Also called ``ignore_file_deletion``.
-        skip_change_commits: Pass over every commit that removes data, with all that it adds. Wins over the other two.
-        skip_versions: Versions to pass over, whatever is in them: inclusive ranges.
+        max_files_per_batch: Maximum number of files in a batch; default 1000, or no limit if ``max_bytes_per_batch`` is
+            given.
+        max_bytes_per_batch: Bytes at which a batch ends; the last file may exceed it.
+        max_versions_per_batch: Maximum number of versions with data in a batch.
+        whole_commits: ``True``: never cut a commit in two; a commit that is too large is its own batch. The initial
+            snapshot is still cut by files. ``None``: a commit of the change feed that both adds and removes rows is
+            kept whole if the sink decides per key. ``False``: no commit is kept whole for the sink's sake.
+        ignore_deletes: Pass over commits that only delete; the rows that they delete stay in the sink.
+        ignore_changes: Read the whole files that a changing commit adds: its unchanged rows arrive again. Covers
+            ``ignore_deletes``. Also called ``ignore_file_deletion``.
+        skip_change_commits: Pass over every commit that removes data, with everything that it adds. Overrides the other
+            two.
+        skip_versions: Versions to pass over, whatever they contain: inclusive ranges.
         skip_operations: Operations (``commitInfo.operation``, in upper case) whose commits are passed over.
-        exclude_regex: Leave out files whose path in the log (encoded) contains a match; Java's and Python's common
+        exclude_regex: Exclude files whose path in the log (encoded) contains a match; Java's and Python's common
             syntax. Excluded files count for the limits.
-        read_change_feed: Read what changed instead of the files that were added: inserts, deletes, and updates with the
-            row before and after, each with its ``_change_type``. The table must record it
-            (``delta.enableChangeDataFeed``). Not together with the three options that ignore or skip changes.
+        read_change_feed: Read the changes instead of the added files: inserts, deletes, and updates with the row before
+            and after, each with its ``_change_type``. The table must record them (``delta.enableChangeDataFeed``). Not
+            together with the three options that ignore or skip changes.
         version_as_of: Read the table as it was at this version, in batches, and nothing after it.
         timestamp_as_of: Likewise, at the last version committed at or before this time.
         ending_version: Last version to read (inclusive); after it the stream is finished.
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
         partition_filter: Read only files whose partition values satisfy this predicate, such as
             ``"day >= DATE '2026-01-01' AND country IN ('DE', 'FR')"``. Other files count for no limit.
-        on_violation: What a run does that finds a version first in line which the stream may not pass: ``"fail"``, or
-            ``"quarantine"``: it writes that into the ledger and is skipped, as are all runs after it until a person
+        on_violation: What a run does if the next version is one that the stream may not pass: ``"fail"``, or
+            ``"quarantine"``: it records the version in the ledger and is skipped, as are all later runs, until a person
             acknowledges the version or resumes the stream.
-        on_lost_position: What happens where log cleanup has removed commits that the stream has not read: ``"fail"``,
-            or ``"earliest"``: it continues at the oldest commit left, and the ledger says which versions are lost. A
-            hole in the log, a replaced and a restored table are always errors.
-        acknowledged_schema: Newest version whose change of the schema the stream may pass, although it is more than an
-            addition (a column renamed, dropped or of another type, other partition columns). Rows from before it are
-            read with the old schema, rows from it on with the new one.
-        allowed_roots: Places besides the table's own folder that its files may lie in, as those of a shallow clone do:
-            URIs of folders or buckets, or ``"*"`` for anywhere. Without it, anywhere in the table's own bucket,
-            container or file system. Spark reads what the log names with its own rights.
+        on_lost_position: What to do if log cleanup has removed commits that the stream has not read: ``"fail"``, or
+            ``"earliest"``: continue at the oldest commit left; the ledger records which versions are lost. A hole in
+            the log, a replaced table and a restored table are always errors.
+        acknowledged_schema: Newest version whose schema change the stream may pass although it is more than an addition
+            (a column renamed, dropped or of another type, other partition columns). Rows before it are read with the
+            old schema, rows from it on with the new one.
+        allowed_roots: Places besides the table's own folder where its files may be, as for a shallow clone: URIs of
+            folders or buckets, or ``"*"`` for anywhere. Default: anywhere in the table's own bucket, container or file
+            system. Spark reads the files that the log names with its own rights.
 
     Example:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
@@ -98,17 +100,17 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, by_interval: bool = False) -> SourceOptions:
-        """Build the options from what a user wrote.
+        """Build the options from a user's values.
 
         Args:
-            values: Options by name, in snake case or in Delta's spelling (upper and lower case do not matter, as in
-                Delta). Numbers, sizes and booleans may be texts. ``None`` means not given.
+            values: Options by name, in snake case or in Delta's spelling (case does not matter, as in Delta). Numbers,
+                sizes and booleans may be strings. ``None`` means not given.
             by_interval: Whether the stream reads data intervals, and has no start and no end of its own.
 
         Raises:
-            ConfigurationError: With every problem there is: unknown names with the nearest known one, values that
-                cannot be, options that exclude each other, options of Delta that have no meaning here, and options
-                that are not available yet.
+            ConfigurationError: With all problems at once: unknown names with the nearest known one, invalid values,
+                options that exclude each other, options of Delta that have no meaning here, and options that are not
+                available yet.
         """
         problems: list[str] = []
         found: dict[str, tuple[str, Any]] = {}
@@ -141,7 +143,7 @@ class SourceOptions:
         return cls(**chosen)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, as JSON-able values that :meth:`parse` takes back."""
+        """Return the options that differ from their defaults, as JSON-able values that :meth:`parse` accepts."""
         default_files = DEFAULT_MAX_FILES if self.max_bytes_per_batch is None else None
         result: dict[str, Any] = {}
         for item in fields(self):
@@ -158,9 +160,9 @@ class SourceOptions:
         return _digest(self.to_dict())
 
     def meaning_digest(self) -> str:
-        """Return the digest of those options alone that decide which file an index within a commit means.
+        """Return the digest of only those options that decide which file an index within a commit means.
 
-        An offset in the middle of a commit may only be used under options with the same value of this.
+        An offset in the middle of a commit is valid only under options with the same digest.
         """
         return _digest({name: value for name, value in self.to_dict().items() if name in _CHANGE_INDEXES})
 
@@ -179,7 +181,7 @@ _CHANGE_INDEXES: Final = frozenset({"skip_change_commits", "skip_versions", "ski
 
 
 class _Option(NamedTuple):
-    """How an option is read, and what it is called besides its own name."""
+    """How an option is parsed, and its other names."""
 
     read: Callable[[object], Any]
     also: tuple[str, ...] = ()

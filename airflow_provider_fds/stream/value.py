@@ -1,4 +1,4 @@
-"""``DeltaStream``: a named reading position of one table, as a value that a DAG file may hold."""
+"""``DeltaStream``: a named reading position of one table, as a value for a DAG file."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from airflow_provider_fds.source.options import SourceOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: What a stream's name may be made of: it is a folder in staging, part of an Airflow Variable's key and of URLs.
+#: Valid stream names: a name is a folder in staging and part of an Airflow Variable's key and of URLs.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 _TEMPLATE_MARKERS: Final = ("{{", "{%")
 
 
 class DeltaStream:
-    """A named reading position of one Delta table: where to start, in what steps, by which rules.
+    """A named reading position of one Delta table: where it starts, how large its batches are, and which rules apply.
 
-    A stream is a value: it does no I/O, holds no credentials and compares by content. Its position lives in the
-    ledger in staging and, visible to people, in the checkpoint. One name is one position: use another name for
-    another consumer of the same table.
+    A stream is a value: it does no I/O, holds no credentials and compares by content. Its position is in the ledger in
+    staging and, visible to people, in the checkpoint. Each name has one position: use another name for another consumer
+    of the same table.
 
     Args:
-        name: Name of the position, ``[A-Za-z0-9._-]``, at most 100 characters, the first no dot.
+        name: Name of the position: at most 100 characters of ``[A-Za-z0-9._-]``, not starting with a dot.
         table: URI (``s3://…``, ``file:///…``) or path of the source table.
-        storage_conn_id: Airflow connection for the table's and the staging's storage; ``None`` means the
-            environment's own credentials.
+        storage_conn_id: Airflow connection for the storage of table and staging; ``None``: the environment's own
+            credentials.
         read: ``"offset"``: from the last committed offset to the newest version. ``"data_interval"``: each run reads
-            the versions committed in its own data interval, start inclusive, end exclusive; there is no offset, and
-            runs go in any order.
-        checkpoint: Where the committed offset is kept: ``"variable"`` (an Airflow Variable), ``"xcom"`` (an XCom of
+            the versions committed in its own data interval, start inclusive, end exclusive. There is no offset, and
+            runs may go in any order.
+        checkpoint: Where to keep the committed offset: ``"variable"`` (an Airflow Variable), ``"xcom"`` (an XCom of
             the task that committed) or ``"file:<path>"``.
-        staging: URI of the folder for ledger and manifests; ``None`` means ``[fds] staging``.
-        options: Source options by name, Delta's own camelCase spelling allowed.
+        staging: URI of the folder for ledger and manifests; ``None``: ``[fds] staging``.
+        options: Source options by name; Delta's own camelCase spelling is accepted.
         **source_options: Source options in snake case, see ``docs/options.md``.
 
     Raises:
@@ -135,7 +135,7 @@ class DeltaStream:
         return self.read == "data_interval"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the stream as JSON-able values; :meth:`from_dict` takes them back. Holds no secret."""
+        """Return the stream as JSON-able values that :meth:`from_dict` accepts. Contains no secret."""
         return {
             "name": self.name,
             "table": self.table,
@@ -148,10 +148,10 @@ class DeltaStream:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> DeltaStream:
-        """Build a stream from :meth:`to_dict`, or from the arguments of the constructor as a mapping.
+        """Build a stream from the result of :meth:`to_dict`, or from a mapping of the constructor's arguments.
 
         Raises:
-            ConfigurationError: If name or table is missing, or anything in it cannot work.
+            ConfigurationError: If name or table is missing, or any value is invalid.
         """
         fields = dict(value)
         missing = [key for key in ("name", "table") if key not in fields]
@@ -163,7 +163,7 @@ class DeltaStream:
 
     @classmethod
     def coerce(cls, value: object) -> DeltaStream:
-        """Return ``value`` if it is a stream, build one if it is a mapping (as it comes out of an XCom).
+        """Return ``value`` if it is a stream, build a stream if it is a mapping (such as a value from an XCom).
 
         Raises:
             ConfigurationError: For anything else.
@@ -184,7 +184,7 @@ class DeltaStream:
         """Return a copy whose ``table`` and ``staging`` went through ``render`` (Airflow's templates).
 
         Raises:
-            ConfigurationError: If what comes out cannot work.
+            ConfigurationError: If a rendered value is invalid.
         """
         fields = self.to_dict()
         fields["table"] = render(self.table)
@@ -194,7 +194,7 @@ class DeltaStream:
 
 
 def _is_template(value: object) -> bool:
-    """Whether Airflow would have to replace the value at run time: a Jinja text, or another task's output."""
+    """Whether Airflow would have to replace the value at run time: a Jinja template, or another task's output."""
     if isinstance(value, str):
         return any(marker in value for marker in _TEMPLATE_MARKERS)
     # XComArg and its relatives, recognised without importing Airflow
