@@ -41,7 +41,8 @@ def act(arguments: argparse.Namespace) -> int:
     """Perform an action: show, ask, write."""
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.stream.moving import Mover, is_answered, perform, readable, readable_sink
+    from airflow_provider_fds.stream.move import is_answered, perform
+    from airflow_provider_fds.stream.moving import Mover, readable, readable_sink
 
     action: OperatorAction = ACTIONS[arguments.name]
     ledger, actor = common.ledger_of(arguments)

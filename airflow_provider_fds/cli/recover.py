@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.position import Checkpoint
-    from airflow_provider_fds.stream.moving import Move
+    from airflow_provider_fds.stream.move import Move
     from airflow_provider_fds.stream.recovery import SinkAccount
     from airflow_provider_fds.stream.repair import LedgerDamage
 
@@ -54,7 +54,7 @@ def recover(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
-    from airflow_provider_fds.stream.moving import describe_position, perform
+    from airflow_provider_fds.stream.move import describe_position, perform
     from airflow_provider_fds.stream.recovery import ask_sink
     from airflow_provider_fds.stream.repair import inspect
 
@@ -212,7 +212,7 @@ def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed
 
 def _show_airflow(stream: str, ledger: Ledger) -> None:
     from airflow_provider_fds.hooks.metadata import MetadataVariable, newest_event
-    from airflow_provider_fds.stream.moving import describe_position
+    from airflow_provider_fds.stream.move import describe_position
 
     print(f"variable:   {_describe_checkpoint(MetadataVariable(stream), ledger)}")
     event = newest_event(stream)
@@ -226,7 +226,7 @@ def _show_airflow(stream: str, ledger: Ledger) -> None:
 
 
 def _describe_checkpoint(store: _Readable, ledger: Ledger) -> str:
-    from airflow_provider_fds.stream.moving import describe_position
+    from airflow_provider_fds.stream.move import describe_position
 
     try:
         found = store.read()

@@ -14,7 +14,8 @@ from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor
-from airflow_provider_fds.stream.moving import Mover, is_answered, perform, readable, readable_sink
+from airflow_provider_fds.stream.move import is_answered, perform
+from airflow_provider_fds.stream.moving import Mover, readable, readable_sink
 from airflow_provider_fds.stream.operator_actions import ACTIONS, ARGUMENTS
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ one ledger entry; where that requests a new epoch, the next run of the stream cl
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -18,11 +17,12 @@ from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Res
 from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed, Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
-from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_writes import FunctionWrites
-from airflow_provider_fds.stream.repeated import removal_problem, repeated_notes
+from airflow_provider_fds.stream.move import Move, describe_position
+from airflow_provider_fds.stream.repeated import repeated_notes
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
+from airflow_provider_fds.stream.sink_removal import Asked, removal_of
 from airflow_provider_fds.stream.whole_commits import is_inside_commit
 
 if TYPE_CHECKING:
@@ -32,64 +32,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.entries import Action
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
+    from airflow_provider_fds.ledger.values import PlannedBatch, Removal, SeenBatch, SinkBinding
 
 
 _READ_AGAIN: Final = "Their rows are read again, and are there twice unless they were taken out."
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a person said about the rows in the sink."""
-
-    is_delete: bool
-    sink: str | None
-    is_forced: bool
-
-    @property
-    def what(self) -> Literal["rows", "all"] | None:
-        if self.is_delete:
-            return "rows"
-        return "all" if self.sink == "empty" else None
-
-    def check(self, name: str) -> None:
-        """Refuse what contradicts itself."""
-        if self.sink not in (None, "keep", "empty"):
-            raise ConfigurationError(f"stream {name!r}: what becomes of the sink is keep or empty, got {self.sink!r}.")
-        if self.is_delete and self.sink is not None:
-            raise ConfigurationError(f"stream {name!r}: --delete and --sink {self.sink} contradict each other.")
-        if self.is_forced and self.what is None:
-            raise ConfigurationError(
-                f"stream {name!r}: --force-sink is for --delete and --sink empty, which remove rows."
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A change of a stream's position that was asked for, not yet made.
-
-    Attributes:
-        stream: Name of the stream.
-        commands: What is put to the ledger, in order.
-        before: Where the stream stands, in words.
-        after: Where it will stand.
-        notes: What it means for the rows in the sink, and what to do there; one sentence or statement each.
-        unchanged: What is said if the ledger shows that it is so already.
-    """
-
-    stream: str
-    commands: tuple[Action, ...]
-    before: str
-    after: str
-    notes: tuple[str, ...] = ()
-    unchanged: str = "stays as it is, nothing to do"
-
-    def describe(self) -> str:
-        """Return the move as people read it before they agree to it."""
-        lines = [f"stream {self.stream}", f"  before: {self.before}", f"  after:  {self.after}"]
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -150,7 +97,7 @@ class Mover:
                 f"{len(given)}"
             )
         self._check_user_job(landed, needs_word=False)
-        asked = _Asked(is_delete=delete, sink=sink, is_forced=force_sink)
+        asked = Asked(is_delete=delete, sink=sink, is_forced=force_sink)
         if to_batch is not None:
             return self._to_batch(to_batch, asked)
         version = to_version if to_timestamp is None else self._version_at(to_timestamp)
@@ -176,7 +123,7 @@ class Mover:
             ConfigurationError: What the sink is to be is not said, or cannot be done.
         """
         self._check_user_job(None, needs_word=False)
-        removal = self._removal("reset", _Asked(is_delete=False, sink=sink, is_forced=force_sink), None, is_known=True)
+        removal = self._removal("reset", Asked(is_delete=False, sink=sink, is_forced=force_sink), None, is_known=True)
         return self._request(
             "reset",
             {"start": "options"},
@@ -430,68 +377,14 @@ class Mover:
             )
 
     def _removal(
-        self, reason: Literal["rewind", "reset"], asked: _Asked, start: Offset | None, *, is_known: bool
+        self, reason: Literal["rewind", "reset"], asked: Asked, start: Offset | None, *, is_known: bool
     ) -> Removal | None:
-        """Return what the fence is to remove, ``None`` if nothing.
-
-        Args:
-            reason: Of the request.
-            asked: What the person said.
-            start: Where the stream will read on (exclusive); ``None``: from its very beginning.
-            is_known: Whether that is known here.
-        """
-        asked.check(self._name)
-        sink = self._state.sink
-        if sink is not None and sink.merges and asked.is_delete:
-            raise ConfigurationError(
-                f"stream {self._name!r} merges into {sink.target}, and a merge keeps no row that it replaced, so "
-                "--delete would lose rows. Use --sink empty, where all is read again, or --sink keep."
-            )
-        if sink is not None and sink.merges and asked.sink is None:
-            raise ConfigurationError(
-                f"stream {self._name!r} merges into {sink.target}, where a row whose key the source no longer has "
-                f"stays after a {reason}: its delete is not read. Say what becomes of the sink: --sink empty (its rows "
-                "are removed, or closed with scd=2, before the new epoch begins) or --sink keep."
-            )
-        what = asked.what
-        if what is None:
-            return None
-        option = "--delete" if what == "rows" else "--sink empty"
-        if sink is None or sink.is_user_defined:
-            bound = (
-                "is bound to no sink"
-                if sink is None
-                else f"writes by {sink.describe()}, whose tables FDS does not know"
-            )
-            raise ConfigurationError(
-                f"stream {self._name!r} {bound}, so {option} cannot be done; remove the rows yourself."
-            )
-        problem = "the version that the time means is not known here" if not is_known else None
-        problem = problem or removal_problem(self.ledger, what, start) or self._sink_problem(what)
-        if problem is not None:
-            raise ConfigurationError(
-                f"stream {self._name!r}: {option} cannot be done, {problem}. Leave it out to see what else takes the "
-                "rows out."
-            )
-        from_version = start.version if what == "rows" and start is not None else None
-        return Removal(what=what, from_version=from_version, is_forced=asked.is_forced)
-
-    def _sink_problem(self, what: str) -> str | None:
-        """Say why no row, or not exactly those of some versions, can be removed from the sink; the fence looks too."""
-        if self.sink_log is None:
-            return None
-        metadata = self.sink_log.state_at(self.sink_log.latest()).metadata
-        if (metadata.property("delta.appendOnly") or "").lower() == "true":
-            return f"the sink {self.sink_log.table_uri} has delta.appendOnly=true"
-        names = {field["name"].lower() for field in json.loads(metadata.schemaString)["fields"]}
-        if what == "rows" and "_source_version" not in names:
-            return f"the sink {self.sink_log.table_uri} has no column _source_version (provenance=True writes it)"
-        return None
+        return removal_of(self.ledger, self.sink_log, reason, asked, start, is_known=is_known)
 
     def _start_at(self, version: int | None) -> Offset | None:
         return None if version is None else Offset(self._state.table_id or "", version)
 
-    def _to_batch(self, batch_id: int, asked: _Asked) -> Move:
+    def _to_batch(self, batch_id: int, asked: Asked) -> Move:
         found: tuple[Planned, PlannedBatch] | None = None
         expected = 0
         is_known = True
@@ -597,33 +490,6 @@ def _describe_seen(batch: SeenBatch) -> str:
     return f"batch {batch.batch_id} of epoch {batch.epoch}{where}"
 
 
-def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = None) -> str:
-    """Put a move to the ledger, and say in a sentence what came of it.
-
-    Args:
-        ledger: The stream's ledger.
-        move: What was agreed to.
-        actor: Who asks.
-        request_id: Name of the request; one that was answered before is not made again.
-
-    Raises:
-        LedgerError: The stream has moved on since the move was worked out, or does not allow it.
-    """
-    entry = None
-    for number, command in enumerate(move.commands):
-        name = request_id if request_id is None or number == 0 else f"{request_id} ({number + 1})"
-        entry = ledger.execute(command, actor, name) or entry
-    if entry is None:
-        return f"stream {move.stream!r} {move.unchanged}"
-    done = f"stream {move.stream}: {move.after} (ledger entry {entry.n})"
-    return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Requested) else done
-
-
-def is_answered(ledger: Ledger, request_id: str) -> bool:
-    """Say whether the request was made before."""
-    return any(answered.request_id == request_id for answered in ledger.state.answered)
-
-
 def readable(log: DeltaLog) -> DeltaLog | None:
     """Return the log if it can be read from here, else ``None``."""
     try:
@@ -645,16 +511,4 @@ def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> D
         return None
 
 
-def describe_position(position: str | None) -> str:
-    """Return a position as people read it."""
-    if position is None:
-        return "no position"
-    offset = Offset.from_json(position)
-    if offset.is_initial_snapshot:
-        return f"the snapshot of version {offset.version}, {offset.next_index} files in"
-    if offset.next_index > 0:
-        return f"version {offset.version}, {offset.next_index} files in"
-    return f"the beginning of version {offset.version}"
-
-
-__all__ = ["Move", "Mover", "describe_position", "is_answered", "perform", "readable", "readable_sink"]
+__all__ = ["Mover", "readable", "readable_sink"]

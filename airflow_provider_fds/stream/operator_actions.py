@@ -14,7 +14,8 @@ from airflow_provider_fds.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_provider_fds.stream.moving import Move, Mover
+    from airflow_provider_fds.stream.move import Move
+    from airflow_provider_fds.stream.moving import Mover
 
 #: What a form or a template sends for an argument that was not given.
 _NOT_GIVEN: Final = (None, "", "None")

@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.ledger.epoch_entries import Created, Requested
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.moving import Move, describe_position
+from airflow_provider_fds.stream.move import Move, describe_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage

@@ -24,7 +24,7 @@ from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp, Recovered, SinkBinding
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.moving import describe_position
+from airflow_provider_fds.stream.move import describe_position
 from airflow_provider_fds.stream.recovery import check_account
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.spark import foreach_batch
 from airflow_provider_fds.spark.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 
 #: Of the stream.
 OPTIONS = {"starting_version": 0, "max_versions_per_batch": 1}

@@ -12,7 +12,8 @@ import pytest
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 from tests.interop.merging import Runs, rows_of
 
 ACTOR = Actor(deployment="tests", user="tests", host="tests")

@@ -25,7 +25,8 @@ from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look
 from airflow_provider_fds.stream.late_writes import as_seen, late_writes
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.

@@ -30,7 +30,8 @@ from airflow_provider_fds.ledger.refusals import EpochClosedError
 from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 from tests.unit.stream.conftest import SINK_ID, leave_fence_commit
 
 if TYPE_CHECKING:

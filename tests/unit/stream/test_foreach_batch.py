@@ -11,7 +11,8 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, SinkError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 
 SINK = ForeachBatchSink("jobs.orders:load", writes=["bronze", "errors"])
 

@@ -11,7 +11,8 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.stream.function_tables import TableLook, TableWrite, WriteFound, find_write, look
 from airflow_provider_fds.stream.function_writes import landed_of
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 from tests.conftest import LogBuilder
 
 

@@ -29,7 +29,8 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 
 if TYPE_CHECKING:
     from pathlib import Path

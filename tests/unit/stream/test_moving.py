@@ -13,7 +13,8 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
-from airflow_provider_fds.stream.moving import Mover, perform, readable
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover, readable
 
 if TYPE_CHECKING:
     from pathlib import Path

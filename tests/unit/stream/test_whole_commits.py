@@ -12,7 +12,8 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.moving import Mover, perform
+from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.moving import Mover
 
 FUNCTION = ForeachBatchSink("orders_functions:split")
 LIMITS: dict[str, Any] = {"read_change_feed": True, "max_files_per_batch": 2}

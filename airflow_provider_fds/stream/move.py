@@ -1,0 +1,82 @@
+"""A change of a stream that a person asked for: shown in words first, then put to the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.ledger.epoch_entries import Requested
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.entries import Action
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of a stream's position that was asked for, not yet made.
+
+    Attributes:
+        stream: Name of the stream.
+        commands: What is put to the ledger, in order.
+        before: Where the stream stands, in words.
+        after: Where it will stand.
+        notes: What it means for the rows in the sink, and what to do there; one sentence or statement each.
+        unchanged: What is said if the ledger shows that it is so already.
+    """
+
+    stream: str
+    commands: tuple[Action, ...]
+    before: str
+    after: str
+    notes: tuple[str, ...] = ()
+    unchanged: str = "stays as it is, nothing to do"
+
+    def describe(self) -> str:
+        """Return the move as people read it before they agree to it."""
+        lines = [f"stream {self.stream}", f"  before: {self.before}", f"  after:  {self.after}"]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = None) -> str:
+    """Put a move to the ledger, and say in a sentence what came of it.
+
+    Args:
+        ledger: The stream's ledger.
+        move: What was agreed to.
+        actor: Who asks.
+        request_id: Name of the request; one that was answered before is not made again.
+
+    Raises:
+        LedgerError: The stream has moved on since the move was worked out, or does not allow it.
+    """
+    entry = None
+    for number, command in enumerate(move.commands):
+        name = request_id if request_id is None or number == 0 else f"{request_id} ({number + 1})"
+        entry = ledger.execute(command, actor, name) or entry
+    if entry is None:
+        return f"stream {move.stream!r} {move.unchanged}"
+    done = f"stream {move.stream}: {move.after} (ledger entry {entry.n})"
+    return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Requested) else done
+
+
+def is_answered(ledger: Ledger, request_id: str) -> bool:
+    """Say whether the request was made before."""
+    return any(answered.request_id == request_id for answered in ledger.state.answered)
+
+
+def describe_position(position: str | None) -> str:
+    """Return a position as people read it."""
+    if position is None:
+        return "no position"
+    offset = Offset.from_json(position)
+    if offset.is_initial_snapshot:
+        return f"the snapshot of version {offset.version}, {offset.next_index} files in"
+    if offset.next_index > 0:
+        return f"version {offset.version}, {offset.next_index} files in"
+    return f"the beginning of version {offset.version}"
+
+
+__all__ = ["Move", "describe_position", "is_answered", "perform"]

@@ -1,0 +1,113 @@
+"""What the fence of a rewind or a reset removes from the sink, as a person has asked for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.ledger.values import Removal
+from airflow_provider_fds.stream.repeated import removal_problem
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.source.offset import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person said about the rows in the sink."""
+
+    is_delete: bool
+    sink: str | None
+    is_forced: bool
+
+    @property
+    def what(self) -> Literal["rows", "all"] | None:
+        """What is to be removed: ``rows`` that are read again, ``all``, or nothing."""
+        if self.is_delete:
+            return "rows"
+        return "all" if self.sink == "empty" else None
+
+    def check(self, name: str) -> None:
+        """Refuse what contradicts itself."""
+        if self.sink not in (None, "keep", "empty"):
+            raise ConfigurationError(f"stream {name!r}: what becomes of the sink is keep or empty, got {self.sink!r}.")
+        if self.is_delete and self.sink is not None:
+            raise ConfigurationError(f"stream {name!r}: --delete and --sink {self.sink} contradict each other.")
+        if self.is_forced and self.what is None:
+            raise ConfigurationError(
+                f"stream {name!r}: --force-sink is for --delete and --sink empty, which remove rows."
+            )
+
+
+def removal_of(
+    ledger: Ledger,
+    sink_log: DeltaLog | None,
+    reason: Literal["rewind", "reset"],
+    asked: Asked,
+    start: Offset | None,
+    *,
+    is_known: bool,
+) -> Removal | None:
+    """Return what the fence is to remove, ``None`` if nothing.
+
+    Args:
+        ledger: The stream's ledger.
+        sink_log: The sink's log, ``None`` where it cannot be reached from here.
+        reason: Of the request.
+        asked: What the person said.
+        start: Where the stream will read on (exclusive); ``None``: from its very beginning.
+        is_known: Whether that is known here.
+
+    Raises:
+        ConfigurationError: What was said contradicts itself, or the sink, or the rows cannot be told from others.
+    """
+    name, sink = ledger.state.name, ledger.state.sink
+    asked.check(name)
+    if sink is not None and sink.merges and asked.is_delete:
+        raise ConfigurationError(
+            f"stream {name!r} merges into {sink.target}, and a merge keeps no row that it replaced, so "
+            "--delete would lose rows. Use --sink empty, where all is read again, or --sink keep."
+        )
+    if sink is not None and sink.merges and asked.sink is None:
+        raise ConfigurationError(
+            f"stream {name!r} merges into {sink.target}, where a row whose key the source no longer has "
+            f"stays after a {reason}: its delete is not read. Say what becomes of the sink: --sink empty (its rows "
+            "are removed, or closed with scd=2, before the new epoch begins) or --sink keep."
+        )
+    what = asked.what
+    if what is None:
+        return None
+    option = "--delete" if what == "rows" else "--sink empty"
+    if sink is None or sink.is_user_defined:
+        bound = (
+            "is bound to no sink" if sink is None else f"writes by {sink.describe()}, whose tables FDS does not know"
+        )
+        raise ConfigurationError(f"stream {name!r} {bound}, so {option} cannot be done; remove the rows yourself.")
+    problem = "the version that the time means is not known here" if not is_known else None
+    problem = problem or removal_problem(ledger, what, start) or _sink_problem(sink_log, what)
+    if problem is not None:
+        raise ConfigurationError(
+            f"stream {name!r}: {option} cannot be done, {problem}. Leave it out to see what else takes the rows out."
+        )
+    from_version = start.version if what == "rows" and start is not None else None
+    return Removal(what=what, from_version=from_version, is_forced=asked.is_forced)
+
+
+def _sink_problem(sink_log: DeltaLog | None, what: str) -> str | None:
+    """Say why no row, or not exactly those of some versions, can be removed from the sink; the fence looks too."""
+    if sink_log is None:
+        return None
+    metadata = sink_log.state_at(sink_log.latest()).metadata
+    if (metadata.property("delta.appendOnly") or "").lower() == "true":
+        return f"the sink {sink_log.table_uri} has delta.appendOnly=true"
+    names = {field["name"].lower() for field in json.loads(metadata.schemaString)["fields"]}
+    if what == "rows" and "_source_version" not in names:
+        return f"the sink {sink_log.table_uri} has no column _source_version (provenance=True writes it)"
+    return None
+
+
+__all__ = ["Asked", "removal_of"]
