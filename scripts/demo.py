@@ -168,7 +168,8 @@ def _is_parsed(stack: AirflowStack) -> bool:
 
 def _is_waiting(stack: AirflowStack) -> bool:
     run = stack.client.runs(DAG_ID)[0]
-    return stack.client.tasks(DAG_ID, run["dag_run_id"])["wait"]["state"] == "deferred"
+    state: object = stack.client.tasks(DAG_ID, run["dag_run_id"])["wait"]["state"]
+    return state == "deferred"
 
 
 def _environment(places: Places) -> dict[str, str]:
