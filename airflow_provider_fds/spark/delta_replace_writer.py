@@ -5,16 +5,18 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List
 
 from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, shortened
 from airflow_provider_fds.spark.history import quoted
+from airflow_provider_fds.spark.sink_others import intervals_replaced
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaReplaceSink
-    from airflow_provider_fds.spark.history import History
+    from airflow_provider_fds.spark.history import History, SinkCommit
     from airflow_provider_fds.spark.writers import Landed
 
 #: Rows that do not satisfy replaceWhere are refused by Delta only while this is on.
@@ -53,6 +55,20 @@ class DeltaReplaceWriter(DeltaTableWriter):
                     f"(provenance=True without a predicate), or correct the predicate. {shortened(str(error))}",
                 ) from error
             raise
+
+    def _landed(self, commit: SinkCommit) -> Landed:
+        landed = super()._landed(commit)
+        intervals = intervals_replaced(self._log, commit)
+        if not intervals:
+            return landed
+        more = f" and {len(intervals) - 1} more" if len(intervals) > 1 else ""
+        warning = (
+            f"version {commit.version} of the sink {self._path}, interval {(commit.metadata or {}).get('interval')} of "
+            f"stream {self._job.batches[0].stream!r}, has replaced rows of interval {intervals[0]}{more}: what is "
+            "replaced is wider than the interval. Make partitions or the predicate as narrow as the interval, or "
+            "replace by version (provenance=True alone), then clear the runs of the intervals that lack rows"
+        )
+        return replace(landed, warnings=(*landed.warnings, warning))
 
     def _with_mode(self, writer: Any, created: bool) -> Any:
         if self._replace.dynamic_partition_overwrite:

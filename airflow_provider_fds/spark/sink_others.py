@@ -191,6 +191,29 @@ def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit, uuid: str) -> b
     return not left
 
 
+def intervals_replaced(log: SinkLog, commit: SinkCommit) -> List[str]:
+    """Return the other data intervals of a commit's stream whose rows it has taken out, as far as they are in sight.
+
+    Where rows were copied nobody can say whose they were, so such commits do not count.
+    """
+    told = commit.metadata or {}
+    if not commit.removes_rows or "interval" not in told or (_metric(commit, "numCopiedRows") or 0) > 0:
+        return []
+    left = _paths(log.content(commit.version), "remove")
+    intervals: Set[str] = set()
+    for version in log.versions_before(commit.version)[:_MOST_READ]:
+        if not left:
+            break
+        content = log.content(version)
+        if found := left & _paths(content, "add"):
+            writer = parse_commit(version, content)
+            theirs = writer.metadata or {}
+            if theirs.get("uuid") == told["uuid"] and (_metric(writer, "numCopiedRows") or 0) == 0:
+                intervals.add(str(theirs.get("interval", told["interval"])))
+            left -= found
+    return sorted(intervals - {told["interval"]})
+
+
 def _writes_own_rows(commit: SinkCommit, uuid: str) -> bool:
     """Whether the rows that a commit adds are those of another writer, which may be another stream."""
     if _is_of_stream(commit, uuid) or commit.operation not in _OWN_ROWS:
@@ -218,4 +241,4 @@ def _paths(content: bytes, action: str) -> Set[str]:
     return found
 
 
-__all__: List[str] = ["RowsTaken", "changes_rows", "refuse_namesakes", "takes_rows"]
+__all__: List[str] = ["RowsTaken", "changes_rows", "intervals_replaced", "refuse_namesakes", "takes_rows"]

@@ -134,3 +134,27 @@ def test_runs_that_have_a_time_in_common_do_not_append_their_rows_twice(spark, t
     # as the message says
     days.load(2)
     assert days.ids() == list(range(30))
+
+
+@pytest.mark.parametrize("way", ["partitions", "predicate", "versions"])
+def test_an_interval_that_replaces_rows_of_others_says_so(spark, tmp_path, way, caplog):
+    options = {
+        "partitions": {"dynamic_partition_overwrite": True, "partition_by": ["day"]},
+        "predicate": {"replace_where": "id >= 0"},
+        "versions": {"provenance": True},
+    }[way]
+    (tmp_path / "of_days.py").write_text("def with_day(rows):\n    return rows.selectExpr('*', '1 AS day')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        days = Days(spark, tmp_path, DeltaReplaceSink, transform="of_days:with_day", **options)
+        days.load(0, 1)
+        # cleared: it replaces what it has written itself
+        days.load(1)
+    told = [record.getMessage() for record in caplog.records if "has replaced rows of interval" in record.getMessage()]
+    if way == "versions":
+        assert (told, days.ids()) == ([], list(range(20)))
+        return
+    assert days.ids() == list(range(10, 20))
+    (message,) = told
+    assert "interval 2024-01-01T00:01:00.000Z/2024-01-01T00:02:00.000Z of stream 'days'" in message
+    assert "replaced rows of interval 2024-01-01T00:00:00.000Z/2024-01-01T00:01:00.000Z: what is replaced" in message
