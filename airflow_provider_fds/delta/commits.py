@@ -227,13 +227,16 @@ class _AppendedRows:
             raise _torn(storage, version, f"lists {self._listed} rows, its commitInfo says {self._written}")
 
 
+#: The parameter by which an operation says that it appends.
+_MODES: Final = {"WRITE": "mode", "STREAMING UPDATE": "outputMode"}
+
 #: A metric as Spark writes it.
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def _rows_appended(info: CommitInfo) -> int | None:
     parameters = info.operationParameters or {}
-    mode = parameters.get({"WRITE": "mode", "STREAMING UPDATE": "outputMode"}.get(info.operation or "", ""))
+    mode = parameters.get(_MODES.get(info.operation or "", ""))
     rows = (info.operationMetrics or {}).get("numOutputRows")
     if mode != "Append" or not (isinstance(rows, int) or (isinstance(rows, str) and _NUMBER.fullmatch(rows))):
         return None

@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import StoppedError, ViolationError
 from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_provider_fds.delta.actions import Action, CommitInfo, Metadata, Protocol
     from airflow_provider_fds.source.options import SourceOptions
@@ -43,7 +43,7 @@ class CommitContent(msgspec.Struct, frozen=True):
         removes: Number of ``remove`` actions that change data.
         added_bytes: Size of those ``add`` actions.
         operation: ``commitInfo.operation``, ``None`` if the commit does not say.
-        parameters: ``commitInfo.operationParameters`` in words, ``""`` if there are none.
+        parameters: ``commitInfo.operationParameters``, ``None`` if there are none.
         metadata: ``metaData`` of the commit, if it has one.
         protocol: ``protocol`` of the commit, if it has one.
         change_files: Number of ``cdc`` actions.
@@ -56,7 +56,7 @@ class CommitContent(msgspec.Struct, frozen=True):
     removes: int = 0
     added_bytes: int = 0
     operation: str | None = None
-    parameters: str = ""
+    parameters: Mapping[str, object] | None = None
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     change_files: int = 0
@@ -93,16 +93,15 @@ class CommitContent(msgspec.Struct, frozen=True):
         has_repeats = len(added) < adds or len(removed) < removes or len(changed) < change_files
         infos = [action.commitInfo for action in rest if action.commitInfo is not None]
         operation = infos[-1].operation if infos else None
-        parameters = infos[-1].operationParameters if infos else None
         return cls(
             version,
             adds,
             removes,
             added_bytes,
             operation,
-            _describe(parameters) if parameters else "",
-            _only([action.metaData for action in rest], "metaData", version, table),
-            _only([action.protocol for action in rest], "protocol", version, table),
+            infos[-1].operationParameters if infos else None,
+            _only([action.metaData for action in rest if action.metaData is not None], "metaData", version, table),
+            _only([action.protocol for action in rest if action.protocol is not None], "protocol", version, table),
             change_files,
             bool(infos) and _is_merge_without_effect(infos[-1]),
             _repeated(actions) if has_repeats else (),
@@ -113,7 +112,7 @@ class CommitContent(msgspec.Struct, frozen=True):
         """The operation with its parameters, ``WRITE (mode -> Overwrite)``."""
         if self.operation is None or not self.parameters:
             return self.operation
-        return f"{self.operation} ({self.parameters})"
+        return f"{self.operation} ({_describe(self.parameters)})"
 
     @property
     def describe_changes(self) -> str:
@@ -310,11 +309,13 @@ def _names_twice(version: int, kind: str, path: str, table: str) -> StoppedError
     )
 
 
-def _only(found: Iterable[_T | None], action: str, version: int, table: str) -> _T | None:
+def _only(found: Sequence[_T], action: str, version: int, table: str) -> _T | None:
     """Return the one action of its kind, ``None`` if there is none."""
-    different = []
+    if not found:
+        return None
+    different: list[_T] = []
     for value in found:
-        if value is not None and value not in different:
+        if value not in different:
             different.append(value)
     if len(different) > 1:
         raise StoppedError(
@@ -324,7 +325,7 @@ def _only(found: Iterable[_T | None], action: str, version: int, table: str) -> 
             table=table,
             version=version,
         )
-    return different[0] if different else None
+    return different[0]
 
 
 def _describe(parameters: Mapping[str, object]) -> str:
