@@ -125,7 +125,6 @@ class Server:
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.databricks.delta.delta.log.cacheSize": "60",
             "spark.connect.grpc.binding.port": str(self.port),
-            "spark.connect.session.manager.defaultSessionTimeout": "5m",
             "spark.sql.ui.retainedExecutions": "10",
             "spark.ui.retainedJobs": "10",
             "spark.ui.retainedStages": "10",
