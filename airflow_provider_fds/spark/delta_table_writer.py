@@ -351,8 +351,9 @@ class DeltaTableWriter(Writer):
         if is_older and expected is None and batch.interval is None:
             raise RefusalError(
                 "SinkAppeared",
-                f"{self._describe(batch)} was not written: the sink {self._path} was missing when the epoch began, and "
-                f"has transaction {newest} of {batch.txn_app_id} now, of an epoch that was closed before",
+                f"{self._describe(batch)} was not written: the sink {self._path} was missing when the epoch began, or "
+                f"the stream had another sink then. It has transaction {newest} of {batch.txn_app_id}, of an epoch "
+                "that was closed before",
                 retryable=True,
             )
         if newest != expected:
