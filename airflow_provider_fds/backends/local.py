@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalBackend(SparkBackend):
-    """The Spark of the installed pyspark, in client mode. An exception that ends the wait ends Spark too."""
+    """The Spark of the installed pyspark, in client mode. An exception that ends the wait also ends Spark."""
 
     master: str
     arguments: UserArguments
@@ -36,7 +36,7 @@ class LocalBackend(SparkBackend):
             raise ConfigurationError(*problems, subject="Spark on this machine")
 
     def run(self, application: Application) -> Outcome:
-        """Run spark-submit, and commit what is reported meanwhile."""
+        """Run spark-submit, and commit batches as they are reported."""
         session, sink = application.session, application.sink
         storage = job_storage(session.connected.places(sink.table_uri), sink)
         with collecting(session, application.work, application.on_commit):
@@ -54,4 +54,4 @@ class LocalBackend(SparkBackend):
         return Outcome()
 
     def cancel(self) -> None:
-        """Do nothing: what ends the wait ends spark-submit."""
+        """Do nothing: an exception that ends the wait also ends spark-submit."""

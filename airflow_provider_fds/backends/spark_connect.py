@@ -29,7 +29,7 @@ class ConnectBackend(ConnectionBackend):
     Attributes:
         server: The server.
         arguments: The user's arguments.
-        tell: Gets lines for people.
+        tell: Called with each line of output for people.
     """
 
     expects: ClassVar[str] = "its host and port are those of a running server"
@@ -104,7 +104,7 @@ class ConnectBackend(ConnectionBackend):
 
         Raises:
             ServerLostError: The server does not answer; retryable.
-            ConfigurationError: It cannot do what is asked as it is set up.
+            ConfigurationError: The server's setup does not allow the job.
         """
         session, work = application.session, application.work
         self._job = job = ConnectJob(
@@ -125,7 +125,7 @@ class ConnectBackend(ConnectionBackend):
         return Outcome()
 
     def cancel(self) -> None:
-        """Interrupt what the server does for the job."""
+        """Interrupt the server's work for the job."""
         if self._job is not None:
             self._job.kill()
 

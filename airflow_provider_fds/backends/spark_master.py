@@ -1,4 +1,4 @@
-"""The master that a connection of type ``spark`` names: what is checked of it, and how an application is submitted."""
+"""The master of a connection of type ``spark``: its checks, and the submission of an application."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class SparkMaster:
 
 
 def check_master(place: SparkMaster, given: UserArguments) -> None:
-    """Check what can be checked before anything is planned or written. Starts no JVM but ``java -version``.
+    """Check everything that can be checked before a plan or a write. The only JVM it starts is ``java -version``.
 
     Raises:
-        ConfigurationError: No Java for a driver on this machine, no pyspark that fits, or a setting that must not
-            be; all problems at once.
+        ConfigurationError: No Java for a driver on this machine, no matching pyspark, or a forbidden setting; all
+            problems at once.
     """
     problems = conf_problems(given.conf)
     problems += _place_problems(place, given)

@@ -1,4 +1,4 @@
-"""Spark inside the task: the JVM is a child of this process, so that the job can call a function of the task."""
+"""Spark inside the task: the JVM is a child of this process, so that the job can call a function of the DAG file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SessionBackend(SparkBackend):
         return SessionMaster(given.conn_id, given.master, given.deploy_mode, given.binary)
 
     def check(self) -> None:
-        """Refuse what only spark-submit can do, and check machine, versions and settings.
+        """Refuse what only spark-submit supports, and check machine, versions and settings.
 
         Raises:
             ConfigurationError: All problems at once.

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class SubmitBackend(ConnectionBackend):
-    """spark-submit, started by the task as ``SparkSubmitOperator`` starts it.
+    """spark-submit, started by the task in the same way as by ``SparkSubmitOperator``.
 
     Attributes:
         master: Where the driver and its executors run.
         arguments: The user's arguments.
-        task: What starts spark-submit.
+        task: The task that starts spark-submit.
         resource_manager: Address of YARN's web pages, if the connection names it.
     """
 
@@ -72,7 +72,7 @@ class SubmitBackend(ConnectionBackend):
         check_master(self.master, self.arguments)
 
     def run(self, application: Application) -> Outcome:
-        """Call spark-submit, and commit what is reported meanwhile."""
+        """Call spark-submit, and commit batches as they are reported."""
         assert self.task is not None  # noqa: S101 - a run has a task
         made = application_arguments(self.master, application, self.arguments)
         reach("submit.before")
@@ -92,12 +92,12 @@ class SubmitBackend(ConnectionBackend):
         return Outcome(error)
 
     def cancel(self) -> None:
-        """Kill spark-submit, and the application where the cluster runs its driver."""
+        """Kill spark-submit, and the application if the cluster runs its driver."""
         if self.task is not None:
             self.task.kill_submission()
 
     def links(self) -> dict[str, str]:
-        """Return the application's page in YARN, where the connection names the address of the pages."""
+        """Return the application's page in YARN, if the connection names the address of the pages."""
         application = None if self.task is None else self.task.yarn_application_id()
         if application is None or self.resource_manager is None:
             return {}

@@ -1,4 +1,4 @@
-"""Where the committed offset is kept for people to see, and for a run to start from.
+"""Where the committed offset is kept: people see it there, and a run starts from it.
 
-The value is :class:`airflow_provider_fds.ledger.position.Checkpoint`; the ledger decides, this room only keeps.
+The value is :class:`airflow_provider_fds.ledger.position.Checkpoint`; the ledger decides, this package only stores.
 """

@@ -1,4 +1,4 @@
-"""Backfills and streams with an offset do not go together."""
+"""The refusal of backfills for streams that read by offset."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def refuse_backfill(context: Any, stream: DeltaStream) -> None:
-    """Refuse to run in a backfill: it would take rows away from the scheduled runs of the stream.
+    """Refuse to run in a backfill, which would take rows away from the stream's scheduled runs.
 
-    A stream with an offset reads "what is new since the last run", which a run for a past date is not. Both the
-    run's type and its id are looked at. Note that ``airflow backfill create --reprocess-behavior`` turns scheduled
-    runs that are there into backfill runs: they are refused as well, and what they have committed stays committed.
+    A stream with an offset reads what is new since the last run, whatever the run's date is. The check uses both the
+    run's type and its id. Note that ``airflow backfill create --reprocess-behavior`` turns existing scheduled runs into
+    backfill runs: they are refused too, and the batches that they have committed stay committed.
 
     Raises:
         ConfigurationError: If the DAG run is a backfill run.
@@ -37,7 +37,7 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
 
 
 def refuse_intervals(stream: DeltaStream, what: str) -> None:
-    """Refuse a stream that reads data intervals where batches of an offset are handed out.
+    """Refuse a stream that reads data intervals in an operator that hands out batches by offset.
 
     Raises:
         ConfigurationError: The stream has ``read="data_interval"``.

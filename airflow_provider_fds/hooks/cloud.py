@@ -1,8 +1,8 @@
-"""Credentials that only a cloud's own Airflow provider can make: roles, profiles, impersonation.
+"""Credentials that need a cloud's own Airflow provider: roles, profiles, impersonation.
 
-Each function returns a credential provider of obstore, fed by the hook of that package, which refreshes what it
-hands out. They are kept per process, connection and ``content`` (a hash of the connection: an edited one counts as
-another), so that a store opened twice is one store.
+Each function returns a credential provider of obstore. It uses the hook of that package, which refreshes the
+credentials. Providers are kept per process, connection and ``content`` (a hash of the connection, so that an edited
+connection counts as another one): a store that is opened twice is one store.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
     """Return the data interval of the run, start inclusive, end exclusive.
 
-    Any kind of run has one if the DAG's timetable gives it one: scheduled, caught up, cleared, backfilled, or started
-    by hand with a logical date.
+    Every kind of run has an interval if the DAG's timetable provides one: scheduled, caught up, cleared, backfilled, or
+    started by hand with a logical date.
 
     Raises:
-        ConfigurationError: The run has none, or one that holds no time; the message names the timetable that works.
+        ConfigurationError: The run has no interval, or an empty one; the message names the timetable that works.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     run_id = context["dag_run"].run_id
@@ -37,6 +37,6 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
 
 
 def _plain(moment: datetime) -> datetime:
-    """Return a time of Airflow's as Python's own, in UTC: differences of pendulum's do not divide as they should."""
+    """Return an Airflow time as a Python datetime in UTC: differences of pendulum times do not divide correctly."""
     moment = moment.astimezone(UTC)
     return datetime(*moment.timetuple()[:6], moment.microsecond, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What an error of FDS means for a task: another attempt, or the end."""
+"""How errors of FDS end a task: with another attempt, or without one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def task_failures(stream: DeltaStream | str | Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Let retryable errors of FDS through, and make all others fail the task for good.
+    """Let retryable errors of FDS through, and make all others fail the task without a retry.
 
-    A retry of a missing connection, a bad commit or a lost position finds the same again, only later.
+    A retry after a missing connection, a bad commit or a lost position would only fail later with the same error.
 
     Args:
-        stream: The stream, as the task was given it: a message that names commands of ``fds`` then says in which
-            staging folder they work.
+        stream: The stream, as given to the task: a message that names commands of ``fds`` then also names the staging
+            folder.
 
     Raises:
         AirflowFailException: With class and message of an error that is not retryable.
@@ -37,7 +37,7 @@ def task_failures(stream: DeltaStream | str | Mapping[str, Any] | None = None) -
 
 
 def with_staging_of(reason: str, stream: DeltaStream) -> str:
-    """Return why a task was skipped, with the staging folder for the commands of ``fds`` in it."""
+    """Return the reason of a skip, with the staging folder for the commands of ``fds`` in it."""
     return _with_staging(reason, stream)
 
 

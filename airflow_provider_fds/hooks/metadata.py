@@ -1,4 +1,4 @@
-"""What Airflow's metadata database has of a stream, for a person's commands: they run where no task's API is."""
+"""A stream's data in Airflow's metadata database, for commands that run where no task API is available."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _EVENTS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CommittedEvent:
-    """The newest asset event of a stream: what Airflow wrote in the transaction that made a task a success.
+    """The newest asset event of a stream, which Airflow wrote in the transaction that marked a task a success.
 
     Attributes:
         when: When Airflow wrote it.
         run: The run that caused it, ``dag_id/run_id``.
         epoch: Epoch of its batches.
-        last_batch_id: The last of them.
-        end: Where that ends (inclusive), offset JSON.
+        last_batch_id: Its last batch.
+        end: End of its last batch (inclusive), offset JSON.
     """
 
     when: datetime
@@ -40,10 +40,10 @@ class CommittedEvent:
 
 
 def newest_event(stream: str) -> CommittedEvent | None:
-    """Return the newest asset event of a stream among the newest 10,000 of all assets, ``None`` if there is none.
+    """Return the newest asset event of a stream, if it is among the newest 10,000 of all assets; else ``None``.
 
     Raises:
-        StorageError: There is no Airflow here, or its database does not answer.
+        StorageError: Airflow is not installed here, or its database does not answer.
     """
     with _session() as session:
         from airflow.models.asset import AssetEvent
@@ -60,7 +60,7 @@ def newest_event(stream: str) -> CommittedEvent | None:
 
 
 class MetadataVariable:
-    """The Variable of a stream, in the database itself: :class:`VariableCheckpointStore` needs a running task."""
+    """The Variable of a stream, read from the database: :class:`VariableCheckpointStore` needs a running task."""
 
     def __init__(self, stream: str) -> None:
         self.key = variable_key(stream)
@@ -70,8 +70,8 @@ class MetadataVariable:
         """Return the checkpoint, ``None`` if there is no such Variable.
 
         Raises:
-            CheckpointError: What it holds is no checkpoint.
-            StorageError: There is no Airflow here, or its database does not answer.
+            CheckpointError: The Variable does not contain a checkpoint.
+            StorageError: Airflow is not installed here, or its database does not answer.
         """
         with _session() as session:
             from airflow.models.variable import Variable

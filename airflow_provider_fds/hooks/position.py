@@ -1,4 +1,4 @@
-"""Where a stream stands, for those who only look."""
+"""The position of a stream, for sensors and triggers, which only read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Standing(NamedTuple):
-    """Where a stream stands.
+    """The position of a stream, and whether it may continue.
 
     Attributes:
         position: The committed offset, ``None`` if the stream was never opened.
-        pause: Why it goes no further until a person has looked, ``None`` if it may go on.
-        found: What a run has to do whether or not the table has anything new, ``None`` if there is no such thing.
+        pause: Why the stream pauses until a person decides, ``None`` if it may continue.
+        found: What a run has to do even if the table has nothing new, ``None`` if there is nothing.
     """
 
     position: Offset | None
@@ -30,10 +30,11 @@ class Standing(NamedTuple):
 
 
 def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standing:
-    """Return where a stream stands. Blocking; writes nothing.
+    """Return the position of a stream. Blocks; writes nothing.
 
-    The checkpoint says where in the ledger to start, and the ledger is read on from there: what a person has asked for
-    (a rewind, a hold) is only in the ledger until the next run. Normally one request to Airflow and three to staging.
+    The checkpoint says where to start reading the ledger. The rest of the ledger is then read, because a person's
+    request (a rewind, a hold) is only in the ledger until the next run. This normally takes one request to Airflow and
+    three to staging.
 
     Raises:
         CheckpointError: The checkpoint cannot be read, or does not belong to the ledger.

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class ValueTemplates:
-    """Makes an operator render the templates inside streams and sinks. To be named before the operator's base.
+    """Makes an operator render the templates inside streams and sinks. List it before the operator's base class.
 
-    The values are immutable and may be shared by tasks, so rendering gives the operator a new one; Airflow's own way,
-    setting attributes on the value, would show one task the texts of another. This hooks in at
-    ``Templater.render_template``, which is called for mapped operators too (``render_template_fields`` is not). A
-    dict, as it comes out of an XCom, is data and stays as it is.
+    The values are immutable, and tasks may share them, so rendering gives the operator a new value; Airflow's own way,
+    setting attributes on the value, would show one task the strings of another. This class overrides
+    ``Templater.render_template``, which is called for mapped operators too (``render_template_fields`` is not). A dict,
+    such as a value from an XCom, is data and is not rendered.
     """
 
     def render_template(

@@ -26,7 +26,7 @@ def deployment() -> str:
 
 
 def poll_interval_seconds() -> float:
-    """Return ``[fds] poll_interval``: seconds between two looks at a table."""
+    """Return ``[fds] poll_interval``: seconds between two polls of a table."""
     from airflow.providers.common.compat.sdk import conf
 
     value = conf.getfloat(_SECTION, "poll_interval", fallback=60.0)
@@ -38,7 +38,7 @@ def poll_interval_seconds() -> float:
 
 
 def retention() -> Retention:
-    """Return ``[fds] retention``: how long the plans and manifests of committed batches are kept."""
+    """Return ``[fds] retention``: how long to keep the plans and manifests of committed batches."""
     from airflow.providers.common.compat.sdk import conf
 
     days = conf.getint(_SECTION, "retention", fallback=14)
@@ -48,7 +48,7 @@ def retention() -> Retention:
 
 
 def cache_dir() -> Path | None:
-    """Return ``[fds] cache_dir``, ``None`` if it is not set (``spark.install`` has the default then)."""
+    """Return ``[fds] cache_dir``, ``None`` if it is not set (``spark.install`` then uses its default)."""
     from airflow.providers.common.compat.sdk import conf
 
     named = conf.get(_SECTION, "cache_dir", fallback="").strip()
@@ -56,7 +56,7 @@ def cache_dir() -> Path | None:
 
 
 def staging_uri(stream_staging: str | None, stream_name: str) -> str:
-    """Return the staging folder of a stream: its own, else ``[fds] staging``, else a local one where that can work.
+    """Return the staging folder of a stream: its own, else ``[fds] staging``, else a local folder if that can work.
 
     Raises:
         ConfigurationError: Nothing is configured, and tasks may run on machines that do not share a disk.

@@ -1,9 +1,9 @@
 """Airflow connections as options of an object store.
 
-Static keys, endpoints and regions go straight to obstore, without the cloud's own provider package. What only that
-package can do (assume a role, impersonate a service account, a named profile) is left to its hook, and refused with
-its name where it is not installed. Without a connection the store's own default chain applies: environment, instance
-metadata, workload identity.
+Static keys, endpoints and regions go straight to obstore, without the cloud's own provider package. Features that need
+that package (assume a role, impersonate a service account, a named profile) are left to its hook. If the package is not
+installed, they are refused with its name. Without a connection the store's own default chain applies: environment,
+instance metadata, workload identity.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONNECTION_TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class StorageConnection(Protocol):
-    """What is read of an Airflow connection."""
+    """The attributes of an Airflow connection that FDS reads."""
 
     conn_id: str
     conn_type: str | None
@@ -49,18 +49,18 @@ def store_kind(uri: str) -> str | None:
 
 
 def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:
-    """Return the obstore options for the store that ``uri`` lies in, by an Airflow connection.
+    """Return the obstore options for the store of ``uri``, from an Airflow connection.
 
-    Never to be serialised: the values hold credentials. Looks the connection up (a request to Airflow), does no
+    Never serialise the options: they contain credentials. Looks up the connection (a request to Airflow), but sends no
     request to the store.
 
     Args:
-        conn_id: Id of the connection. ``None``: no options, the store's default chain of credentials applies.
+        conn_id: Id of the connection. ``None``: no options, so the store's default chain of credentials applies.
         uri: URI or path of the table or folder. A local one needs no credentials: its options are empty.
 
     Raises:
-        ConfigurationError: If there is no such connection, its type does not fit the store, or it asks for
-            something that needs a provider package that is not installed.
+        ConfigurationError: The connection does not exist, its type does not fit the store, or it asks for a feature
+            whose provider package is not installed.
     """
     kind = store_kind(uri)
     if conn_id is None or kind in (None, "local"):

@@ -1,4 +1,4 @@
-"""What a stream needs of the world, as Airflow has it: connections, settings, the Variable."""
+"""The context of a stream in Airflow: connections, settings, the Variable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def working_context(
     sink: Sink | None = None,
     run_since: datetime | None = None,
 ) -> StreamContext:
-    """Return the stream_context of a task that works a stream. Looks connections up; touches no storage.
+    """Return the context of a task that works on a stream. Looks up connections; accesses no storage.
 
     Raises:
         ConfigurationError: A connection is missing or of the wrong type, or there is no staging folder.
@@ -52,7 +52,7 @@ def working_context(
 
 
 def reading_context(stream: DeltaStream, *, staging: str | None = None, deployment: str | None = None) -> StreamContext:
-    """Return the stream_context of one who only looks: a sensor, a trigger.
+    """Return the context of a sensor or a trigger, which only reads.
 
     Args:
         stream: The stream.

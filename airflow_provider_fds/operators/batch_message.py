@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 def batch_message(
     batch: BatchSpec, stream: DeltaStream, *, reports: str, task_id: str, map_index: int
 ) -> dict[str, str]:
-    """Return the batch as texts, one XCom key each; ``""`` stands for "not known".
+    """Return the batch as strings, one per XCom key; ``""`` means unknown.
 
-    All values are texts because the Spark provider joins an application's arguments as texts, and the dict is flat
-    because ``plan.output["a"]["b"]`` silently means the key ``b``. The key ``batch`` is all that a job needs, in one.
+    All values are strings because the Spark provider joins an application's arguments as strings. The dict is flat
+    because ``plan.output["a"]["b"]`` silently means the key ``b``. The key ``batch`` alone contains everything that a
+    job needs.
 
     Args:
         batch: The batch.

@@ -18,17 +18,17 @@ _OWN_ARGUMENTS: Final = ("application", "application_args", "java_class")
 
 
 def reads_by_interval(stream: object) -> bool:
-    """Whether the runs of a stream stand in nobody's way; a stream out of an XCom is not known when the DAG is read."""
+    """Whether the stream's runs are independent of each other; unknown, hence ``False``, for a stream from an XCom."""
     if isinstance(stream, DeltaStream):
         return stream.reads_by_interval
     return isinstance(stream, dict) and stream.get("read") == "data_interval"
 
 
 def check_reading(stream: object, sink: object, run_time_limit: timedelta | None, grace: timedelta | None) -> None:
-    """Refuse what does not go with the way the stream reads, as far as stream and sink are known.
+    """Refuse arguments that do not fit the way the stream reads; skips what is unknown while the DAG is parsed.
 
     Raises:
-        ConfigurationError: With all that does not go together.
+        ConfigurationError: With all problems at once.
     """
     problems = []
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and grace is not None:
@@ -57,17 +57,17 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
 def check_arguments(
     kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int, of_waiting: Sequence[str]
 ) -> None:
-    """Refuse arguments that are not the operator's, or out of range.
+    """Refuse arguments that do not belong to the operator, or are out of range.
 
     Args:
-        kwargs: Those that are not FDS's own, meant for SparkSubmitOperator.
+        kwargs: The other arguments, for SparkSubmitOperator.
         on_no_data: See :class:`DeltaIngestOperator`.
         on_busy: See there.
         batches_per_run: See there.
-        of_waiting: What is wrong with the arguments of waiting.
+        of_waiting: Problems with the arguments of waiting.
 
     Raises:
-        ConfigurationError: With all that is wrong.
+        ConfigurationError: With all problems at once.
     """
     problems = [
         f"{name} is not an argument of DeltaIngestOperator: it runs FDS's own job. For a job of your own use "

@@ -1,4 +1,4 @@
-"""A stream, opened for the task instance that works it."""
+"""Opens a stream for the task instance that works on it."""
 
 from __future__ import annotations
 

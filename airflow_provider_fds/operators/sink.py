@@ -1,4 +1,4 @@
-"""A sink as an operator is given it: a value, or a dict out of an XCom."""
+"""The sink argument of an operator: a value, or a dict from an XCom."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from airflow_provider_fds.sinks import Sink, sink_from_dict
 
 
 def coerce_sink(value: object) -> Sink:
-    """Return ``value`` if it is a sink, build one of a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
+    """Return ``value`` if it is a sink, build a sink from a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
 
     Raises:
-        ConfigurationError: For anything else, and for a dict that describes no sink.
+        ConfigurationError: For anything else, and for a dict that does not describe a sink.
     """
     if isinstance(value, Sink):
         return value

@@ -1,4 +1,4 @@
-"""Plan, load, commit: the wiring of the three-task form, and the refusal of one that would lose rows."""
+"""The wiring of the three-task form (plan, load, commit), and the refusal of a wiring that would lose rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_wiring(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
     """Return the tasks between plan and commit.
 
     Raises:
-        ConfigurationError: If there is none: the commit would move the offset past rows that nobody has loaded.
+        ConfigurationError: There are none: the commit would move the offset past rows that were never loaded.
     """
     between = tasks_between(dag, plan_task_id, commit_task_id)
     if not between:
@@ -35,14 +35,14 @@ def check_wiring(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
 
 
 def begun_before(ti: Any, task_ids: set[str]) -> str:
-    """Return which tasks after a plan do not read the batch that it hands out now, because they were not cleared.
+    """Return the tasks after a plan that have not read the batch that it hands out now, because they were not cleared.
 
     Args:
         ti: The plan's task instance.
         task_ids: The tasks between plan and commit.
 
     Returns:
-        Each with its state, empty if there is none.
+        Each task with its state; empty if there is none.
     """
     if not task_ids:
         return ""

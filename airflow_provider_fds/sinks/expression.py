@@ -1,8 +1,9 @@
-"""What a predicate of a sink may say: an expression of columns. Standard library only, Python 3.9 syntax.
+"""The check of a sink's predicates: only expressions of columns. Standard library only, Python 3.9 syntax.
 
 A predicate is often a template, filled in from a run's configuration. In Spark an expression can call any static Java
-method (``reflect``) and read any table (a subquery) with the rights of the driver, so neither is taken unless the sink
-says ``unsafe_sql=True``. Texts, names and words are told apart here as Spark's lexer does, and nothing else is parsed.
+method (``reflect``) and read any table (a subquery) with the rights of the driver, so neither is accepted unless the
+sink has ``unsafe_sql=True``. Strings, names and keywords are told apart as in Spark's lexer, and nothing else is
+parsed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Token(NamedTuple):
 
 
 def expression_problem(text: str) -> str | None:
-    """Return what in a SQL expression goes beyond columns, in words; ``None`` if nothing does."""
+    """Return a description of what in a SQL expression goes beyond columns; ``None`` if nothing does."""
     tokens = []
     for found in _TOKEN.finditer(text):
         kind = str(found.lastgroup)

@@ -29,7 +29,8 @@ def names(value: Any, what: str) -> tuple[str, ...]:
     """Return a list of column names as a tuple.
 
     Raises:
-        ValueError: one text instead of a list, something else than texts in it, or a name twice.
+        ValueError: The value is one string instead of a list, contains something other than strings, or has a name
+            twice.
     """
     listed = () if isinstance(value, (str, bytes, Mapping)) else tuple(value)
     if isinstance(value, (str, bytes, Mapping)) or not all(isinstance(name, str) and name for name in listed):
@@ -46,7 +47,7 @@ def warn_or_fail(value: Any, what: str) -> None:
 
 
 def uuids(value: Any, what: str) -> tuple[str, ...]:
-    """Return uuids of streams as a tuple. Raises ``ValueError`` if they are no list of such."""
+    """Return uuids of streams as a tuple. Raises ``ValueError`` if the value is not a list of uuids."""
     listed = () if isinstance(value, (str, bytes, Mapping)) else tuple(value)
     is_listed = not isinstance(value, (str, bytes, Mapping))
     if not is_listed or not all(isinstance(text, str) and _UUID.fullmatch(text) for text in listed):
@@ -55,7 +56,7 @@ def uuids(value: Any, what: str) -> tuple[str, ...]:
 
 
 def function(value: str, what: str) -> str:
-    """Return the name of a function, ``pkg.module:function``. Raises ``ValueError`` if it is none."""
+    """Return the name of a function, ``pkg.module:function``. Raises ``ValueError`` if it is invalid."""
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
         raise ValueError(
             f"{what} must name a function as 'pkg.module:function', got {value!r}: the driver imports it there, so a "
@@ -65,14 +66,14 @@ def function(value: str, what: str) -> str:
 
 
 def predicate(value: str, what: str) -> str:
-    """Return a SQL predicate. Raises ``ValueError`` if it is no text, or empty."""
+    """Return a SQL predicate. Raises ``ValueError`` if it is not a string, or empty."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{what} must be a predicate in SQL, got {value!r}")
     return value
 
 
 def is_template(text: str) -> bool:
-    """Whether the text looks like one of Airflow's templates."""
+    """Whether the string looks like an Airflow template."""
     return "{{" in text or "{%" in text
 
 
@@ -97,10 +98,11 @@ def size_bytes(value: Any, what: str) -> int:
 
 
 def table_properties(value: Any, what: str) -> dict[str, str]:
-    """Return properties of a Delta table, all texts.
+    """Return properties of a Delta table, all strings.
 
     Raises:
-        ValueError: no mapping; a name that does not begin with ``delta.``; one that FDS depends on.
+        ValueError: The value is not a mapping, or has a name that does not begin with ``delta.`` or that FDS depends
+            on.
     """
     if not isinstance(value, Mapping):
         raise ValueError(  # noqa: TRY004  # one kind of error for what cannot work
