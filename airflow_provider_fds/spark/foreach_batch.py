@@ -1,4 +1,4 @@
-"""What a user's function is told of its batch. Standard library only, Python 3.9 syntax."""
+"""The ``batch`` argument of a user function. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_fds.spark.failures import RefusalError
 
 
 class ForeachBatch:
-    """One batch, as ``function(df, batch)`` of a :class:`~airflow_provider_fds.sinks.ForeachBatchSink` gets it.
+    """One batch, as passed to ``function(df, batch)`` of a :class:`~airflow_provider_fds.sinks.ForeachBatchSink`.
 
     Attributes:
         stream: Name of the stream.
@@ -17,7 +17,7 @@ class ForeachBatch:
         batch_id: Number of the batch.
         start: Where the batch starts (exclusive), Delta's streaming offset as JSON.
         end: Where it ends (inclusive).
-        first_version: First version of the source that it has rows of (inclusive).
+        first_version: First version of the source with rows in the batch (inclusive).
         last_version: Last version (inclusive).
         num_rows: Number of rows by the statistics of the source's log, ``None`` if a file has none.
     """
@@ -37,21 +37,22 @@ class ForeachBatch:
 
     @property
     def asked(self) -> Tuple[str, ...]:
-        """Names of the writes that the function has asked the options of."""
+        """Names of the writes whose options the function has requested."""
         return tuple(self._asked)
 
     def txn_options(self, write: str) -> Dict[str, str]:
-        """Return the write options by which Delta takes this write of the batch once: ``txnAppId, txnVersion``.
+        """Return the write options with which Delta accepts this write of the batch once: ``txnAppId, txnVersion``.
 
-        With them comes ``userMetadata``, by which the table's log says which batch of which stream this is. For
-        ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` without ``format("delta")`` ignores them.
+        They include ``userMetadata``, with which the table's log says which batch of which stream a commit is. Use them
+        with ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` without ``format("delta")`` ignores
+        them.
 
         Args:
             write: One of the names in ``writes`` of the sink.
 
         Raises:
-            RefusalError: the name is not declared, or was used for another write of this batch: Delta would skip a
-                second one to the same table, in silence.
+            RefusalError: The name is not declared, or was used for another write of this batch: Delta would silently
+                skip a second write to the same table.
         """
         if write not in self._writes:
             declared = ", ".join(map(repr, self._writes)) or "none"

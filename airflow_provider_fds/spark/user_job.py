@@ -1,4 +1,4 @@
-"""For a Spark job of the user's own, between ``DeltaPlanOperator`` and ``DeltaCommitOperator``.
+"""For your own Spark job, between ``DeltaPlanOperator`` and ``DeltaCommitOperator``.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -23,16 +23,16 @@ ARGUMENT, SETTING, VARIABLE = "--fds-batch", "spark.fds.batch", "FDS_BATCH"
 
 
 class CurrentBatch:
-    """The batch that this job has to load; see :func:`current_batch`.
+    """The batch that this job must load; see :func:`current_batch`.
 
     Attributes:
         stream: Name of the stream.
         epoch: Epoch of the stream.
         batch_id: Number of the batch in its epoch.
-        manifest: The batch as a Delta table: what :meth:`dataframe` loads.
+        manifest: The batch as a Delta table, which :meth:`dataframe` loads.
         start: Where the batch starts (exclusive), Delta's streaming offset as JSON.
         end: Where it ends (inclusive).
-        first_version: First version of the source that it has rows of (inclusive).
+        first_version: First version of the source with rows in the batch (inclusive).
         last_version: Last version (inclusive).
         num_rows: Number of rows by the statistics of the source's log, ``None`` if a file has none.
     """
@@ -53,22 +53,22 @@ class CurrentBatch:
         self.num_rows: Optional[int] = batch.num_rows
 
     def dataframe(self) -> Any:
-        """Return the rows that are new, each with ``_commit_version`` and ``_commit_timestamp``.
+        """Return the new rows, each with ``_commit_version`` and ``_commit_timestamp``.
 
-        The settings of :func:`spark_conf` that can be set on a running session are set.
+        Also applies the settings of :func:`spark_conf` that can be set on a running session.
 
         Raises:
-            RefusalError: the session has a setting that FDS cannot work with, or the manifest is not to be found.
+            RefusalError: The session has a setting that FDS cannot work with, or the manifest does not exist.
         """
         force(self._spark)
         return batch_rows(self._spark, self._spec)
 
     def txn_options(self, write: Optional[str] = None) -> Dict[str, str]:
-        """Return the write options by which Delta takes a write of this batch once: ``txnAppId, txnVersion``.
+        """Return the write options with which Delta accepts a write of this batch once: ``txnAppId, txnVersion``.
 
         Args:
-            write: A name, where the job writes more than once: of two writes to a table with the same options Delta
-                skips the second, in silence. ``None``: the write that ``DeltaCommitOperator(verify=…)`` looks for.
+            write: A name, if the job writes more than once: if two writes to a table have the same options, Delta
+                silently skips the second. ``None``: the write that ``DeltaCommitOperator(verify=…)`` looks for.
         """
         return {
             "txnAppId": txn_app_id(self._spec.uuid, self._spec.interval, write),
@@ -76,7 +76,7 @@ class CurrentBatch:
         }
 
     def report(self, rows: Optional[int] = None) -> None:
-        """Say that the batch is loaded, and how many rows were written; ``DeltaCommitOperator`` shows it.
+        """Report that the batch is loaded, and how many rows were written; ``DeltaCommitOperator`` shows the number.
 
         The report commits nothing: the offset moves when the tasks between plan and commit have succeeded.
         """
@@ -98,16 +98,16 @@ class CurrentBatch:
 
 
 def current_batch(spark: Any, batch: Optional[str] = None) -> CurrentBatch:
-    """Return the batch that this job has to load.
+    """Return the batch that this job must load.
 
     Args:
         spark: The session.
-        batch: ``plan.output["batch"]``; ``None``: as the job was given it by the argument ``--fds-batch``, the
-            setting ``spark.fds.batch`` or the environment variable ``FDS_BATCH``, the first that is there.
+        batch: ``plan.output["batch"]``; ``None``: the value of the argument ``--fds-batch``, the setting
+            ``spark.fds.batch`` or the environment variable ``FDS_BATCH``, whichever comes first in this order.
 
     Raises:
-        RefusalError: the job was given none.
-        ValueError: what it was given is none, or comes from another version of FDS.
+        RefusalError: The job was given no batch.
+        ValueError: The given value is not a batch, or comes from another version of FDS.
     """
     text = batch or _argument() or spark.conf.get(SETTING, None) or os.environ.get(VARIABLE)
     if not text:
@@ -124,13 +124,13 @@ def spark_conf() -> Dict[str, str]:
     """Return the Spark settings for a job that reads a batch, for ``SparkSubmitOperator(conf=…)``.
 
     - ``spark.sql.extensions``, ``spark.sql.catalog.spark_catalog``: Delta itself.
-    - ``spark.databricks.delta.snapshotPartitions=1``: else Delta spreads the few lines of a manifest over 50 tasks,
-      and loads it 6 to 7 times as slowly.
-    - ``spark.sql.files.ignoreMissingFiles`` and ``ignoreCorruptFiles`` ``=false``: else rows of a lost or damaged file
-      are left out, in silence.
+    - ``spark.databricks.delta.snapshotPartitions=1``: otherwise Delta spreads the few lines of a manifest over 50
+      tasks, and takes 6 to 7 times as long to load it.
+    - ``spark.sql.files.ignoreMissingFiles`` and ``ignoreCorruptFiles`` ``=false``: otherwise Spark silently omits the
+      rows of a lost or damaged file.
     - ``spark.databricks.delta.history.metricsEnabled=true``: the sink's history says how many rows were written.
-    - ``spark.sql.execution.arrow.pythonUDF.columnarInput.enabled=false``: Spark 4.2.0 hangs for ever on a Python UDF
-      over a Delta table with it.
+    - ``spark.sql.execution.arrow.pythonUDF.columnarInput.enabled=false``: with ``true``, Spark 4.2.0 hangs forever on a
+      Python UDF over a Delta table.
     """
     return {
         **DELTA_SESSION,
