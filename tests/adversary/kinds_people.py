@@ -133,7 +133,7 @@ def two_requests_in_a_row(scene: Scene) -> None:
     committed: Counter[int] = Counter()
     for number, (name, *options) in enumerate(moves):
         asked = stream.move(name, *options, *(["--replace"] if number else []))
-        found = re.search(r"before: +epoch \d+, .*?version (\d+)", asked.out)
+        found = re.search(r"before: +epoch \d+(?:,| is requested.*stood at) .*?version (\d+)", asked.out)
         if found and name in ("rewind", "reset"):
             # what was committed by then is read again, as the command says; what landed unseen must not be
             committed.update(source.emitted(0, int(found[1]) - 1))
