@@ -187,5 +187,5 @@ def agrees() -> bool:
         ConfigurationError: There is nobody to be asked.
     """
     if not sys.stdin.isatty():
-        raise ConfigurationError("nobody can be asked here, and nothing was done: call it with --yes")
+        raise ConfigurationError("cannot ask for confirmation without a terminal; nothing was done. Use --yes")
     return input("Do it? [y/N] ").strip().lower() in ("y", "yes")

@@ -152,8 +152,8 @@ def _open_parquet(log: OpenLog, key: str, version: int) -> Iterator[ParquetReade
 
 def _vanished(log: OpenLog, key: str, version: int) -> LogTruncatedError:
     return LogTruncatedError(
-        f"{log.table_uri}: {key} of the checkpoint of version {version} is not there (any more), and without it the "
-        "table's state at that version cannot be read: log cleanup or VACUUM removed it; read a newer version",
+        f"{log.table_uri}: {key} of the checkpoint of version {version} is missing, so the table's state at that "
+        "version cannot be read. Log cleanup or VACUUM removed it; read a newer version",
         table=log.table_uri,
         version=version,
     )

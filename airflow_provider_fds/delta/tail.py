@@ -95,7 +95,7 @@ def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> 
             f"; without it what it held is lost, and a stream of another name, with starting_version={behind} and the "
             "same sink, continues after the gap (keep this one out of it then: `fds retire STREAM --why …`)"
             if checkpoint is not None and checkpoint >= behind - 1
-            else ", which nobody can read the table without: there is no checkpoint after the gap"
+            else "; without it the table cannot be read, because there is no checkpoint after the gap"
         ),
         table=table,
         version=before + 1,
@@ -106,10 +106,10 @@ def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> 
 def rewound(table: str, version: int, newest: int) -> LogRewoundError:
     """Return the error for a version above the newest one, although it had been seen."""
     return LogRewoundError(
-        f"{table} has no version {version} any more: its newest version is {newest}. The table was restored from a "
-        "copy, or the end of its log was removed; rows read before may not be in it. Check the table; if it stays as "
-        f"it is, `fds rewind STREAM --to-version {newest + 1} --why …` continues after version {newest}, and says how "
-        "to take the rows of the versions that are gone out of the sink",
+        f"{table} no longer has version {version}: its newest version is {newest}. The table was restored from a copy, "
+        "or the end of its log was removed; rows that were already read may be missing from it. Check the table; if it "
+        f"is correct, `fds rewind STREAM --to-version {newest + 1} --why …` continues after version {newest} and shows "
+        "how to remove the rows of the missing versions from the sink",
         table=table,
         version=version,
         earliest_version=newest,

@@ -25,10 +25,10 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
     run_type = getattr(dag_run.run_type, "value", dag_run.run_type)
     if run_type == "backfill" or str(dag_run.run_id).startswith("backfill__"):
         raise ConfigurationError(
-            f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} goes on from "
-            "its last committed offset: a backfill would take the newest rows, not those of the run's date, and move "
-            "the offset of the scheduled runs. For a DAG whose runs can be backfilled, cleared and run in any order, "
-            "give it a stream of another name with read='data_interval', schedule="
+            f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} "
+            "continues from its last committed offset: a backfill would load the newest rows, not the rows of the "
+            "run's date, and move the offset of the scheduled runs. For a DAG whose runs can be backfilled, cleared "
+            "and run in any order, give it a stream of another name with read='data_interval', schedule="
             f"{TIMETABLE}, and a DeltaReplaceSink. To load a range once, make a second stream with another name, with "
             "starting_timestamp=… and ending_timestamp=…, and another sink; to move this stream, rewind it "
             f"(`fds rewind {stream.name} --to-version N --why …`).",

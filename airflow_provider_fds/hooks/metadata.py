@@ -97,8 +97,8 @@ def _session() -> Iterator[Session]:
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError as error:
         raise StorageError(
-            f"there is no Airflow here to be asked ({error}): run the command where Airflow is installed, with its "
-            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or leave --airflow out"
+            f"Airflow cannot be imported here ({error}). Run the command where Airflow is installed, with its "
+            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or omit --airflow"
         ) from error
     try:
         with create_session() as session:
@@ -106,7 +106,7 @@ def _session() -> Iterator[Session]:
     except SQLAlchemyError as error:
         raise StorageError(
             f"Airflow's metadata database does not answer ({type(error).__name__}). Run the command with Airflow's "
-            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or leave --airflow out"
+            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or omit --airflow"
         ) from error
 
 

@@ -63,8 +63,8 @@ def check_interval_stream(state: StreamState) -> None:
     if state.phase == "open":
         raise refusals.refusal(
             state,
-            f"the stream reads by offset (it stands at {state.position}), and cannot read data intervals as well: its "
-            "rows would come twice. Use a stream with another name",
+            f"the stream reads by offset (it is at {state.position}) and cannot also read data intervals: its rows "
+            "would be loaded twice. Use a stream with another name",
         )
 
 
@@ -166,7 +166,7 @@ def check_stretch(state: StreamState, start: str, end: str, what: str, *, after:
     if not expected or begin != Offset.from_json(expected):
         if expected == state.position:
             raise refusals.moved(state, f"{what} starts at {start}, the position is {expected}")
-        raise refusals.refusal(state, f"{what} starts at {start}, but what is before it ends at {expected}")
+        raise refusals.refusal(state, f"{what} starts at {start}, but the batch before it ends at {expected}")
     if finish <= begin:
         raise refusals.refusal(state, f"{what} ends at {end}, which is not after its start {start}")
 

@@ -147,8 +147,7 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
         )
     return UnreadableEntryError(
         f"ledger entry {where}, written by FDS {header.writer}, cannot be read by this FDS {__version__}: {error}. "
-        "An entry is never passed over, it may forbid what comes next; install the version that wrote it, or a newer "
-        "one",
+        "FDS never skips an entry, because it may forbid later ones: install the version that wrote it, or a newer one",
         data=data,
         is_newer=True,
     )

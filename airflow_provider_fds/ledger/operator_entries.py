@@ -102,7 +102,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         if self.version < position.version or is_begun:
             raise refusals.refusal(
                 state,
-                f"the stream stands at {state.position} and has read version {self.version}, or a part of it, already",
+                f"the stream is at {state.position} and has already read version {self.version}, or a part of it",
             )
 
     def apply_as(self, state: StreamState, actor: Actor) -> StreamState:

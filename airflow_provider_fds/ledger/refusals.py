@@ -55,7 +55,7 @@ def epoch_closed(state: StreamState, what: str, epoch: int) -> EpochClosedError:
     why = f" by a {request.reason} ({request.why})" if request is not None else ""
     return EpochClosedError(
         f"{_subject(state)}: {what} belongs to epoch {epoch}, which was closed{why}; the stream is in epoch "
-        f"{state.epoch}, and nothing of a closed epoch counts any more. A retry works in epoch {state.epoch}; "
+        f"{state.epoch}, and results of a closed epoch no longer count. A retry works in epoch {state.epoch}; "
         f"`fds history {state.name}` shows who closed it",
         epoch=epoch,
         newest_epoch=state.epoch,
@@ -149,10 +149,10 @@ def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBus
         batches = f"batches {ids[0]} to {ids[-1]} belong"
     else:
         batches = f"batch {ids[0]} belongs" if ids else "it belongs"
-    or_else = f", or `fds adopt {state.name} --why …` does" if scope is state else ""
+    or_else = f", or use `fds adopt {state.name} --why …`" if scope is state else ""
     error = StreamBusyError(
-        f"{_subject(state)}: {what} is not possible, {batches} to {owner.describe()}. Wait for it; if it does not run "
-        f"any more, the next run takes over{or_else}",
+        f"{_subject(state)}: {what} is not possible, {batches} to {owner.describe()}. Wait for it. If it is no longer "
+        f"running, the next run takes over{or_else}",
         owner=owner.describe(),
     )
     error.table = state.table or None

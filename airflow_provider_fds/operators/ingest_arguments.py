@@ -32,7 +32,9 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
     """
     problems = []
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and grace is not None:
-        problems.append(f"grace goes with read='data_interval'; stream {stream.name!r} reads by offset. Leave it out.")
+        problems.append(
+            f"grace goes with read='data_interval', but stream {stream.name!r} reads by offset. Omit grace."
+        )
     if reads_by_interval(stream) and run_time_limit is not None:
         problems.append(
             "run_time_limit does not go with read='data_interval': an interval is loaded whole, and no later run would "
@@ -45,8 +47,8 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
         )
     if reads_by_interval(stream) and isinstance(sink, Sink) and sink.needs_order:
         problems.append(
-            f"read='data_interval' goes with sinks that take intervals in any order; {type(sink).__name__} goes by the "
-            "order of the source's commits. Read by offset (leave read=… out), or use DeltaReplaceSink."
+            f"read='data_interval' requires a sink that accepts intervals in any order, but {type(sink).__name__} "
+            "needs the order of the source's commits. Read by offset (omit read), or use DeltaReplaceSink."
         )
     if isinstance(stream, DeltaStream) and isinstance(sink, Sink):
         problems += [problem for problem in [whole_commits_problem(stream, sink)] if problem is not None]

@@ -119,7 +119,7 @@ def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:
         return [f"wait must be True or False, got {wait!r}."]
     if not wait:
         idle = [name for name in ARGUMENTS if given[name] is not None]
-        return [f"{', '.join(idle)} has no effect without wait=True. Leave it out, or wait."] if idle else []
+        return [f"{', '.join(idle)} has no effect without wait=True. Omit it, or set wait=True."] if idle else []
     problems = grace_problems(given["grace"])
     problems += look_problems(*(default if given[name] is None else given[name] for name, default in _LOOKS.items()))
     for name, least in (("poll_interval", "above 0"), ("timeout", "of at least 0")):

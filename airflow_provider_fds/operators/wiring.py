@@ -26,9 +26,9 @@ def check_wiring(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
     between = tasks_between(dag, plan_task_id, commit_task_id)
     if not between:
         raise ConfigurationError(
-            f"DAG {dag.dag_id!r}: task {commit_task_id!r} commits the batch that {plan_task_id!r} has planned, and no "
-            "task stands between them: it would move the offset past rows that nobody has loaded, as soon as they are "
-            f"planned. Taking batch={plan_task_id}.output alone makes the plan its only upstream. "
+            f"DAG {dag.dag_id!r}: task {commit_task_id!r} commits the batch of {plan_task_id!r}, but there is no task "
+            "between them: the offset would move past rows that were never loaded. "
+            f"batch={plan_task_id}.output alone makes the plan its only upstream. "
             f"Wire {plan_task_id} >> your_load >> {commit_task_id}."
         )
     return between

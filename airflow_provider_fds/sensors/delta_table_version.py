@@ -229,8 +229,8 @@ def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> 
         problems.append("grace has no effect with wait_for='new_data'. Leave it out.")
     if isinstance(stream, DeltaStream) and stream.reads_by_interval is not (wait_for == "interval_complete"):
         problems.append(
-            f"stream {stream.name!r} has read={stream.read!r}, which goes with "
-            f"wait_for={'interval_complete' if stream.reads_by_interval else 'new_data'!r}, got {wait_for!r}."
+            f"stream {stream.name!r} has read={stream.read!r}, which requires "
+            f"wait_for={'interval_complete' if stream.reads_by_interval else 'new_data'!r}; got {wait_for!r}."
         )
     if problems:
         raise ConfigurationError(*problems, subject="DeltaTableVersionSensor")

@@ -76,7 +76,7 @@ class DeltaSink(Sink):
             raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
         if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*){1,2}", self.uri):
             raise ValueError(
-                f"{name}: {self.uri!r} looks like a table of a catalog, which this sink does not take: give the URI of "
+                f"{name}: {self.uri!r} looks like a catalog table, which this sink does not accept. Give the URI of "
                 f"its location (DESCRIBE DETAIL {self.uri} shows it), or write it with saveAsTable in a "
                 f"ForeachBatchSink; ./{self.uri} is a folder of that name"
             )

@@ -62,15 +62,16 @@ class DeltaMergeSink(DeltaSink):
         super().__post_init__()
         object.__setattr__(self, "keys", options.names(self.keys, "DeltaMergeSink: keys"))
         if not self.keys:
-            raise ValueError("DeltaMergeSink: say which columns identify a row: keys=['…']")
+            raise ValueError("DeltaMergeSink: keys is required: name the columns that identify a row, keys=['…']")
         if self.sequence_by is not None and (not isinstance(self.sequence_by, str) or not self.sequence_by):
             raise ValueError(f"DeltaMergeSink: sequence_by must be one column, got {self.sequence_by!r}")
         if self.scd not in (1, 2) or isinstance(self.scd, bool):
             raise ValueError(f"DeltaMergeSink: scd must be 1 (newest row of a key) or 2 (history), got {self.scd!r}")
         if self.scd == 2 and self.sequence_by is not None:  # noqa: PLR2004  # type 2 is its name
             raise ValueError(
-                "DeltaMergeSink: scd=2 goes by the commits of the source alone: a row that comes late, or a deleted "
-                "row, has no sequence_by from which another could have held. Leave sequence_by out"
+                "DeltaMergeSink: scd=2 cannot be combined with sequence_by: its history follows the commits of the "
+                "source alone, because a late or deleted row has no sequence_by from which another row could be "
+                "current. Omit sequence_by"
             )
         needed = [*self.keys, *([] if self.sequence_by is None else [self.sequence_by])]
         chosen = {column.lower() for column in self.columns}

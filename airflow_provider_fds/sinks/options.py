@@ -83,8 +83,8 @@ def columns_only(value: str, what: str) -> None:
     if problem is not None:
         raise ValueError(
             f"{what} has {problem}, but may only be an expression of columns, because Spark evaluates it with all "
-            f"rights of the driver: {value!r}. Do it in transform, or set unsafe_sql=True if nobody else decides the "
-            "text"
+            f"rights of the driver: {value!r}. Use transform instead, or set unsafe_sql=True if nobody else can "
+            "change the text"
         )
 
 
@@ -110,7 +110,7 @@ def table_properties(value: Any, what: str) -> dict[str, str]:
         )
     for name in value:
         if not str(name).startswith("delta."):
-            raise ValueError(f"{what}: {name!r} is no property of Delta's (delta.…), and would be ignored")
+            raise ValueError(f"{what}: {name!r} is not a Delta table property (delta.…) and would be ignored")
         if str(name).lower() == _RETENTION:
             raise ValueError(
                 f"{what}: {name} says when Delta forgets which batches it has, and would write one twice; leave it"

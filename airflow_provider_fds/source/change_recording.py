@@ -23,10 +23,10 @@ def is_enabled(metadata: Metadata) -> bool:
 def not_recorded(version: int, *, table: str) -> StoppedError:
     """Return the error of a version at which changes were not recorded (Delta: ``DELTA_MISSING_CHANGE_DATA``)."""
     return StoppedError(
-        f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, expected it to be "
-        f"from the first version that is read with read_change_feed=True on. The stream stops before version "
-        f"{version}; everything before it is delivered. What now: ALTER TABLE … SET TBLPROPERTIES "
-        f"('{ENABLED_PROPERTY}' = 'true') records what comes after it, then start a new stream with the version of "
+        f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, but must be true "
+        f"from the first version that is read with read_change_feed=True. The stream stops before version "
+        f"{version}; everything before it is delivered. To continue: ALTER TABLE … SET TBLPROPERTIES "
+        f"('{ENABLED_PROPERTY}' = 'true') records changes from then on, then start a new stream with the version of "
         "that ALTER TABLE as starting_version (or without a start, for all rows of the table first); or pass over the "
         f"versions without changes with skip_versions='{version}-<last>', which loses what happened in them",
         table=table,

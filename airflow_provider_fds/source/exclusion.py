@@ -54,4 +54,4 @@ def compile_exclusion(text: str) -> re.Pattern[str]:
     except RecursionError:
         raise ValueError("it is nested too deeply. Write it with fewer groups inside each other") from None
     except (re.error, FutureWarning, OverflowError) as error:
-        raise ValueError(f"it is no regular expression: {error}. {_SUPPORTED}") from error
+        raise ValueError(f"invalid regular expression: {error}. {_SUPPORTED}") from error

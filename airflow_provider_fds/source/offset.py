@@ -92,7 +92,7 @@ class Offset:
                 f"{_shown(text)} is not an offset: it is no JSON ({error}). {_EXPECTED}"
             ) from error
         if not isinstance(value, dict):
-            raise ConfigurationError(f"{_shown(text)} is not an offset: it is no JSON object. {_EXPECTED}")
+            raise ConfigurationError(f"{_shown(text)} is not an offset: expected a JSON object. {_EXPECTED}")
         source_version = _source_version(value, text)
         missing = [key for key in _KEYS if key not in value]
         if missing:

@@ -33,8 +33,8 @@ def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         found: Name of the option -> its spelling and its parsed value.
     """
     problems = [
-        f"option {spelling!r} has no effect with read='data_interval': each run reads what was committed in its own "
-        "data interval. Leave it out."
+        f"option {spelling!r} has no effect with read='data_interval': each run reads the commits of its own data "
+        "interval. Omit it."
         for name, (spelling, _) in found.items()
         if name in _PLACES
     ]

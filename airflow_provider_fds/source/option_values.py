@@ -91,7 +91,7 @@ def timestamp(value: object) -> str:
     try:
         parse_timestamp(text.strip())
     except ConfigurationError as error:
-        raise ValueError(f"is no point in time: {error}") from error
+        raise ValueError(f"is not a valid timestamp: {error}") from error
     return text.strip()
 
 

@@ -216,14 +216,15 @@ _OPTIONS: Final[dict[str, _Option]] = {
 #: Options that Delta knows and FDS refuses, with the reason and what there is instead.
 _REFUSED: Final[dict[str, str]] = {
     "fail_on_data_loss": "FDS never passes over lost versions in silence; on_lost_position says what it does instead",
-    "schema_tracking_location": "FDS keeps the schema in its ledger and stops before a change that is no addition",
-    "schema_location": "FDS keeps the schema in its ledger and stops before a change that is no addition",
+    "schema_tracking_location": "FDS keeps the schema in its ledger and stops before a change that is more than "
+    "an addition",
+    "schema_location": "FDS keeps the schema in its ledger and stops before a change that is more than an addition",
     "streaming_source_tracking_id": "the stream's name tells its position from others",
     "allow_source_column_rename": "FDS stops before such a change; start a new stream at the version that made it",
     "allow_source_column_drop": "FDS stops before such a change; start a new stream at the version that made it",
     "allow_source_column_type_change": "FDS stops before such a change; start a new stream at the version that made it",
-    "with_event_time_order": "Delta's open source has no such thing; the initial snapshot comes in the order of "
-    "modification times",
+    "with_event_time_order": "open-source Delta does not support it; the initial snapshot is ordered by "
+    "modification time",
     "path": "the table is an argument of its own",
     "merge_schema": "it belongs to the sink: DeltaTableSink(merge_schema=True)",
     "txn_app_id": "FDS gives each batch its own transaction",
@@ -254,7 +255,7 @@ _REFUSALS: Final = {key: why for name, why in _REFUSED.items() for key in (name,
 
 def _unknown(key: object) -> str:
     if not isinstance(key, str):
-        return f"option {key!r} is no text: options are given by name."
+        return f"option names must be strings; got {key!r}."
     if key.lower() in _REFUSALS:
         return f"option {key!r} has no meaning in FDS: {_REFUSALS[key.lower()]}."
     in_snake_case = "_" in key or key.islower()

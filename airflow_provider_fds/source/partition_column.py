@@ -198,11 +198,11 @@ def _time(literal: Literal) -> datetime:
 
 def _day(text: str) -> date:
     if not _DAY.fullmatch(text.strip()):
-        raise ValueError(f"{text!r} is no day such as '2026-01-31'")
+        raise ValueError(f"{text!r} is not a date such as '2026-01-31'")
     try:
         return date.fromisoformat(text.strip())
     except ValueError as error:
-        raise ValueError(f"{text!r} is no day: {error}") from error
+        raise ValueError(f"{text!r} is not a date: {error}") from error
 
 
 def _moment(text: str) -> datetime:

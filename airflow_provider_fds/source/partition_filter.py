@@ -92,10 +92,10 @@ class _Columns:
         if found is not None and found.is_partition:
             return found
         partitions = ", ".join(column.name for column in self.known.values() if column.is_partition) or "none"
-        what = "is no column of the table" if found is None else "is no partition column"
+        what = "is not a column of the table" if found is None else "is not a partition column"
         raise ConfigurationError(
-            f"{self.table}: partition_filter {self.text!r} names {name!r}, which {what}; its partition columns: "
-            f"{partitions}. Filter by other columns in the job that reads the batch.",
+            f"{self.table}: partition_filter {self.text!r} names {name!r}, which {what}. The partition columns "
+            f"are: {partitions}. Filter by other columns in the job that reads the batch.",
             table=self.table,
         )
 

@@ -50,8 +50,8 @@ def read_streaming_checkpoint(checkpoint: Storage, table_id: str) -> StreamingPo
     begun, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
     if not begun:
         raise ConfigurationError(
-            f"{checkpoint.uri} is no checkpoint of a streaming query: it has no offsets/<number>. Expected is the "
-            "folder that the query has as checkpointLocation"
+            f"{checkpoint.uri} is not a checkpoint of a streaming query: it has no offsets/<number>. Give the folder "
+            "that the query uses as checkpointLocation"
         )
     if not done:
         raise ConfigurationError(

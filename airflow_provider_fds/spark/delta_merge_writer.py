@@ -158,9 +158,9 @@ class DeltaMergeWriter(DeltaTableWriter):
         if self._sink.takes_all_rows and batch.num_rows not in (None, found["num_rows"]):
             raise RefusalError(
                 "RowsDiffer",
-                f"{self._describe(batch)} cannot be merged into {self._path}: Spark reads {found['num_rows']:,} rows "
-                f"of it, planned by the source's log were {batch.num_rows:,}. Nothing was written; find out why (files "
-                "of the source that were changed in their place, settings that leave files out)",
+                f"{self._describe(batch)} cannot be merged into {self._path}: Spark reads {found['num_rows']:,} rows, "
+                f"but the source's log counts {batch.num_rows:,}. Nothing was written. Find out why: source files may "
+                "have been changed in place, or settings may exclude files",
             )
         keys = ", ".join(self._merge.keys)
         order = "the commit of the source" if sql.sequence_by is None else f"{sql.sequence_by} and commit of the source"

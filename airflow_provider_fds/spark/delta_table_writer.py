@@ -150,8 +150,8 @@ class DeltaTableWriter(Writer):
                 "OutOfTurn",
                 f"{self._describe(batch)}: Delta skipped the write, because the sink {self._path} has transaction "
                 f"{batch.txn_version} of {batch.txn_app_id} or a later one already, and no commit of this batch is in "
-                "its history: a later run has gone on, or the sink was restored. Nothing was written; the next run "
-                "looks into the sink, and says what is to be done if anything is",
+                "its history: a later run has continued, or the sink was restored. Nothing was written; the next run "
+                "checks the sink and says what to do",
             )
         return replace(landed, looked_seconds=time.monotonic() - began)
 

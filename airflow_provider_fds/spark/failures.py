@@ -255,9 +255,9 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
         return Failure("LoginRefused", text, retryable=False)
     if "Tls handshake failed" in cause.text:
         text = (
-            f"the Spark Connect server does not speak TLS as it should ({_grpc_details(cause)}). A token is only sent "
-            "over TLS, but for a server on localhost, and use_ssl asks for it: put a proxy with a certificate in front "
-            "of the server, or leave token and use_ssl out"
+            f"the TLS handshake with the Spark Connect server failed ({_grpc_details(cause)}). A token is sent only "
+            "over TLS, except to a server on localhost, and use_ssl requires TLS: put a proxy with a certificate in "
+            "front of the server, or omit token and use_ssl"
         )
         return Failure("NoTls", text, retryable=False)
     if name == "INVALID_HANDLE.SESSION_CLOSED" or _CLIENT_CLOSED.search(cause.name + " " + cause.text):

@@ -214,8 +214,8 @@ def _files_problem(pyspark: str) -> str | None:
     if not other:
         return None
     return (
-        f"pyspark is {pyspark} by what pip knows, but {' and '.join(other)}, in {home}: another version was installed "
-        f"over it: pip install --force-reinstall --no-deps pyspark=={pyspark}"
+        f"pip reports pyspark {pyspark}, but {' and '.join(other)}, in {home}: another version was installed "
+        f"over it. Run: pip install --force-reinstall --no-deps pyspark=={pyspark}"
     )
 
 

@@ -44,9 +44,9 @@ class DataInterval:
             raise ConfigurationError(f"the data interval {self.start} to {self.end} has no time zone; give it one")
         if instant_ms(self.end) <= instant_ms(self.start):
             raise ConfigurationError(
-                f"the data interval {self.start.isoformat()} to {self.end.isoformat()} holds no time, so no commit "
-                "lies in it. Cron texts such as schedule='@daily' give such intervals in Airflow 3: use "
-                f"schedule={TIMETABLE}, whose runs have the time since the run before as their interval."
+                f"the data interval {self.start.isoformat()} to {self.end.isoformat()} is empty, so it contains no "
+                "commits. In Airflow 3, cron strings such as schedule='@daily' give empty intervals. Use "
+                f"schedule={TIMETABLE}, which gives each run the time since the previous run."
             )
 
     @property
@@ -102,9 +102,9 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
     if found > earliest or times.at_or_before(instant_ms(instant)) == found:
         return version
     raise LostPositionError(
-        f"{log.table_uri}: the log begins with version {earliest}, which was committed after {text}; which of the "
-        f"{earliest} versions before it lie after that time is not known any more, since log cleanup has removed their "
-        "commits. Begin with a later interval (start_date of the DAG), or keep the log for longer "
+        f"{log.table_uri}: the log begins with version {earliest}, which was committed after {text}; it is unknown "
+        f"which of the {earliest} versions before it were committed after that time, because log cleanup has removed "
+        "them. Begin with a later interval (start_date of the DAG), or keep the log for longer "
         "(delta.logRetentionDuration)",
         table=log.table_uri,
         version=earliest,

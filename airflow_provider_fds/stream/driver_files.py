@@ -61,7 +61,7 @@ class DriverFiles:
             if place.startswith(f"{root}/"):
                 return storage, place[len(root) + 1 :]
         raise StorageError(
-            f"the job asked for {path}, which lies neither in staging nor in the sink: expected a path below "
+            f"the job requested {path}, which is neither in staging nor in the sink; expected a path under "
             f"{' or '.join(self._storages)}",
             table=path,
         )

@@ -206,8 +206,8 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStar
         snapshot = None if state.closed is None else state.closed.snapshot
         if snapshot is None or snapshot.version != start.version:
             raise LedgerError(
-                f"stream {state.name!r}: {start.to_json()} lies in the snapshot of version {start.version}, which is "
-                f"not the one the last epoch began with. Begin with one of now: `fds reset {state.name} "
+                f"stream {state.name!r}: {start.to_json()} is in the snapshot of version {start.version}, but the "
+                f"last epoch began with another snapshot. Start with a new snapshot: `fds reset {state.name} "
                 "--replace --why …`",
                 table=state.table,
             )

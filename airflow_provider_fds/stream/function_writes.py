@@ -197,8 +197,8 @@ class FunctionWrites:
             return ()
         which = " and ".join(map(repr, open_ones)) or "the function"
         note = (
-            f"A driver of a run that is over may still write {which} after this, and FDS cannot keep it from that: it "
-            "knows no table of it. Make sure that no Spark application of the stream runs any more, or name the "
+            f"A driver of an ended run may still write {which} after this. FDS cannot prevent it, because it does not "
+            "know the tables. Make sure that no Spark application of the stream is still running, or name the "
             "tables: ForeachBatchSink(…, writes={name: table})."
         )
         return (note,)
@@ -439,7 +439,7 @@ def fence_problem(connected: ConnectedStream, state: StreamState, fenced: Sequen
     """
     tables = {} if state.fence_sink is None else state.fence_sink.tables
     if unknown := [name for name in fenced if name not in tables]:
-        return f"it names {', '.join(map(repr, unknown))}, of which no table is known"
+        return f"it names {', '.join(map(repr, unknown))}, whose tables are unknown"
     for name, uri in tables.items():
         storage = connected.open_sink(uri)
         try:

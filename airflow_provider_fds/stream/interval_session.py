@@ -166,9 +166,9 @@ class IntervalSession(Session):
         found = log.state_at(log.latest()).metadata.id
         if state.table_id is not None and found != state.table_id:
             raise TableReplacedError(
-                f"{log.table_uri}: another table lies here now: its id is {found}, the intervals of stream "
-                f"{self.stream.name!r} were read from {state.table_id}. Put the old one back, or use a stream with "
-                "another name for the new one",
+                f"{log.table_uri}: another table is now at this URI: its id is {found}, but the intervals of "
+                f"stream {self.stream.name!r} were read from {state.table_id}. Restore the old table, or use a stream "
+                "with another name for the new one",
                 table=log.table_uri,
             )
         return found
@@ -207,8 +207,8 @@ class IntervalSession(Session):
         assert owner is not None  # noqa: S101  # said two lines above
         if self.context.owner_is_running(owner):
             raise StreamBusyError(
-                f"interval {record.interval} of stream {self.stream.name!r} belongs to {owner.describe()}, which still "
-                "runs as far as can be told from here. If it has stopped: mark it failed in Airflow",
+                f"interval {record.interval} of stream {self.stream.name!r} belongs to {owner.describe()}, which "
+                "appears to be running. If it has stopped, mark it failed in Airflow",
                 owner=owner.describe(),
             )
         return owner

@@ -158,9 +158,9 @@ def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str,
     answer = "" if command in ("rewind", "reset") else ", with --landed for what your tables have then"
     keep = f"; to keep a batch that is in all its tables, `fds replan {state.name} --replace --why …`"
     return LedgerError(
-        f"stream {state.name!r}: a driver of the epoch before wrote {wrote}, and whoever asked for epoch {state.epoch} "
-        f"was not told. Take these rows out ({by_restore}a DELETE), then ask again: `fds {command} {state.name} "
-        f"--replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
+        f"stream {state.name!r}: a driver of the previous epoch wrote {wrote}, which the request for epoch "
+        f"{state.epoch} did not show. Remove these rows ({by_restore}a DELETE), then repeat the request: "
+        f"`fds {command} {state.name} --replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
         table=state.table,
     )
 

@@ -164,7 +164,7 @@ class Mover:
             to,
             "stays there; its next run binds it to the sink it has then",
             (
-                f"Its sink was {sink}; what is there stays there, and only what comes now goes to the new one.",
+                f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.",
                 *self._inside_notes(None if to is None else Offset.from_json(to["offset"])),
             ),
         )
@@ -181,9 +181,9 @@ class Mover:
         first, last = version
         if not 0 <= last - first < KEPT_ACKNOWLEDGEMENTS:
             raise ConfigurationError(
-                f"stream {self._name!r}: versions {first} to {last} are none, or more than {KEPT_ACKNOWLEDGEMENTS}, "
-                "which "
-                "is as many as are remembered. For more, set skip_versions on the stream"
+                f"stream {self._name!r}: invalid version range {first} to {last}: expected 1 to "
+                f"{KEPT_ACKNOWLEDGEMENTS} versions, with the first not after the last. For a longer range, set "
+                "skip_versions on the stream"
             )
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         return Move(
@@ -203,8 +203,8 @@ class Mover:
         position = self._state.position
         if position is not None and version < Offset.from_json(position).version:
             raise ConfigurationError(
-                f"stream {self._name!r} stands at {position}: it has passed version {version} already, and nothing was "
-                "done. Take the version from the message of the run that stopped"
+                f"stream {self._name!r} is at {position}, already past version {version}; nothing was done. Use the "
+                "version in the message of the run that stopped"
             )
         return self._word(Acknowledged(version=version, why=self.why), f"may pass version {version}")
 
@@ -365,8 +365,8 @@ class Mover:
         position = self._position()
         if position is not None and version > position.version:
             raise ConfigurationError(
-                f"stream {self._name!r} stands at {describe_position(position.to_json())}, and version {version} lies "
-                f"behind that: a rewind goes back only. To leave a version out: `fds skip {self._name} "
+                f"stream {self._name!r} is at {describe_position(position.to_json())}, and version {version} is "
+                f"later; a rewind can only move backwards. To skip a version: `fds skip {self._name} "
                 "--version N --why …`"
             )
         if self.log is not None and version < (earliest := self.log.earliest()):
@@ -465,16 +465,16 @@ class Mover:
         if sink is None or not sink.is_user_defined or not self._on_their_way:
             if landed is not None:
                 raise ConfigurationError(
-                    f"stream {self._name!r}: whether a batch landed is asked for a batch of a user job that is "
-                    "planned and not committed; there is none"
+                    f"stream {self._name!r}: --landed is only for a planned, uncommitted batch of a user job; "
+                    "the stream has no such batch"
                 )
             return
         owner = state.owner
         if owner is not None and self.owner_is_running(owner):
             raise ConfigurationError(
-                f"stream {self._name!r}: its planned batch belongs to {owner.describe()}, which still runs as far as "
-                "can be told from here, and nothing keeps its job from writing. Wait for it or end it; if it is gone "
-                "for sure: --force"
+                f"stream {self._name!r}: its planned batch belongs to {owner.describe()}, which appears to be "
+                "running, and its job may still write. Wait for it or stop it; if you are sure that it is gone, use "
+                "--force"
             )
         if needs_word and landed is None:
             batch = self._on_their_way[0]

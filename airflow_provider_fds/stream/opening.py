@@ -78,8 +78,8 @@ def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset 
     _refuse_another_bounded_read(connected, state)
     if start is not None and state.epoch_start != start.to_json():
         raise ConfigurationError(
-            f"stream {state.name!r} has started at {state.epoch_start} and stands at {state.position}; a start can "
-            f"only be given to a new stream, got {start.to_json()}. Leave the start out, or choose another name"
+            f"stream {state.name!r} started at {state.epoch_start} and is at {state.position}. A start can only "
+            f"be given to a new stream, got {start.to_json()}. Omit the start, or choose another name"
         )
     return state
 

@@ -175,7 +175,9 @@ def repeated_notes(
             _PAUSE + _late(statements),
         )
     if is_forgotten:
-        return (f"{lead}. Before the next run take its rows out by a statement of your own, or they are there twice.",)
+        return (
+            f"{lead}. Remove its rows with your own statement before the next run; otherwise the sink has them twice.",
+        )
     return (f"{lead}, and no one statement takes exactly their rows out of the sink.", _way_out(state, again, in_part))
 
 
@@ -276,7 +278,7 @@ def _way_out(state: StreamState, again: Sequence[Load], in_part: Sequence[Load])
     newest = max(load.epoch for load in again)
     batch = next((load for load in again if load.epoch == newest), None)
     if batch is None or batch not in in_part:
-        return "Take them out by a statement of your own, or rewind further back."
+        return "Remove them with your own statement, or rewind to an earlier version."
     return (
         f"Rewind to where a batch began, and the sink can be restored to the version before it: `fds rewind "
         f"{state.name} --to-batch {batch.batch_id} --why …`."

@@ -390,8 +390,7 @@ class StreamSession(Session):
         if self.context.owner_is_running(owner):
             raise StreamBusyError(
                 f"stream {self.stream.name!r}: its next {len(state.planned)} batches belong to {owner.describe()}, "
-                "which still runs as far as can be told from here. They are loaded by one run at a time. If it has "
-                "stopped: "
+                "which appears to be running. Only one run at a time may load them. If it has stopped, "
                 + ("call `fds run` with --take-over" if owner.kind == "cli" else "mark it failed in Airflow"),
                 owner=owner.describe(),
             )

@@ -226,10 +226,9 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
         if merges:
             again = f"`fds rewind {name} --replace --to-version {limit.version} --sink keep --why …`"
     return LedgerError(
-        f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may have, "
-        f"and no epoch has read them again; epoch {state.epoch} as it was asked for would leave them out. Have them "
-        f"read again: "
-        f"{again}",
+        f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may have "
+        f"removed them, and no epoch has read them again. The requested epoch {state.epoch} would not read them "
+        f"either. Read them again: {again}",
         table=state.table,
     )
 

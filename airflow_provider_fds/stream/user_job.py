@@ -62,8 +62,8 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
     planned = next((b for b in state.planned if b.batch_id == batch_id), None) if state.epoch == epoch else None
     if planned is None or planned.digest != batch["digest"]:
         raise LedgerError(
-            f"stream {connected.stream.name!r}: batch {batch_id} of epoch {epoch} is not planned any more (the stream "
-            f"is in epoch {state.epoch}, its next batch is {state.first_uncommitted}). Plan again"
+            f"stream {connected.stream.name!r}: batch {batch_id} of epoch {epoch} is no longer planned: the stream is "
+            f"in epoch {state.epoch}, and its next batch is {state.first_uncommitted}. Run the plan again"
         )
     owner = _owner_of(connected, state)
     if (changed := check_range_unchanged(connected.log, planned)) is not None:

@@ -221,7 +221,7 @@ def _text_problems(argument: str, value: object) -> list[str]:
             return []
         return [
             (
-                f"{argument} {redacted_uri(value)!r} has {part}, and whoever sees the DAG would see it. Put "
+                f"{argument} {redacted_uri(value)!r} has {part}, which everyone who can see the DAG would see. Put "
                 "credentials into the Airflow connection named by storage_conn_id."
             )
         ]
@@ -232,7 +232,7 @@ def _text_problems(argument: str, value: object) -> list[str]:
                 "would run before its input: give the text itself, or a Jinja template."
             )
         ]
-    return [f"{argument} must be a text that is not empty, got {value!r}."]
+    return [f"{argument} must be a non-empty string, got {value!r}."]
 
 
 def _read_problems(read: object) -> list[str]:

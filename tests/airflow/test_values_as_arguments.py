@@ -38,7 +38,7 @@ def test_templates_in_a_stream_and_a_sink_are_rendered_and_the_values_stay_as_th
 
 def test_what_a_template_renders_to_must_be_a_stream_again():
     plan = DeltaPlanOperator(task_id="plan", stream=DeltaStream("orders", table="{{ lake }}"))
-    with pytest.raises(ConfigurationError, match="table must be a text that is not empty"):
+    with pytest.raises(ConfigurationError, match="table must be a non-empty string"):
         plan.render_template_fields({"lake": " "})
 
 

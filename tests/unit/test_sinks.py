@@ -99,7 +99,7 @@ def test_an_option_that_cannot_work_is_refused_when_the_dag_is_read(options, mes
         ({"keys": ["id"], "sequence_by": ["at"]}, "one column"),
         ({"keys": ["id"], "scd": 3}, "1 .* or 2"),
         ({"keys": ["id"], "scd": True}, "1 .* or 2"),
-        ({"keys": ["id"], "scd": 2, "sequence_by": "at"}, "Leave sequence_by out"),
+        ({"keys": ["id"], "scd": 2, "sequence_by": "at"}, "Omit sequence_by"),
         ({"keys": ["id"], "sequence_by": "at", "columns": ["ID", "name"]}, "lacks at"),
     ],
 )

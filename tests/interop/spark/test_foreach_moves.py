@@ -206,7 +206,7 @@ def test_what_an_orphaned_driver_wrote_between_the_answer_and_the_fence_is_not_l
     rows.write.format("delta").mode("append").options(**orphaned).save(str(stream.folder / "kept"))
 
     for _ in range(2):
-        with pytest.raises(LedgerError, match="a driver of the epoch before wrote 'kept' of batch 1"):
+        with pytest.raises(LedgerError, match="a driver of the previous epoch wrote 'kept' of batch 1"):
             stream.run()
     assert (stream.ids("kept"), stream.ids("gone")) == (list(range(20)), list(range(10)))
 
@@ -288,7 +288,7 @@ def test_a_rewind_or_reset_says_which_rows_of_a_batch_on_its_way_are_in_the_tabl
     rows = stream.spark.read.format("delta").load(str(stream.source)).where("id >= 10 AND id < 20")
     rows.write.format("delta").mode("append").options(**orphaned).save(str(stream.folder / "gone"))
     for _ in range(2):
-        with pytest.raises(LedgerError, match=r"a driver of the epoch before wrote 'gone' of batch 1 .version 2 of"):
+        with pytest.raises(LedgerError, match=r"a driver of the previous epoch wrote 'gone' of batch 1 .version 2 of"):
             stream.run()
     take_out(stream, "id >= 10", names=("gone",))
     mover = stream.mover(replaces=True)

@@ -141,9 +141,7 @@ def test_rows_without_a_key_or_an_order_are_refused_with_count_and_example(spark
 def test_a_batch_of_which_spark_reads_other_rows_than_were_planned_is_not_merged(spark, stream):
     (batch, *_) = stream.plan()
     message = refused(stream, spark, sink_of(stream), replace(batch, num_rows=batch.num_rows + 1), "RowsDiffer")
-    assert (
-        f"Spark reads {batch.num_rows:,} rows of it, planned by the source's log were {batch.num_rows + 1:,}" in message
-    )
+    assert f"Spark reads {batch.num_rows:,} rows, but the source's log counts {batch.num_rows + 1:,}" in message
     # a filter leaves nothing to compare with, nor does a log that does not say it
     filtered = stream.job(replace(batch, num_rows=batch.num_rows + 1), sink=sink_of(stream, where="id >= 0"))
     unknown = stream.job(replace(batch, num_rows=None), sink=sink_of(stream))

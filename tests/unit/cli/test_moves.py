@@ -72,7 +72,7 @@ def test_nobody_to_ask_is_an_error_that_names_the_way_and_writes_nothing(fds, le
     code, text = fds("reset", *WHY)
 
     assert code == 2
-    assert "nothing was done: call it with --yes" in text
+    assert "without a terminal; nothing was done. Use --yes" in text
     assert ledger().n == before
 
 

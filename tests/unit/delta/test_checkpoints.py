@@ -210,5 +210,5 @@ def test_a_checkpoint_that_cleanup_removes_under_our_eyes_means_a_truncated_log(
     found = find_checkpoint(log, 0)
     (log_builder.root / found.keys[0]).unlink()
 
-    with pytest.raises(LogTruncatedError, match="is not there"):
+    with pytest.raises(LogTruncatedError, match="is missing"):
         checkpoint_state(log, found)

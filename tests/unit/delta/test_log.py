@@ -210,7 +210,7 @@ def test_a_hole_that_a_second_listing_fills_is_none(six_versions):
 def test_a_position_above_the_newest_version_is_a_rewound_table(log, six_versions):
     assert log.verify_position(6) == 5
     for call in (lambda: log.verify_position(8), lambda: log.commit(7), lambda: list(log.commits(4, 7))):
-        with pytest.raises(LogRewoundError, match=r"no version . any more: its newest version is 5"):
+        with pytest.raises(LogRewoundError, match=r"no longer has version .: its newest version is 5"):
             call()
 
 

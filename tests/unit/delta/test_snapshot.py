@@ -269,7 +269,7 @@ def test_a_missing_sidecar_is_refused_and_nothing_is_left_out_in_silence(log_bui
     checkpoint_writer.v2("parquet", sidecars=3)
     next((log_builder.log / "_sidecars").iterdir()).unlink()
 
-    with pytest.raises(LogTruncatedError, match=r"_sidecars/.* is not there"):
+    with pytest.raises(LogTruncatedError, match=r"_sidecars/.* is missing"):
         files(log, 1)
 
 

@@ -66,7 +66,7 @@ def test_13_the_metadata_indexes_of_format_3_round_trip(index: int) -> None:
         (wire(sourceVersion="foo"), ["sourceVersion is 'foo'"]),
         (wire(sourceVersion=True), ["sourceVersion is True"]),
         ("{", ["no JSON", "reservoirId"]),
-        ("[1]", ["no JSON object"]),
+        ("[1]", ["expected a JSON object"]),
         (wire(reservoirVersion="7"), ["reservoirVersion", "'7'"]),
         (wire(reservoirVersion=-1), ["reservoirVersion", "-1"]),
         (wire(reservoirId=""), ["reservoirId"]),

@@ -58,7 +58,7 @@ def test_of_several_sources_the_one_that_reads_the_table_counts(tmp_path):
 @pytest.mark.parametrize(
     ("offsets", "done", "version", "message"),
     [
-        ({}, [], "v1", "is no checkpoint of a streaming query"),
+        ({}, [], "v1", "is not a checkpoint of a streaming query"),
         ({0: [at(1)]}, [], "v1", "has not finished a batch"),
         ({0: [at(1)]}, [0, 1], "v1", "offsets/1 is missing"),
         ({0: [at(1)]}, [0], "v7", "has the format 'v7'"),

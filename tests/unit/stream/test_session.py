@@ -122,7 +122,7 @@ def test_batches_of_a_run_that_still_runs_are_not_touched(bench, two_appends, si
     bench.session("run-1").begin(sink)
     bench.running.add("run-1")
 
-    with pytest.raises(StreamBusyError, match="run run-1, which still runs"):
+    with pytest.raises(StreamBusyError, match="run run-1, which appears to be running"):
         bench.session("run-2").begin(sink)
 
 

@@ -82,7 +82,7 @@ def test_a_batch_of_another_stream_of_the_same_name_is_refused(bench, two_append
 
 def test_a_batch_that_is_not_planned_any_more_is_refused(bench, two_appends):
     batch = planned(bench)
-    with pytest.raises(LedgerError, match="not planned any more"):
+    with pytest.raises(LedgerError, match="no longer planned"):
         bench.session(owner=owner("commit")).commit_user_job({**batch, "batch_id": "4"})
 
 
