@@ -22,10 +22,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         parser = commands.add_parser(action.name, help=action.help, description=action.description)
         parser.add_argument("stream", metavar="STREAM", help="name of the stream")
         common.add_storage(parser, staging_required=True)
-        parser.add_argument("--why", required=True, metavar="TEXT", help="the reason; it stays in the history")
-        parser.add_argument("--request-id", metavar="ID", help="name of this request; repeated, it is done once")
+        parser.add_argument("--why", required=True, metavar="TEXT", help="the reason; recorded in the history")
+        parser.add_argument(
+            "--request-id",
+            metavar="ID",
+            help="identifies this request; a request repeated with the same id is performed once",
+        )
         if action.asks:
-            parser.add_argument("--yes", action="store_true", help="do not ask")
+            parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
         for argument in action.arguments:
             place: argparse._ActionsContainer = parser

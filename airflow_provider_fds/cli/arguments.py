@@ -27,7 +27,7 @@ CLI_DEPLOYMENT = "cli"
 def add_stream(parser: argparse.ArgumentParser) -> None:
     """Add table, stream name and source options."""
     parser.add_argument("table", metavar="TABLE", help="URI or path of the source table")
-    parser.add_argument("--stream", metavar="NAME", default="cli", help="name of the position (default: %(default)s)")
+    parser.add_argument("--stream", metavar="NAME", default="cli", help="name of the stream (default: %(default)s)")
     parser.add_argument(
         "--option",
         metavar="KEY=VALUE",
@@ -45,20 +45,21 @@ def add_storage(parser: argparse.ArgumentParser, *, staging_required: bool) -> N
         metavar="URI",
         required=staging_required and not known,
         default=known,
-        help="folder of ledger and manifests, URI or path"
-        + (" (default: AIRFLOW__FDS__STAGING of the environment)" if staging_required else ""),
+        help="folder for the ledger and manifests, URI or path"
+        + (" (default: the environment variable AIRFLOW__FDS__STAGING)" if staging_required else ""),
     )
     parser.add_argument(
         "--deployment",
         default=os.environ.get("AIRFLOW__FDS__DEPLOYMENT", CLI_DEPLOYMENT),
-        help="Airflow installation the stream belongs to (default: %(default)s)",
+        help="Airflow installation that the stream belongs to (default: %(default)s)",
     )
     parser.add_argument(
         "--storage-option",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="an option of the object store, such as region=eu-west-1; secrets are better left to the environment",
+        help="an option of the object store, such as region=eu-west-1; may be repeated; pass secrets through the "
+        "environment instead",
     )
 
 

@@ -16,9 +16,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add ``import-checkpoint``."""
     parser = commands.add_parser(
         "import-checkpoint",
-        help="make a stream that continues where a Structured Streaming query stopped",
-        description="Read the position of a stopped query from its checkpoint folder and make a new stream that starts "
-        "there. The query's folder is only read. Give the stream the options that the query had.",
+        help="create a stream that continues where a Structured Streaming query stopped",
+        description="Read the position of a stopped query from its checkpoint folder and create a stream that starts "
+        "there. The folder is only read, never changed. Give the stream the options that the query had.",
     )
     parser.add_argument("checkpoint_folder", metavar="CHECKPOINT", help="checkpointLocation of the query, URI or path")
     common.add_stream(parser)

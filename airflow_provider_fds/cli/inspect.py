@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``status``, ``show``, ``history`` and ``latest``."""
     for name, text, function in (
-        ("status", "where a stream stands", status),
-        ("show", "the whole state of a stream, with its planned batches, as JSON", show),
-        ("history", "what was decided about a stream, entry by entry", history),
+        ("status", "the position and state of a stream", status),
+        ("show", "the full state of a stream, including planned batches, as JSON", show),
+        ("history", "the decisions about a stream, entry by entry", history),
     ):
         parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         parser.add_argument("stream", metavar="STREAM", help="name of the stream")

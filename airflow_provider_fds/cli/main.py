@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
 
     root = argparse.ArgumentParser(
         prog="fds",
-        description="Incremental Delta Lake ingestion: plan, run and look at streams.",
+        description="Incremental Delta Lake ingestion: plan, run and inspect streams.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -38,9 +38,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add ``plan``."""
     parser = commands.add_parser(
         "plan",
-        help="print the next batches of a table; with --staging also write their plans and manifests",
+        help="print the next batches of a table; with --staging, also write their plans and manifests",
         description="Plan the next batches of a table and print one line, or one JSON object, for each. Nothing is "
-        "committed: the same call prints the same uncommitted batches again.",
+        "committed: the same command prints the same batches again.",
     )
     common.add_stream(parser)
     common.add_storage(parser, staging_required=False)
@@ -49,9 +49,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--from",
         dest="offset",
         metavar="OFFSET_JSON",
-        help="plan from this offset (exclusive); a stream that exists must have started there",
+        help="plan from this offset (exclusive); an existing stream must have started there",
     )
-    parser.add_argument("--max-batches", type=int, metavar="N", help="plan N batches at most")
+    parser.add_argument("--max-batches", type=int, metavar="N", help="plan at most N batches")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=plan)
 

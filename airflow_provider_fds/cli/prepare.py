@@ -15,10 +15,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add ``prepare``."""
     parser = commands.add_parser(
         "prepare",
-        help="fetch Delta's JARs and make the archive of classes now, not at the first run",
-        description="Fetch Delta's JARs, and make the archive of Spark's and Delta's classes with which a local Spark "
-        "starts faster. Takes a minute and 200 MB of FDS_CACHE_DIR. Without it the first run fetches the JARs, and "
-        "the archive is made after it.",
+        help="fetch Delta's JARs and build the class archive now instead of at the first run",
+        description="Fetch Delta's JARs and build an archive of Spark's and Delta's classes, with which a local Spark "
+        "starts faster. Takes a minute and 200 MB in FDS_CACHE_DIR. Without this command, the first run fetches the "
+        "JARs, and the archive is built after that run.",
     )
     parser.set_defaults(command=prepare)
 

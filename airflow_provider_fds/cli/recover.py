@@ -29,23 +29,23 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add ``recover``."""
     parser = commands.add_parser(
         "recover",
-        help="show what sink, ledger, checkpoint and Airflow say of a stream, and repair it",
-        description="Shows what the sink's commits, the ledger in staging, the checkpoint and (--airflow) Airflow's "
-        "asset events say. A ledger that was lost (--table names the source then), or is older than the sink, is "
-        "continued after the last batch that the sink has; so is one with entries that cannot be read, which are named "
-        "with what is lost. A checkpoint file that is lost or does not fit is written from the ledger; a Variable that "
-        "does not fit is removed, and the next run writes it.",
+        help="show what sink, ledger, checkpoint and Airflow record about a stream, and repair it",
+        description="Show what the sink's commits, the ledger in staging, the checkpoint and (--airflow) Airflow's "
+        "asset events record. A ledger that was lost (use --table to name the source), is older than the sink, or has "
+        "unreadable entries continues after the last batch in the sink. Unreadable entries are listed with what is "
+        "lost. A checkpoint file that is missing or does not match is written again from the ledger; a Variable that "
+        "does not match is removed, and the next run writes it.",
     )
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     common.add_storage(parser, staging_required=True)
-    parser.add_argument("--sink", metavar="URI", help="the sink to ask (default: the one in the ledger)")
+    parser.add_argument("--sink", metavar="URI", help="the sink to read (default: the one in the ledger)")
     parser.add_argument("--table", metavar="URI", help="the source, for a stream without a ledger")
     parser.add_argument("--checkpoint", metavar="FILE", help="file that holds the committed offset")
     parser.add_argument(
-        "--airflow", action="store_true", help="ask Airflow's database for the Variable and the asset events, too"
+        "--airflow", action="store_true", help="also read the Variable and the asset events from Airflow's database"
     )
-    parser.add_argument("--why", default="fds recover", metavar="TEXT", help="the reason; it stays in the history")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--why", default="fds recover", metavar="TEXT", help="the reason; recorded in the history")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.set_defaults(command=recover)
 
 

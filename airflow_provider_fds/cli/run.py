@@ -40,10 +40,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add ``run``."""
     parser = commands.add_parser(
         "run",
-        help="load a table into a sink with a local Spark, until up to date",
+        help="load a table into a sink with a local Spark until it is up to date",
         description="Plan the next batches, load them into the sink with spark-submit on this machine, and commit "
-        "them, until the newest version of the table. Killed at any moment and called again, it continues where it "
-        "was: no row is lost and none is loaded twice.",
+        "them, up to the newest version of the table. If it is killed at any moment, run it again: it continues, and "
+        "no row is lost or loaded twice.",
     )
     common.add_stream(parser)
     common.add_storage(parser, staging_required=True)
@@ -53,32 +53,40 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--spark-remote",
         metavar="sc://HOST:PORT",
-        help="a Spark Connect server that runs already, instead of --master; a token comes from the environment "
-        "(SPARK_CONNECT_AUTHENTICATE_TOKEN)",
+        help="a running Spark Connect server, instead of --master; the token is read from the environment variable "
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN",
     )
-    parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark")
-    parser.add_argument("--provenance", action="store_true", help="write _source_version and _source_timestamp too")
-    parser.add_argument("--merge-schema", action="store_true", help="add columns that the source adds to the sink too")
-    parser.add_argument("--partition-by", metavar="COLUMN", action="append", default=[], help="for a sink it creates")
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="a Spark setting; may be repeated"
+    )
+    parser.add_argument("--provenance", action="store_true", help="also write _source_version and _source_timestamp")
+    parser.add_argument("--merge-schema", action="store_true", help="add columns that the source gains to the sink")
+    parser.add_argument(
+        "--partition-by",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="partition column of a sink that this run creates; may be repeated",
+    )
     parser.add_argument(
         "--on-sink-overwritten",
         choices=("warn", "fail"),
         default="warn",
-        help="what happens when another writer took out rows of the sink (default: %(default)s)",
+        help="what to do if another writer removed rows from the sink (default: %(default)s)",
     )
     parser.add_argument(
         "--other-stream",
         metavar="UUID",
         action="append",
         default=[],
-        help="a stream of another staging folder that also writes to the sink, with other rows; may be repeated",
+        help="a stream of another staging folder that also writes to the sink, but other rows; may be repeated",
     )
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="take over batches of an `fds run` on another machine; only if that one is gone",
+        help="take over batches of an `fds run` on another machine; use only if that run is gone",
     )
-    parser.add_argument("--max-batches", type=int, metavar="N", help="load N batches at most")
+    parser.add_argument("--max-batches", type=int, metavar="N", help="load at most N batches")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=run)
 

@@ -172,27 +172,27 @@ _PARSERS: Final[dict[str, Callable[[Argument, object], Any]]] = {
 _LANDED: Final = Argument(
     "landed",
     "landed",
-    "a job or function of your own: whether the planned batch is in its table, of a function by write",
+    "for a user job or function: whether the planned batch is in its table; for a function, per write",
     metavar="yes|no|WRITE=yes,WRITE=no",
 )
 _DELETE: Final = Argument(
     "delete",
     "flag",
-    "let the next run delete the rows that are read again, in the transaction that closes the old epoch; the sink "
+    "make the next run delete the rows that are read again, in the transaction that closes the old epoch; the sink "
     "needs provenance",
 )
 _SINK: Final = Argument(
     "sink",
     "choice",
-    "what becomes of the rows in the sink: empty removes all (with scd=2: closes the current ones) in the transaction "
-    "that closes the old epoch; needed for a sink that merges",
+    "what to do with the rows in the sink: keep leaves them; empty removes all (with scd=2: closes the current ones) "
+    "in the transaction that closes the old epoch; required for a sink that merges",
     choices=("keep", "empty"),
 )
 _FORCE_SINK: Final = Argument(
-    "force_sink", "flag", "with delete, or sink empty: although others have written to the sink"
+    "force_sink", "flag", "with delete, or sink empty: proceed even if others have written to the sink"
 )
-_REPLACE: Final = Argument("replace", "flag", "instead of a request that waits for its run")
-_FORCE: Final = Argument("force", "flag", "although the owner of the planned batches counts as running here")
+_REPLACE: Final = Argument("replace", "flag", "replace a request that is still waiting for its run")
+_FORCE: Final = Argument("force", "flag", "proceed even if the owner of the planned batches appears to be running")
 #: Arguments of all actions that request an epoch.
 FOR_ALL_REQUESTS: Final = (_REPLACE, _FORCE)
 
@@ -202,9 +202,9 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
     for action in (
         OperatorAction(
             "rewind",
-            "let a stream read again from an earlier position on",
+            "read a stream again from an earlier position",
             "A new epoch of the stream begins at the version, at the first commit at or after the time, or where the "
-            "batch began. The next run closes the old epoch in the sink first, so that nothing of it lands any more. "
+            "batch began. The next run closes the old epoch in the sink first, so that it can add no more rows. "
             "Rows that the sink already has are loaded again: the command shows how many, and the statements that "
             "remove them.",
             (
@@ -226,51 +226,52 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         ),
         OperatorAction(
             "reset",
-            "let a stream begin anew, as its start options say",
-            "A new epoch begins like a new stream. Rows that the sink already has are loaded again.",
+            "restart a stream from its start options",
+            "A new epoch begins as a new stream does. Rows that the sink already has are loaded again.",
             (_SINK, _FORCE_SINK, *FOR_ALL_REQUESTS),
         ),
         OperatorAction(
             "replan",
-            "give up planned batches, and plan anew from the committed position",
-            "The way out of a planned batch that cannot be loaded (too large for the cluster, a file that is gone). "
-            "The next run closes the old epoch in the sink, finds out which of the planned batches are there, and "
-            "continues after them.",
+            "discard planned batches and plan again from the committed position",
+            "Use it when a planned batch cannot be loaded (too large for the cluster, a missing file). The next run "
+            "closes the old epoch in the sink, finds out which of the planned batches are there, and continues after "
+            "them.",
             (_LANDED, *FOR_ALL_REQUESTS),
         ),
         OperatorAction(
             "rebind",
-            "let a stream continue into another sink",
-            "The stream keeps its position; its next run binds it to the sink it has then. Earlier rows stay where "
-            "they are.",
+            "continue a stream in another sink",
+            "The stream keeps its position. Its next run binds it to the sink that the run uses. Earlier rows stay "
+            "where they are.",
             (_LANDED, *FOR_ALL_REQUESTS),
         ),
         OperatorAction(
             "skip",
-            "leave out a version",
-            "Everything in the version, or in several (`3-7`), is passed over; the history says so, with the reason.",
-            (Argument("version", "versions", "version of the table, or several", metavar="N[-M]", is_required=True),),
+            "skip a version",
+            "The stream loads nothing from the version, or from the range of versions (`3-7`). The history records "
+            "this with the reason.",
+            (Argument("version", "versions", "a version of the table, or a range", metavar="N[-M]", is_required=True),),
         ),
         OperatorAction(
             "acknowledge",
-            "let a stream pass a version that it stops before",
-            "A change of the schema takes effect at the version: rows from before it are read with the old schema, "
-            "rows from it on with the new one. Any other commit is passed over whole, with the reason on record. A "
-            "quarantine before the version ends.",
+            "let a stream continue past a version that stops it",
+            "A change of the schema takes effect at the version: earlier rows are read with the old schema, "
+            "rows of this and later versions with the new one. Any other commit is skipped as a whole, and the reason "
+            "is recorded. A quarantine before the version ends.",
             (Argument("version", "number", "version of the table", metavar="N", is_required=True),),
             asks=False,
         ),
         OperatorAction(
             "accept",
-            "take a blocked batch as it is in the sink",
-            "A batch whose rows in the sink are not those that were planned blocks its stream. Compare sink and source "
-            "first; this takes the batch as it is, and the next run continues.",
+            "accept a blocked batch as it is in the sink",
+            "A batch whose rows in the sink differ from the planned rows blocks its stream. Compare sink and source "
+            "first; this accepts the batch as it is, and the next run continues.",
             (
                 Argument("batch", "number", "id of the blocked batch", metavar="N", excludes="blocked"),
                 Argument(
                     "interval",
                     "text",
-                    "the blocked data interval, as the message names it",
+                    "the blocked data interval, as the message gives it",
                     metavar="START/END",
                     excludes="blocked",
                 ),
@@ -280,36 +281,36 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         OperatorAction(
             "hold",
             "pause a stream",
-            "Until `fds resume` nothing new is planned, and no epoch that was requested begins; what is planned may "
-            "still be loaded.",
+            "Until `fds resume`, nothing new is planned, and no requested epoch begins. Batches that are already "
+            "planned may still be loaded.",
             asks=False,
         ),
         OperatorAction(
             "resume",
             "let a stream continue after a hold or a quarantine",
-            "The next run looks at the version again, with the options that the stream has then.",
+            "The next run checks the version again, with the options that the stream has then.",
             asks=False,
         ),
         OperatorAction(
             "adopt",
-            "free planned batches from an owner that is gone",
-            "Planned batches belong to one run. Where that run is gone and nobody can know it (another machine, an "
+            "release planned batches whose owner is gone",
+            "Planned batches belong to one run. If that run is gone and FDS cannot detect it (another machine, an "
             "Airflow that no longer exists), this lets the next run take them over.",
             (_FORCE,),
             asks=False,
         ),
         OperatorAction(
             "transfer",
-            "give a stream to another Airflow installation",
-            "A stream belongs to one Airflow installation. After a move, give it to the one named by --deployment. Be "
-            "sure that the old one no longer runs it.",
+            "transfer a stream to another Airflow installation",
+            "A stream belongs to one Airflow installation. After a move, this transfers it to the one named by "
+            "--deployment. Make sure that the old one no longer runs it.",
             asks=False,
             is_cli_only=True,
         ),
         OperatorAction(
             "retire",
-            "end a stream for good",
-            "No run can work the stream any more, and its name cannot be used again. Nothing is removed.",
+            "end a stream permanently",
+            "No run can use the stream anymore, and its name cannot be used again. Nothing is removed.",
         ),
     )
 }
