@@ -55,7 +55,7 @@ def recover(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.stream.move import describe_position, perform
-    from airflow_provider_fds.stream.recovery import ask_sink
+    from airflow_provider_fds.stream.recovery import ask_checkpoint, ask_sink
     from airflow_provider_fds.stream.repair import inspect
 
     options = common.pairs(arguments.storage_option, "--storage-option")
@@ -78,7 +78,10 @@ def recover(arguments: argparse.Namespace) -> int:
     target = arguments.sink or (state.sink.target if state.sink is not None else None)
     account = None
     if target:
-        account = ask_sink(open_storage(target, options), arguments.stream, state.uuid or None)
+        sink = open_storage(target, options)
+        account = ask_sink(sink, arguments.stream, state.uuid or None)
+        if account is None and state.phase == "empty" and (checkpoint := _checkpoint(arguments)) is not None:
+            account = ask_checkpoint(sink, checkpoint)
         print(f"sink:       {account.describe() if account is not None else 'has no batch of this stream'}")
     _show_checkpoints(arguments, ledger)
     move = _move(arguments, ledger, account)
@@ -159,6 +162,13 @@ def _move(arguments: argparse.Namespace, ledger: Ledger, account: SinkAccount | 
     from airflow_provider_fds.stream.recovery import recovery
 
     state = ledger.state
+    if state.phase == "empty" and account is None and arguments.sink and arguments.table:
+        raise ConfigurationError(
+            f"stream {arguments.stream!r} has no ledger in {arguments.staging}, and nothing was done: the commits of "
+            f"{arguments.sink} name no batch of it, and its newest transaction is not that of a checkpoint. If log "
+            "cleanup removed the commits, name the checkpoint (--checkpoint FILE, or --airflow); otherwise restore a "
+            "copy of the staging folder, or load everything under another name of the stream into an empty sink"
+        )
     if state.phase == "empty" and (account is None or not arguments.table):
         raise ConfigurationError(
             f"stream {arguments.stream!r} has no ledger in {arguments.staging}, and nothing was done. If staging is "

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id
+from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.snapshot import transactions
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.ledger.epoch_entries import Created, Requested
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding
@@ -20,6 +21,7 @@ from airflow_provider_fds.stream.move import Move, describe_position
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.position import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class SinkAccount:
         batch_id: Its id.
         end: Its end (inclusive), offset JSON.
         digest: Digest of its manifest.
-        version: Version of the sink that holds it.
+        version: Version of the sink that holds it, -1 if log cleanup removed that commit.
         kind: Kind of the sink that wrote it.
         broke_at: Version of a later RESTORE, REPLACE or CLONE, or of a fence that removed rows; ``None`` if there was
             none.
@@ -53,10 +55,8 @@ class SinkAccount:
 
     def describe(self) -> str:
         """Return the account as people read it."""
-        return (
-            f"batch {self.batch_id} of epoch {self.batch_epoch} in version {self.version}, up to "
-            f"{describe_position(self.end)}"
-        )
+        where = f"in version {self.version}" if self.version >= 0 else "(log cleanup removed its commit)"
+        return f"batch {self.batch_id} of epoch {self.batch_epoch} {where}, up to {describe_position(self.end)}"
 
 
 #: Operations after which the rows of a table are not what its commits say.
@@ -121,6 +121,36 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
     )
 
 
+def ask_checkpoint(storage: Storage, checkpoint: Checkpoint) -> SinkAccount | None:
+    """Return what a sink has whose commits log cleanup removed, where its newest transaction is the checkpoint's batch.
+
+    Args:
+        storage: The sink's folder.
+        checkpoint: Of a stream whose ledger was lost.
+    """
+    log = DeltaLog(storage)
+    try:
+        newest = log.latest()
+    except TableNotFoundError:
+        return None
+    app_id = txn_app_id(checkpoint.uuid)
+    found = transactions(log, newest, [app_id]).get(app_id)
+    if checkpoint.batch_id is None or checkpoint.offset is None:
+        return None
+    if found != txn_version(checkpoint.epoch, checkpoint.batch_id):
+        return None
+    return SinkAccount(
+        uri=log.table_uri,
+        uuid=checkpoint.uuid,
+        epoch=checkpoint.epoch,
+        batch_epoch=checkpoint.epoch,
+        batch_id=checkpoint.batch_id,
+        end=checkpoint.offset,
+        digest="",
+        version=-1,
+    )
+
+
 def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False) -> None:
     """Make sure that a sink can say where a stream stood.
 
@@ -165,7 +195,9 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     snapshot = state.snapshot if state.closed is None else state.closed.snapshot
     check_account(ledger.folder.name, account, has_snapshot=snapshot is not None and snapshot.version == end.version)
     after = f"epoch {max(account.epoch, state.epoch) + 1}, goes on at {describe_position(account.end)}"
-    note = f"The sink {account.uri} has {account.describe()}."
+    notes = [f"The sink {account.uri} has {account.describe()}."]
+    if account.version < 0:
+        notes.append("Its log no longer says whether it was restored or overwritten since: compare it with the source.")
     if state.phase == "empty":
         sink = SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),))
         command = Created(
@@ -175,7 +207,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
             deployment=deployment,
             recovered=Recovered(epoch=account.epoch, position=account.end, sink=sink),
         )
-        return Move(ledger.folder.name, (command,), "no ledger", after, (note,))
+        return Move(ledger.folder.name, (command,), "no ledger", after, tuple(notes))
     known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
     is_known = (account.batch_epoch, account.batch_id) <= known
     if state.phase == "open" and account.batch_epoch == state.epoch:
@@ -199,7 +231,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         replaces=True,
     )
     before = f"epoch {state.epoch}, {describe_position(state.position)}"
-    return Move(ledger.folder.name, (request,), before, after, (note,))
+    return Move(ledger.folder.name, (request,), before, after, tuple(notes))
 
 
-__all__ = ["SinkAccount", "ask_sink", "check_account", "recovery"]
+__all__ = ["SinkAccount", "ask_checkpoint", "ask_sink", "check_account", "recovery"]

@@ -14,7 +14,7 @@ from tests.adversary.kinds_runs import begin, kill_a_run, moment, source_of, sta
 from tests.adversary.play import kind
 from tests.adversary.scene import NotRunError, Outcome, Scene, Stream, VerdictError, statements
 from tests.adversary.warm import sql
-from tests.adversary.ways import settle
+from tests.adversary.ways import committed_before, settle
 
 if TYPE_CHECKING:
     from tests.adversary.source import Source
@@ -133,10 +133,9 @@ def two_requests_in_a_row(scene: Scene) -> None:
     committed: Counter[int] = Counter()
     for number, (name, *options) in enumerate(moves):
         asked = stream.move(name, *options, *(["--replace"] if number else []))
-        found = re.search(r"before: +epoch \d+(?:,| is requested.*stood at) .*?version (\d+)", asked.out)
-        if found and name in ("rewind", "reset"):
+        if name in ("rewind", "reset"):
             # what was committed by then is read again, as the command says; what landed unseen must not be
-            committed.update(source.emitted(0, int(found[1]) - 1))
+            committed.update(committed_before(asked, source))
     if scene.rng.random() < 0.5:
         zombie.signal(signal.SIGCONT)
     if scene.rng.random() < 0.3:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tests.adversary.scene import VerdictError
 
 if TYPE_CHECKING:
     from tests.adversary.scene import Outcome, Stream
+    from tests.adversary.source import Source
 
 MOVES: Final = (
     "rewind", "reset", "replan", "rebind", "skip", "recover", "adopt", "accept", "acknowledge",
@@ -69,6 +71,12 @@ def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: lis
         done.append(f"{name} {' '.join(options)} -> {said.code}")
         return done[-1]
     return None
+
+
+def committed_before(asked: Outcome, source: Source) -> Counter[int]:
+    """Return the rows that were committed when a move was asked for: those before the position that it names."""
+    found = re.search(r"before: +epoch \d+(?:,| is requested.*stood at) .*?version (\d+)", asked.out)
+    return source.emitted(0, int(found[1]) - 1) if found else Counter()
 
 
 def _options(stream: Stream, name: str, rest: str) -> list[str]:

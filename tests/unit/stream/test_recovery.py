@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, commit_metadata, fence_metadata
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, commit_metadata, fence_metadata, txn_app_id, txn_version
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.recovery import ask_sink
 from tests.conftest import LogBuilder
+from tests.unit.delta.conftest import CheckpointWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,7 +206,36 @@ def test_without_ledger_and_sink_nothing_can_be_recovered(bench, source, sink, c
 
     assert code == 2
     assert "has no batch of this stream" in text
-    assert "name the sink and the source" in text
+    assert "name no batch of it" in text
+    code = main(["recover", "orders", "--staging", str(bench.staging), "--deployment", "test", "--yes"])
+    assert (code, "name the sink and the source" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize("newest", [2, 3])
+def test_where_log_cleanup_took_the_commits_of_the_sink_the_checkpoint_says_the_position(
+    bench, source, sink, capsys, tmp_path, newest
+):
+    uuid = sink.load(bench, "run-1").connected.state.uuid
+    checkpoint = str(tmp_path / "checkpoint.json")
+    recover(bench, sink, capsys, "--checkpoint", checkpoint)
+    writer = CheckpointWriter(sink.builder)
+    writer.more = [{"txn": {"appId": txn_app_id(uuid), "version": txn_version(1, newest)}}]
+    writer.classic()
+    sink.builder.commit(operation="OPTIMIZE")
+    sink.builder.clean_up_before(sink.builder.version)
+    shutil.rmtree(bench.staging)
+
+    code, text = recover(bench, sink, capsys, "--checkpoint", checkpoint)
+    if newest == 3:
+        # the sink has a batch more than the checkpoint
+        assert (code, "its newest transaction is not that of a checkpoint" in text) == (2, True)
+        return
+    assert code == 0, text
+    assert "batch 2 of epoch 1 (log cleanup removed its commit), up to the beginning of version 4" in text
+    assert "no longer says whether it was restored" in text
+    state = state_of(bench)
+    assert (state.uuid, state.epoch, state.phase) == (uuid, 2, "requested")
+    assert bench.session("run-2").begin(sink.value).status == "fence"
 
 
 def test_a_sink_that_was_restored_does_not_say_what_it_has(bench, source, sink, capsys):
