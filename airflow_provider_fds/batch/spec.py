@@ -394,12 +394,15 @@ class FenceEvidence:
         broken_at: The RESTORE, REPLACE or CLONE that took out what the stream had committed, or may have;
             ``None`` if there was none.
         removed: What this fence and those of earlier epochs removed since the stream's last known commit, oldest first.
+        restored_to: The version, before the stream's last known commit, to which a RESTORE at ``broken_at`` put the
+            sink back; ``None`` if there was none, or it does not say.
     """
 
     newest: Optional[int] = None
     is_cut: bool = False
     broken_at: Optional[int] = None
     removed: Tuple[RemovedRows, ...] = ()
+    restored_to: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,7 @@ class _Fence:
                 is_cut=self._is_cut(history),
                 broken_at=kept.broken_at,
                 removed=removed,
+                restored_to=kept.restored_to,
             ),
             warnings=self._others.news(),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from airflow_provider_fds.batch.spec import (
@@ -137,10 +137,12 @@ class Kept:
         versions: The commits in sight whose changes are in the table, or may be.
         broken_at: The commit that took out the oldest one in sight, or what was before it, or may have; ``None`` if
             they are there.
+        restored_to: The version before all in sight to which that put the table back; ``None`` if it does not say.
     """
 
     versions: FrozenSet[int]
     broken_at: Optional[int]
+    restored_to: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -189,15 +191,16 @@ class History:
             if commit.version >= before:
                 break
             if not commit.is_breaking or commit.transaction_of(app_id) is not None:
-                state = Kept(state.versions | {commit.version}, state.broken_at)
+                state = replace(state, versions=state.versions | {commit.version})
             elif commit.restored_to in states:
                 state = states[commit.restored_to]
             elif commit.operation.upper() != "RESTORE" or (commit.restored_to or 0) < self.oldest_version:
                 unknown = commit.operation.upper() == "RESTORE" and commit.restored_to is None
                 # what a RESTORE to a time took out is not known
-                state = Kept(state.versions if unknown else frozenset(), commit.version)
+                versions: FrozenSet[int] = state.versions if unknown else frozenset()
+                state = Kept(versions, commit.version, commit.restored_to)
             else:
-                state = Kept(state.versions, commit.version)
+                state = replace(state, broken_at=commit.version)
             states[commit.version] = state
         return state
 

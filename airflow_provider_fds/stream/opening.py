@@ -42,6 +42,7 @@ from airflow_provider_fds.stream.sink_before import (
     hidden_error,
     left_out,
     left_out_error,
+    refuse_lost_batches,
     removals_to_repeat,
     requests_between,
     wider_removals,
@@ -335,7 +336,7 @@ def open_epoch(
 def _check_sink_before(
     connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
 ) -> tuple[str, ...]:
-    """Refuse a start that leaves out rows which an epoch has removed that was not opened, or that may read some twice.
+    """Refuse a start that leaves out rows which the sink has lost, or that may read some twice.
 
     Returns:
         Warnings of removals that took more than was announced.
@@ -344,6 +345,7 @@ def _check_sink_before(
         LedgerError: It does.
     """
     wider: tuple[str, ...] = ()
+    refuse_lost_batches(connected.ledger, state, report.evidence, start)
     if removals_to_repeat(state, report.evidence):
         requests = requests_between(connected.ledger.entries(), state)
         wider = wider_removals(connected.ledger, state, report.evidence, requests)

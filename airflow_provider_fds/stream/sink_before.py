@@ -17,7 +17,9 @@ from airflow_provider_fds.batch.spec import (
     txn_version,
 )
 from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.epoch_entries import Requested
+from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.repeated import announced_rows
@@ -75,6 +77,48 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
             f"were committed, or may lack them. Load them again, from the first batch on that it lacks or all: {again}",
             table=state.table,
         )
+
+
+def refuse_lost_batches(
+    ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, start: Offset | SnapshotStart
+) -> None:
+    """Refuse a rewind to after batches that were committed, and that a RESTORE has taken out of the sink.
+
+    Args:
+        ledger: The stream's ledger.
+        state: With a requested epoch.
+        evidence: What the sink's log says.
+        start: Where the epoch begins.
+
+    Raises:
+        LedgerError: It names the batch to which the rewind has to go back.
+    """
+    closed, request = state.closed, state.request
+    if evidence is None or evidence.restored_to is None or closed is None or closed.sink_version is None:
+        return
+    if request is None or request.reason != "rewind" or not isinstance(start, Offset):
+        return
+    starts: dict[tuple[int, int], Offset] = {}
+    lost: tuple[Offset, Committed] | None = None
+    for action in (entry.action for entry in ledger.entries()):
+        if isinstance(action, Planned):
+            starts |= {(action.epoch, batch.batch_id): Offset.from_json(batch.start) for batch in action.batches}
+        elif isinstance(action, Committed) and evidence.restored_to < (action.sink_version or 0) <= closed.sink_version:
+            first = starts.get((action.epoch, action.batch_id))
+            if first is not None and first.table_id == start.table_id and (lost is None or first < lost[0]):
+                lost = (first, action)
+    if lost is None or start <= lost[0]:
+        return
+    first, batch = lost
+    name, sink = state.name, state.sink or state.fence_sink
+    keep = " --sink keep" if sink is not None and sink.merges else ""
+    raise LedgerError(
+        f"stream {name!r}: version {evidence.broken_at} of the sink restored it to version {evidence.restored_to}, so "
+        f"it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at version {first.version} of "
+        f"{state.table}. The requested epoch {state.epoch} would begin after that. Load all of it again: `fds rewind "
+        f"{name} --replace --to-version {first.version}{keep} --why …`; to leave versions out, also `fds skip`",
+        table=state.table,
+    )
 
 
 def hidden_batch(
@@ -273,6 +317,7 @@ __all__ = [
     "lacks_committed",
     "left_out",
     "left_out_error",
+    "refuse_lost_batches",
     "refuse_older_sink",
     "removals_to_repeat",
     "requests_between",

@@ -107,9 +107,10 @@ class DagStream:
             if state == "success":
                 continue
             said = Outcome("", 1, "", found["said"])
-            for name, *_rest in named(said):
+            for name, *rest in named(said):
                 if name in allowed:
-                    self.move(name, *(("--force",) if name == "adopt" else ()))
+                    replaces = ("--replace",) if "--replace" in rest else ()
+                    self.move(name, *(("--force",) if name == "adopt" else replaces))
                     break
             else:
                 if state == "skipped" and "adopt" in allowed:

@@ -99,7 +99,9 @@ def _options(stream: Stream, name: str, rest: str) -> list[str]:
     }
     for place, word in enumerate(words):
         if word in takes and place + 1 < len(words):
-            options += [word, words[place + 1].rstrip(".,)`")]
+            value = words[place + 1].rstrip(".,)`")
+            # a person who is to find the first batch that is missing begins with the first one of the epoch
+            options += [word, "0" if (word, value) == ("--to-batch", "N") else value]
         elif word in ("--replace", "--force", "--delete", "--force-sink"):
             options.append(word)
     if name == "recover":

@@ -732,6 +732,19 @@ def test_a_replan_does_not_go_on_after_batches_that_the_sink_lacks(desk, spark, 
     assert desk.ids() == [*EACH_ONCE, *others]
 
 
+def test_a_rewind_does_not_leave_out_batches_that_a_restore_took(desk, spark):
+    desk.load()
+    # a person runs what the first rewind shows, and asks for another one
+    desk.move("rewind", to_version=1)
+    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+    desk.move("rewind", to_version=2, replaces=True)
+    with pytest.raises(LedgerError, match=r"lacks batch 1 of epoch 1, .*`fds rewind orders --replace --to-version 1 "):
+        desk.load()
+    desk.move("rewind", to_version=1, replaces=True)
+    desk.load()
+    assert desk.ids() == EACH_ONCE
+
+
 def test_a_restore_to_the_last_committed_batch_and_a_replan_load_the_rest_again(desk, spark):
     run(spark, desk.zombie())
     spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")

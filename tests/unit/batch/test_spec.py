@@ -70,7 +70,11 @@ FENCE_REPORT = FenceReport(
     landed=(LandedBatch(2, 3, BATCH.end, BATCH.manifest_digest, 42),),
     removed_rows=17,
     evidence=FenceEvidence(
-        newest=(2 << 32) + 4, is_cut=True, broken_at=41, removed=(RemovedRows(2, 40, "rows", 9), RemovedRows(2, 41))
+        newest=(2 << 32) + 4,
+        is_cut=True,
+        broken_at=41,
+        removed=(RemovedRows(2, 40, "rows", 9), RemovedRows(2, 41)),
+        restored_to=12,
     ),
 )
 REPORT = AttemptReport(
