@@ -73,7 +73,7 @@ def test_a_load_beside_the_commit_is_not_a_load_between(dag_of, installation, la
 
     dag = dag_of("beside", 'plan >> EmptyOperator(task_id="load")', GOOD[0])
     assert commits_of(dag, "plan") == ["commit"]
-    with pytest.raises(ConfigurationError, match=r"'commit' commits the batch that 'plan' has planned.*Wire plan >> "):
+    with pytest.raises(ConfigurationError, match=r"'commit' commits the batch of 'plan', but there is .*Wire plan >> "):
         check_wiring(dag, "plan", "commit")
 
 

@@ -295,7 +295,7 @@ def test_a_column_of_another_type_is_named_with_both_types(spark, stream):
     spark.sql(f"CREATE TABLE delta.`{stream.sink_path}` (id LONG, name STRUCT<a: INT>, p LONG) USING delta")
     message = refused(stream, spark, stream.job(stream.plan()[0]), "SinkSchema")
     assert "name (string, in the sink struct<a:int>)" in message
-    assert len(stream.sink_commits()) == 1
+    assert not any("add" in commit for commit in stream.sink_commits())
 
 
 def test_a_source_that_has_columns_of_provenance_already_is_refused(spark, stream):
