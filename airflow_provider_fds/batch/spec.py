@@ -546,15 +546,8 @@ def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
     Whoever writes to the sink may write anything there, so a text that lacks a field, or has one of another type, is
     none of FDS's.
     """
-    if not text or not text.startswith("{"):
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or value.get("fds") != SPEC_FORMAT or isinstance(value["fds"], bool):
-        return None
-    if not _has_fields(value, _OF_A_FENCE if "fence" in value else _OF_A_BATCH):
+    value = _object_of(text, "fds")
+    if value is None or not _has_fields(value, _OF_A_FENCE if "fence" in value else _OF_A_BATCH):
         return None
     newest = value.get("newest", 0)
     if type(newest) is not int or not 0 <= newest < 1 << 63:
@@ -586,15 +579,21 @@ def write_metadata(batch: BatchSpec, write: str) -> str:
 
 def read_write_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
     """Return the ``userMetadata`` of a write of a function, ``None`` for any other text."""
+    value = _object_of(text, "fds_write")
+    return value if value is not None and _has_fields(value, _OF_A_WRITE) else None
+
+
+def _object_of(text: Optional[str], marker: str) -> Optional[Dict[str, Any]]:
+    """Return the JSON object in a text if its ``marker`` is the format of this version, else ``None``."""
     if not text or not text.startswith("{"):
         return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or value.get("fds_write") != SPEC_FORMAT:
+    if not isinstance(value, dict) or value.get(marker) != SPEC_FORMAT or isinstance(value[marker], bool):
         return None
-    return value if _has_fields(value, _OF_A_WRITE) else None
+    return value
 
 
 def _has_fields(value: Dict[str, Any], wanted: Dict[str, type]) -> bool:

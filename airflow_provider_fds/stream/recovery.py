@@ -128,14 +128,12 @@ def ask_checkpoint(storage: Storage, checkpoint: Checkpoint) -> SinkAccount | No
         storage: The sink's folder.
         checkpoint: Of a stream whose ledger was lost.
     """
-    log = DeltaLog(storage)
-    try:
-        newest = log.latest()
-    except TableNotFoundError:
-        return None
-    app_id = txn_app_id(checkpoint.uuid)
-    found = transactions(log, newest, [app_id]).get(app_id)
     if checkpoint.batch_id is None or checkpoint.offset is None:
+        return None
+    log, app_id = DeltaLog(storage), txn_app_id(checkpoint.uuid)
+    try:
+        found = transactions(log, log.latest(), [app_id]).get(app_id)
+    except TableNotFoundError:
         return None
     if found != txn_version(checkpoint.epoch, checkpoint.batch_id):
         return None
