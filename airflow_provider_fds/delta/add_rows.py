@@ -106,12 +106,24 @@ def with_root(batch: pa.RecordBatch, root: str) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     paths = batch.column("path")
-    is_bare = pc.starts_with(paths, "/")
-    if not is_bare.true_count:
+    if not _may_begin_with(paths, "/"):
         return batch
+    is_bare = pc.starts_with(paths, "/")
     at = batch.schema.get_field_index("path")
     whole = pc.if_else(is_bare, pc.binary_join_element_wise(root, paths, ""), paths)
     return batch.set_column(at, batch.schema.field(at), whole)
+
+
+def _may_begin_with(texts: pa.StringArray, letter: str) -> bool:
+    """Return false if no text begins with ``letter``; a third of the time of comparing all of them."""
+    import numpy as np
+
+    _, offsets, data = texts.buffers()
+    if not len(texts) or not data:
+        return False
+    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts)]
+    # an empty text at the end has no first letter, and is given the last one
+    return bool(np.any(np.frombuffer(data, np.uint8)[np.minimum(starts, len(data) - 1)] == ord(letter)))
 
 
 def file_keys(batch: pa.RecordBatch) -> pa.StringArray:
@@ -136,9 +148,10 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # Parquet readers take strings as they are; one that is not UTF-8 fails much later, where it is converted
-    batch.validate(full=True)
     for at, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        if not pa.types.is_integer(column.type) and column.null_count < batch.num_rows:
+            # Parquet readers take strings as they are; one that is not UTF-8 fails much later, where it is converted
+            column.validate(full=True)
         if pa.types.is_integer(column.type):
             _check_range(name, column)
             if column.null_count and name in ("size", "modificationTime"):

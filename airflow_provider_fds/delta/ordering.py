@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -50,28 +50,62 @@ def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             run.append(batch)
             size += batch.nbytes
             if size >= RUN_BYTES:
-                spill.write(_sorted(run))
+                spill.write(_sorted(run, _order_by_time_first))
                 run, size = [], 0
         if spill.is_empty:
             # all of it fits: no need for the disk
             if any(batch.num_rows for batch in run):
-                yield _sorted(run)
+                yield _sorted(run, _order_by_time_first)
             return
         if run:
-            spill.write(_sorted(run))
+            spill.write(_sorted(run, _order_by_time_first))
             run = []
         yield from spill.merged()
 
 
-def _sorted(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _sorted(batches: list[pa.RecordBatch], order: Callable[[pa.RecordBatch], pa.Array]) -> pa.RecordBatch:
     import pyarrow as pa
+
+    schema = batches[0].schema
+    whole = pa.record_batch([_joined([b.column(name) for b in batches]) for name in schema.names], schema=schema)
+    batches.clear()
+    rows = order(pa.record_batch([whole.column(name) for name in ORDER], names=list(ORDER)))
+    return pa.record_batch([c if c.null_count == len(c) else c.take(rows) for c in whole.columns], schema=schema)
+
+
+def _order(keys: pa.RecordBatch) -> pa.Array:
+    """Return the indices of the rows in order."""
     import pyarrow.compute as pc
 
-    whole = pa.concat_batches(batches)
-    batches.clear()
     # a record batch is sorted by radix, column after column; a table would be compared row by row
-    keys = pa.record_batch([whole.column(name) for name in ORDER], names=list(ORDER))
-    return whole.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in ORDER]))
+    return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in ORDER])
+
+
+def _order_by_time_first(keys: pa.RecordBatch) -> pa.Array:
+    """Return what :func:`_order` returns, in less than half the time where most times are different."""
+    import numpy as np
+    import pyarrow as pa
+
+    times = keys.column("modificationTime").to_numpy()
+    rows = np.argsort(times)
+    times = times[rows]
+    is_next = times[1:] == times[:-1]
+    is_tied = np.append(is_next, False) | np.append(False, is_next)
+    if np.count_nonzero(is_tied) > len(rows) // 2:
+        return _order(keys)
+    tied = rows[is_tied]
+    rows[is_tied] = tied[_order(keys.take(pa.array(tied))).to_numpy()]
+    return pa.array(rows)
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    """Return ``arrays`` as one; where all is null, as in a table without deletion vectors, nothing is copied."""
+    import pyarrow as pa
+
+    rows = sum(len(array) for array in arrays)
+    if sum(array.null_count for array in arrays) == rows:
+        return pa.nulls(rows, arrays[0].type)
+    return pa.concat_arrays(arrays)
 
 
 def _key(batch: pa.RecordBatch, row: int) -> _Key:
@@ -142,7 +176,7 @@ class _Spill:
             for bound in steps:
                 parts = [part for run in runs for part in run.take_through(bound)]
                 if parts:
-                    yield _sorted(parts)
+                    yield _sorted(parts, _order)
 
 
 class _Run:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WORD: Final = 8
 #: Words of a path that make its number, by their distance from its end: names differ there. Of names that differ
 #: elsewhere the numbers meet, and the names are compared.
-_FROM_END: Final = (12, 28, 36, 44)
+_FROM_END: Final = (12, 28, 44)
 _FACTOR: Final = 0x9E3779B97F4A7C15
 _SHIFT: Final = 29
 
