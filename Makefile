@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
+.PHONY: help demo test check bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -25,6 +25,10 @@ check:  ## Lint, formatting, types, imports between the rooms
 bench:  ## Measure, and write docs/benchmarks.md
 	@scripts/bootstrap.sh dev
 	.venv/bin/python -m tests.bench
+
+bench-against:  ## Measure another commit and this tree in turn (COMMIT=main BENCH="planning snapshot"); a number worse by 5 % fails
+	@scripts/bootstrap.sh dev
+	.venv/bin/python -m tests.bench.compare $(COMMIT) $(BENCH)
 
 fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=17 SEED=1)
 	@scripts/bootstrap.sh dev
