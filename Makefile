@@ -70,8 +70,8 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	@scripts/bootstrap.sh dev
 	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(UV_COMPILE) requirements/build.in -o requirements/build.txt
-	$(UV_COMPILE) pyproject.toml --group dev -o requirements/dev.txt
-	$(UV_COMPILE) pyproject.toml --group demo --constraints requirements/dev.txt -o requirements/demo.txt
+	$(UV_COMPILE) pyproject.toml --extra local --group dev -o requirements/dev.txt
+	$(UV_COMPILE) pyproject.toml --extra local --group demo --constraints requirements/dev.txt -o requirements/demo.txt
 	$(UV_COMPILE) --group spark-3-5 -o requirements/spark-3-5.txt
 	$(UV_COMPILE) --group spark-4-0 -o requirements/spark-4-0.txt
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer, ServerUnfitError, ServerUnreachableError
-from airflow_provider_fds.spark.install import spark_problem
+from airflow_provider_fds.spark.install import client_problem
 from airflow_provider_fds.spark.settings import conf_problems, setting_text
 from airflow_provider_fds.stream.collecting import commit_reported
 from airflow_provider_fds.stream.driver_files import driver_files
@@ -94,7 +94,7 @@ class ConnectBackend(ConnectionBackend):
                 "A transform or function is imported in this process with such a connection: put its folder on the "
                 "worker's PYTHONPATH instead of py_files"
             )
-        if (problem := spark_problem()) is not None:
+        if (problem := client_problem()) is not None:
             problems.append(problem)
         if problems:
             raise ConfigurationError(*problems, subject=f"Spark job of {self.server.name}")

@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import ConfigurationError
 @lru_cache(maxsize=64)
 def s3_provider(conn_id: str, content: int) -> Any:  # noqa: ARG001  # content is part of the cache's key
     """Return S3 credentials of an ``aws`` connection through the amazon provider (role, profile, federation)."""
-    hook = _load("airflow.providers.amazon.aws.hooks.base_aws", "AwsBaseHook", "amazon", conn_id)
+    hook = _load("airflow.providers.amazon.aws.hooks.base_aws", "AwsBaseHook", "amazon", "s3", conn_id)
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     return Boto3CredentialProvider(hook(aws_conn_id=conn_id, client_type="s3").get_session())
@@ -26,7 +26,7 @@ def s3_provider(conn_id: str, content: int) -> Any:  # noqa: ARG001  # content i
 @lru_cache(maxsize=64)
 def gcs_provider(conn_id: str, content: int) -> Any:  # noqa: ARG001
     """Return Google credentials of a connection through the google provider (impersonation, secret manager)."""
-    hook = _load("airflow.providers.google.common.hooks.base_google", "GoogleBaseHook", "google", conn_id)
+    hook = _load("airflow.providers.google.common.hooks.base_google", "GoogleBaseHook", "google", "gcs", conn_id)
     from obstore.auth.google import GoogleCredentialProvider
 
     return GoogleCredentialProvider(hook(gcp_conn_id=conn_id).get_credentials())
@@ -35,18 +35,19 @@ def gcs_provider(conn_id: str, content: int) -> Any:  # noqa: ARG001
 @lru_cache(maxsize=64)
 def azure_provider(conn_id: str, content: int) -> Any:  # noqa: ARG001
     """Return Azure credentials of a ``wasb`` connection through the azure provider (managed identity)."""
-    hook = _load("airflow.providers.microsoft.azure.hooks.wasb", "WasbHook", "microsoft-azure", conn_id)
+    hook = _load("airflow.providers.microsoft.azure.hooks.wasb", "WasbHook", "microsoft-azure", "azure", conn_id)
     from obstore.auth.azure import AzureCredentialProvider
 
     return AzureCredentialProvider(hook(wasb_conn_id=conn_id).get_conn().credential)
 
 
-def _load(module: str, name: str, package: str, conn_id: str) -> Any:
+def _load(module: str, name: str, package: str, extra: str, conn_id: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
         raise ConfigurationError(
             f"Connection {conn_id!r} asks for credentials that only the {package} provider can make (a role, a "
-            f"profile, an impersonation), and it is not installed. Install apache-airflow-providers-{package}, "
-            "or put keys into the connection, or leave storage_conn_id away and let the environment speak."
+            f"profile, an impersonation), and it is not installed. pip install 'airflow-provider-fds[{extra}]' "
+            f"installs apache-airflow-providers-{package}. Or put keys into the connection, or omit storage_conn_id to "
+            "use the environment's credentials."
         ) from error

@@ -17,7 +17,6 @@ import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
@@ -27,6 +26,7 @@ from airflow_provider_fds.batch.spec import JobSpec, report_name
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.failures import explain, shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
+from airflow_provider_fds.spark.install import client_version
 from airflow_provider_fds.spark.job import EXIT_DONE, run
 from airflow_provider_fds.spark.settings import CATALOG, DELTA_EXTENSION, DELTA_SESSION, EXTENSIONS, conf_problems
 from airflow_provider_fds.spark.versions import minor, server_problem
@@ -178,7 +178,7 @@ class ConnectServer:
             version = spark.version
             settings = spark.conf.getAll
             jars = ",".join(settings.get(name) or "" for name in _JARS).split(",")
-            problem = server_problem(version, metadata.version("pyspark"), jars)
+            problem = server_problem(version, client_version(), jars)
             extensions = settings.get(EXTENSIONS) or ""
             for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
                 spark.conf.set(key, value)
@@ -208,7 +208,7 @@ def _is_over(error: Exception) -> bool:
 
 def version_difference(server_version: str) -> str | None:
     """Return in words that server and installed pyspark are of different versions, ``None`` if they are not."""
-    mine = metadata.version("pyspark")
+    mine = client_version()
     if minor(server_version) == minor(mine):
         return None
     return (

@@ -43,6 +43,10 @@ PASSED: Final = "FDS_SPARK_ENVIRONMENT"
 
 _AIRFLOWS: Final = re.compile(r"_?AIRFLOW_(?:CONN|VAR)_.+|_?AIRFLOW__.+|_AIRFLOW_.+|SQLALCHEMY_DATABASE_URI")
 
+#: What installs a Spark into the worker's environment, and what the client of a Spark Connect server.
+INSTALL_SPARK: Final = "pip install 'airflow-provider-fds[local]'"
+INSTALL_CLIENT: Final = "pip install 'airflow-provider-fds[connect]'"
+
 _INSTALL_JAVA: Final = (
     f"install Java {MINIMUM_JAVA} (Debian, Ubuntu: apt-get install openjdk-{MINIMUM_JAVA}-jre-headless; "
     f"macOS: brew install openjdk@{MINIMUM_JAVA}; others: https://adoptium.net) "
@@ -59,7 +63,7 @@ def bundled_spark_home() -> Path:
     home = _pyspark_folder()
     if home is None or not (home / "bin" / "spark-submit").is_file():
         found = "is not installed" if home is None else f"in {home} is only the client, without bin/spark-submit"
-        raise SparkSetupError(f"pyspark {found}: install it into {sys.executable}: pip install airflow-provider-fds")
+        raise SparkSetupError(f"pyspark {found}: install Spark into {sys.executable}: {INSTALL_SPARK}")
     return home
 
 
@@ -95,14 +99,12 @@ def spark_problem() -> str | None:
     """
     pyspark, client, delta = (_version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
     if pyspark is None:
-        return "pyspark is not installed: pip install airflow-provider-fds"
-    if client is not None and client != pyspark:
-        return (
-            f"pyspark is {pyspark} but pyspark-client is {client}; they share their files, so neither works: "
-            f"pip install --force-reinstall --no-deps pyspark=={pyspark} pyspark-client=={pyspark}"
-        )
+        only = f" (pyspark-client {client} has no Spark in it)" if client is not None else ""
+        return f"pyspark is not installed{only}: {INSTALL_SPARK}"
+    if (problem := _client_conflict(pyspark, client)) is not None:
+        return problem
     if delta is None:
-        return "delta-spark is not installed: pip install airflow-provider-fds"
+        return f"delta-spark is not installed: {INSTALL_SPARK}"
     needed = [text for text in metadata.requires("delta-spark") or () if re.match(r"pyspark\s*[<>=!~(]", text)]
     if not allows(needed, pyspark):
         return (
@@ -110,6 +112,40 @@ def spark_problem() -> str | None:
             f"pip install 'pyspark=={pyspark}' delta-spark chooses the one that goes with this pyspark"
         )
     return _files_problem(pyspark)
+
+
+def client_problem() -> str | None:
+    """Return what is wrong with the installed client of Spark Connect servers, or ``None``.
+
+    pyspark-client is enough; a whole pyspark has the client in it.
+    """
+    pyspark, client = _version("pyspark"), _version("pyspark-client")
+    if pyspark is None and client is None:
+        return f"neither pyspark-client nor pyspark is installed: {INSTALL_CLIENT}"
+    if pyspark is None:
+        return None
+    return _client_conflict(pyspark, client) or _files_problem(pyspark)
+
+
+def client_version() -> str:
+    """Return the version of the client of Spark Connect servers, see :func:`client_problem`.
+
+    Raises:
+        SparkSetupError: None is installed.
+    """
+    version = _version("pyspark") or _version("pyspark-client")
+    if version is None:
+        raise SparkSetupError(f"neither pyspark-client nor pyspark is installed: {INSTALL_CLIENT}")
+    return version
+
+
+def _client_conflict(pyspark: str, client: str | None) -> str | None:
+    if client is None or client == pyspark:
+        return None
+    return (
+        f"pyspark is {pyspark} but pyspark-client is {client}; they share their files, so neither works: "
+        f"pip install --force-reinstall --no-deps pyspark=={pyspark} pyspark-client=={pyspark}"
+    )
 
 
 def other_spark_problem(binary: str, spark_home: str | None) -> str | None:

@@ -12,6 +12,8 @@ import pytest
 from airflow_provider_fds.spark import cache, install
 from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir
 from airflow_provider_fds.spark.install import (
+    client_problem,
+    client_version,
     delta_jars,
     delta_package,
     java_problem,
@@ -78,6 +80,29 @@ def test_a_missing_package_is_named(monkeypatch, missing):
     versions = {"pyspark": "4.2.0", "pyspark-client": "4.2.0", "delta-spark": "4.4.0", missing: None}
     monkeypatch.setattr(install, "_version", versions.get)
     assert f"{missing} is not installed" in spark_problem()
+
+
+def test_a_missing_spark_is_named_with_the_extra_that_has_it(monkeypatch):
+    monkeypatch.setattr(install, "_version", {"pyspark-client": "4.1.0"}.get)
+    assert spark_problem() == (
+        "pyspark is not installed (pyspark-client 4.1.0 has no Spark in it): pip install 'airflow-provider-fds[local]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({"pyspark-client": "4.1.0"}, None),
+        ({}, "neither pyspark-client nor pyspark is installed: pip install 'airflow-provider-fds[connect]'"),
+        ({"pyspark": "4.2.0", "pyspark-client": "4.1.0"}, "pyspark is 4.2.0 but pyspark-client is 4.1.0"),
+    ],
+)
+def test_a_connect_server_needs_the_client_alone(monkeypatch, versions, said):
+    monkeypatch.setattr(install, "_version", versions.get)
+    problem = client_problem()
+    assert problem is None if said is None else problem.startswith(said)
+    if versions.get("pyspark") is None and said is None:
+        assert client_version() == versions["pyspark-client"]
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):

@@ -1,0 +1,54 @@
+"""The package works on a worker that has no Spark: nothing but the places that start Spark or call a server need it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+_IMPORT_ALL = """
+import importlib, pkgutil, sys
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"pyspark", "py4j", "delta", "grpc"}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Lacking())
+import airflow_provider_fds as package
+
+for module in pkgutil.walk_packages(package.__path__, "airflow_provider_fds."):
+    if ".example_dags" not in module.name:
+        importlib.import_module(module.name)
+for name in package.__all__:
+    getattr(package, name)
+print("all imported")
+"""
+
+
+def test_every_module_imports_without_pyspark_and_delta():
+    ran = subprocess.run([sys.executable, "-c", _IMPORT_ALL], capture_output=True, text=True, check=False)
+    assert ran.stdout.endswith("all imported\n"), ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", ["pyspark", "delta-spark", "pyspark-client"])
+def test_the_package_itself_requires_no_spark(name):
+    required = [text for text in PROJECT["dependencies"] if text.startswith(name)]
+    assert required == []
+    assert not any("[pyspark]" in text for text in PROJECT["dependencies"])
+
+
+def test_the_extra_with_a_spark_pins_a_pair_that_goes_together():
+    pins = dict(text.split("==") for text in PROJECT["optional-dependencies"]["local"])
+    assert pins["pyspark"] == pins["pyspark-client"]
+    assert set(pins) == {"pyspark", "pyspark-client", "delta-spark"}
+
+
+def test_the_extra_of_spark_connect_is_the_client_alone():
+    assert [text.split(">=")[0] for text in PROJECT["optional-dependencies"]["connect"]] == ["pyspark-client"]
