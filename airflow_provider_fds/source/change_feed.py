@@ -47,7 +47,6 @@ class CommitChanges:
             ``remove`` actions that change data, in line order.
         num_files: Number of files to deliver.
         num_excluded: Number of items left out by ``exclude_regex``.
-        size_bytes: Size of the files to deliver.
         is_group: Whether they are delivered together or not at all, so that an update's two images, or what one
             commit did to a file, are never in two batches; for a sink that decides per key also what one commit did
             to a key.
@@ -58,7 +57,6 @@ class CommitChanges:
     count: int
     num_files: int
     num_excluded: int
-    size_bytes: int
     is_group: bool
     files: Callable[[], Iterable[tuple[int, ChangedFile]]]
 
@@ -107,13 +105,10 @@ def read_changes(
             if index >= first_index and (excluded is None or not excluded(_file(action).path)):
                 yield index, whole_file(action, commit.version, storage.uri)
 
-    num_files = size_bytes = 0
-    for _, file in files():
-        num_files += 1
-        size_bytes += file.size
+    num_files = sum(1 for _ in files())
     is_group = keeps_replaced_rows and content.replaces_rows
     num_excluded = count - first_index - num_files
-    return CommitChanges("whole_files", count, num_files, num_excluded, size_bytes, is_group, files)
+    return CommitChanges("whole_files", count, num_files, num_excluded, is_group, files)
 
 
 def has_changes(commit: Commit, content: CommitContent, excluded: Excluded, keeps: Keeps | None = None) -> bool:
@@ -141,8 +136,7 @@ def has_changes(commit: Commit, content: CommitContent, excluded: Excluded, keep
 
 def _group(kind: FeedKind, count: int, found: list[tuple[int, ChangedFile]], excluded: Excluded) -> CommitChanges:
     kept = [item for item in found if excluded is None or not excluded(item[1].path)]
-    size_bytes = sum(file.size for _, file in kept)
-    return CommitChanges(kind, count, len(kept), len(found) - len(kept), size_bytes, is_group=True, files=lambda: kept)
+    return CommitChanges(kind, count, len(kept), len(found) - len(kept), is_group=True, files=lambda: kept)
 
 
 def _changing(actions: Iterable[Action]) -> Iterator[Action]:

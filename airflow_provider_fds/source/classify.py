@@ -41,7 +41,6 @@ class CommitContent(msgspec.Struct, frozen=True):
         version: Version of the commit.
         adds: Number of ``add`` actions that change data.
         removes: Number of ``remove`` actions that change data.
-        added_bytes: Size of those ``add`` actions.
         operation: ``commitInfo.operation``, ``None`` if the commit does not say.
         parameters: ``commitInfo.operationParameters``, ``None`` if there are none.
         metadata: ``metaData`` of the commit, if it has one.
@@ -54,7 +53,6 @@ class CommitContent(msgspec.Struct, frozen=True):
     version: int
     adds: int = 0
     removes: int = 0
-    added_bytes: int = 0
     operation: str | None = None
     parameters: Mapping[str, object] | None = None
     metadata: Metadata | None = None
@@ -70,7 +68,7 @@ class CommitContent(msgspec.Struct, frozen=True):
         Raises:
             StoppedError: If it holds two different ``metaData`` or ``protocol`` actions, which the protocol forbids.
         """
-        adds = removes = added_bytes = change_files = 0
+        adds = removes = change_files = 0
         rest: list[Action] = []
         # whether a second look at the files is needed; names of a commit that is streamed are not kept
         paths: Callable[[], set[str] | _Hashes] = set if isinstance(actions, list) else _Hashes
@@ -79,7 +77,6 @@ class CommitContent(msgspec.Struct, frozen=True):
             if (add := action.add) is not None:
                 if add.dataChange is not False:
                     adds += 1
-                    added_bytes += add.size
                     added.add(add.path)
             elif (remove := action.remove) is not None:
                 if remove.dataChange is not False:
@@ -97,7 +94,6 @@ class CommitContent(msgspec.Struct, frozen=True):
             version,
             adds,
             removes,
-            added_bytes,
             operation,
             infos[-1].operationParameters if infos else None,
             _only([action.metaData for action in rest if action.metaData is not None], "metaData", version, table),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import StoppedError
-from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.batch_builder import BatchBuilder, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
+from airflow_provider_fds.source.limits import Admission
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch
 
@@ -76,8 +76,6 @@ class BatchCutter:
         commit: Commit,
         state: TableState,
         files: Callable[[], Iterable[tuple[int, Add]]],
-        left: int,
-        size_bytes: int,
         *,
         timestamp_ms: int,
         feed: FeedKind | None = None,
@@ -89,8 +87,6 @@ class BatchCutter:
             commit: The commit.
             state: Protocol and metadata after it.
             files: Gives its files with their indexes.
-            left: How many they are.
-            size_bytes: Their size together.
             timestamp_ms: Time of the commit.
             feed: What kind of files they are, if the stream reads the change data feed.
             is_group: Whether they may not be divided.
@@ -106,33 +102,40 @@ class BatchCutter:
         builder = self.builder
         is_other_kind = bool(builder.files) and builder.feed != feed
         held: list[tuple[int, Add]] = []
+        adds: list[Add] = []
         keys: list[int] | None = None
         if isinstance(commit.actions, list):
             # it is not streamed: the identity of each file is worked out once
             held = list(files())
-            keys = [self._key(add) for _, add in held]
+            adds = [add for _, add in held]
+            keys = [*map(self._key, adds)]
+
+        def to_count() -> Iterable[Add]:
+            return (add for _, add in files()) if keys is None else adds
+
         if (
             is_other_kind
-            or not builder.admission.admit_version(left, size_bytes, is_group=is_group)
+            or not builder.admission.admit_version(to_count, is_group=is_group)
             or self._repeats_a_file(files, keys)
         ):
             yield from self.cut()
-            self.builder.admission.admit_version(left, size_bytes, is_group=is_group)
+            self.builder.admission.admit_version(to_count, is_group=is_group)
 
         def read(builder: BatchBuilder) -> None:
             builder.read_commit(commit, state)
             builder.feed = feed
 
-        if keys is not None and self._take_all(commit.version, timestamp_ms, held, keys, read):
+        if keys is not None and self._take_all(commit.version, timestamp_ms, held, adds, keys, read):
             return len(held)
         found = files() if keys is None else held
-        return (yield from self.deliver(commit.version, timestamp_ms, found, left, read, keys=keys))
+        return (yield from self.deliver(commit.version, timestamp_ms, found, read, keys=keys))
 
     def _take_all(
         self,
         version: int,
         timestamp_ms: int,
         files: list[tuple[int, Add]],
+        adds: list[Add],
         keys: list[int],
         read: Callable[[BatchBuilder], None],
     ) -> bool:
@@ -141,7 +144,7 @@ class BatchCutter:
         distinct = set(keys)
         if self.excluded is not None or not files or len(distinct) < len(keys) or not builder.keys.isdisjoint(distinct):
             return False
-        if not builder.admission.admit_files(len(files), sum([add.size for _, add in files])):
+        if not builder.admission.admit_files(adds):
             return False
         self.is_inside_version = True
         read(builder)
@@ -154,7 +157,6 @@ class BatchCutter:
         version: int,
         timestamp_ms: int,
         files: Iterable[tuple[int, Add]],
-        left: int,
         read: Callable[[BatchBuilder], None],
         *,
         keys: Iterable[int] | None = None,
@@ -174,15 +176,15 @@ class BatchCutter:
         taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
         for index, add in files:
             key = key_of(add) if next_key is None else next_key()
-            if key in taken or not admit(add.size):
+            if key in taken or not admit(add):
                 builder.end = Offset(self._table_id, version, index - 1, is_snapshot)
                 yield from self.cut()
                 if builder is not self.builder:
                     builder = self.builder
                     read(builder)
                 taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
-                builder.admission.admit_version(left, 0, is_snapshot=is_snapshot)
-                admit(add.size)
+                builder.admission.admit_version(tuple, is_snapshot=is_snapshot)
+                admit(add)
             if excluded is not None and excluded(add.path):
                 continue
             delivered += 1

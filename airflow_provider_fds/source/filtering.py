@@ -37,8 +37,8 @@ class BoundFilter:
 
     def changes(self, changes: CommitChanges) -> CommitChanges:
         """Return those changes of a commit that pass."""
-        num_files, size_bytes = count_files(self.passing(changes.files()))
-        return replace(changes, num_files=num_files, size_bytes=size_bytes, files=lambda: self.passing(changes.files()))
+        num_files = sum(1 for _ in self.passing(changes.files()))
+        return replace(changes, num_files=num_files, files=lambda: self.passing(changes.files()))
 
 
 class TableFilter:
@@ -70,12 +70,3 @@ class TableFilter:
                 raise StoppedError(str(error), table=self._table) from error
             self._bound = (metadata, bound)
         return self._bound[1]
-
-
-def count_files(files: Iterable[tuple[int, Add]]) -> tuple[int, int]:
-    """Return the number of files and their size in bytes."""
-    num_files = size_bytes = 0
-    for _, file in files:
-        num_files += 1
-        size_bytes += file.size
-    return num_files, size_bytes

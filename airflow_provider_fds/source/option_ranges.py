@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.source.limits import LIMITS, FileCountingLimit
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -11,7 +13,7 @@ _RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "en
 
 #: Options that say what happens with commits, of which a snapshot has none; each is without effect there.
 _ABOUT_COMMITS: Final = (
-    "max_versions_per_batch",
+    *(limit.option for limit in LIMITS if not issubclass(limit, FileCountingLimit)),
     "whole_commits",
     "ignore_deletes",
     "ignore_changes",

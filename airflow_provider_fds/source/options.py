@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source import option_values as values_of
+from airflow_provider_fds.source.limits import LIMITS
 from airflow_provider_fds.source.option_ranges import interval_problems, range_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Files per batch if the user limits neither files nor bytes: the default of Delta's ``maxFilesPerTrigger``.
+#: Files per batch unless the user limits them, or the amount of data: the default of Delta's ``maxFilesPerTrigger``.
 DEFAULT_MAX_FILES: Final = 1000
 
 
@@ -138,21 +139,19 @@ class SourceOptions:
         if problems:
             raise ConfigurationError(*problems, subject="source options")
         chosen = {name: value for name, (_, value) in found.items()}
-        if "max_files_per_batch" not in chosen and "max_bytes_per_batch" in chosen:
-            chosen["max_files_per_batch"] = None
-        return cls(**chosen)
+        return cls(**{"max_files_per_batch": _default_max_files(chosen), **chosen})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as JSON-able values that :meth:`parse` accepts."""
-        default_files = DEFAULT_MAX_FILES if self.max_bytes_per_batch is None else None
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        defaults = {item.name: item.default for item in fields(self)}
+        defaults["max_files_per_batch"] = _default_max_files(values)
         result: dict[str, Any] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if value == (default_files if item.name == "max_files_per_batch" else item.default):
+        for name, value in values.items():
+            if value == defaults[name]:
                 continue
-            if item.name == "skip_versions":
-                value = values_of.shown_ranges(value)
-            result[item.name] = list(value) if isinstance(value, tuple) else value
+            shown = values_of.shown_ranges(value) if name == "skip_versions" else value
+            result[name] = list(shown) if isinstance(shown, tuple) else shown
         return result
 
     def digest(self) -> str:
@@ -230,6 +229,12 @@ _REFUSED: Final[dict[str, str]] = {
     "txn_app_id": "FDS gives each batch its own transaction",
     "txn_version": "FDS gives each batch its own transaction",
 }
+
+
+def _default_max_files(given: Mapping[str, Any]) -> int | None:
+    """Return how many files a batch may have if nothing is said of files, given the other options."""
+    bounds_data = any(given.get(limit.option) is not None for limit in LIMITS if limit.bounds_data)
+    return None if bounds_data else DEFAULT_MAX_FILES
 
 
 def _camel(name: str) -> str:

@@ -27,7 +27,7 @@ from airflow_provider_fds.source.change_feed import as_inserts, read_changes
 from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
 from airflow_provider_fds.source.cutter import BatchCutter
-from airflow_provider_fds.source.filtering import TableFilter, count_files
+from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
@@ -255,13 +255,13 @@ class BatchPlanner:
             timestamp_ms = self._snapshot_timestamp_ms
             if timestamp_ms is None:
                 timestamp_ms = self._time_of(commit or self._log.commit(version))
-            self._cutter.builder.admission.admit_version(left, snapshot.num_bytes, is_snapshot=True)
+            self._cutter.builder.admission.admit_version(tuple, is_snapshot=True)
             files: Iterable[tuple[int, Add]] = snapshot.adds(storage, start.next_index)
             if self._filter is not None and self._state is not None:
                 files = self._filter.of(self._state.metadata).passing(files)
             if self._options.read_change_feed:
                 files = as_inserts(files, self._cutter.excluded)
-            delivered = yield from self._cutter.deliver(version, timestamp_ms, files, left, read, is_snapshot=True)
+            delivered = yield from self._cutter.deliver(version, timestamp_ms, files, read, is_snapshot=True)
             if self._filter is not None and not delivered:
                 # what is left out counts for no limit
                 self._cutter.make_room()
@@ -357,16 +357,11 @@ class BatchPlanner:
             return found if passing is None else passing(found)
 
         passing = None if self._filter is None else self._filter.of(state.metadata).passing
-        left, size_bytes = content.adds - first_index, content.added_bytes
-        if passing is not None:
-            left, size_bytes = count_files(files())
-            if not left:
-                is_whole = next(iter(files(0)), None) is None
-                self._leave_out(commit, content, state, content.adds if is_whole else 0)
-                return
-        delivered = yield from self._cutter.admit(
-            commit, state, files, left, size_bytes, timestamp_ms=self._time_of(commit)
-        )
+        if passing is not None and next(iter(files()), None) is None:
+            is_whole = next(iter(files(0)), None) is None
+            self._leave_out(commit, content, state, content.adds if is_whole else 0)
+            return
+        delivered = yield from self._cutter.admit(commit, state, files, timestamp_ms=self._time_of(commit))
         # judged from its first file on: a plan that is taken up within the commit says the same
         if not delivered and all(self._cutter.is_excluded(add) for _, add in files(0)):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
@@ -395,8 +390,6 @@ class BatchPlanner:
                 commit,
                 state,
                 changes.files,
-                changes.num_files,
-                changes.size_bytes,
                 timestamp_ms=self._time_of(commit),
                 feed=changes.kind,
                 is_group=changes.is_group,

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from airflow_provider_fds.source.admission import Admission
+from functools import partial
+
+from airflow_provider_fds.delta.actions import Add
+from airflow_provider_fds.source.limits import Admission
 from airflow_provider_fds.source.options import SourceOptions
+
+
+def files_of(sizes: list[int]) -> list[Add]:
+    """Return a file of each size."""
+    return [Add(f"f{number}", size=size) for number, size in enumerate(sizes)]
 
 
 def cut(options: dict[str, object], versions: list[list[int]]) -> list[list[int]]:
@@ -15,18 +23,18 @@ def cut(options: dict[str, object], versions: list[list[int]]) -> list[list[int]
     def next_batch(left: list[int]) -> Admission:
         batches.append([])
         fresh = Admission(parsed)
-        assert fresh.admit_version(len(left), sum(left))
+        assert fresh.admit_version(lambda: files_of(left))
         return fresh
 
     for sizes in versions:
         if not sizes:
             continue
-        if not admission.admit_version(len(sizes), sum(sizes)):
+        if not admission.admit_version(partial(files_of, sizes)):
             admission = next_batch(sizes)
         for number, size in enumerate(sizes):
-            if not admission.admit_file(size):
+            if not admission.admit_file(Add("f", size=size)):
                 admission = next_batch(sizes[number:])
-                assert admission.admit_file(size)
+                assert admission.admit_file(Add("f", size=size))
             batches[-1].append(size)
     return batches
 
@@ -85,20 +93,23 @@ def test_a_smaller_commit_does_not_jump_the_queue() -> None:
 
 def test_the_initial_snapshot_is_never_taken_whole() -> None:
     admission = Admission(SourceOptions.parse({"max_files_per_batch": 2, "whole_commits": True}))
-    assert admission.admit_version(10, 10, is_snapshot=True)
-    assert [admission.admit_file(1) for _ in range(3)] == [True, True, False]
+    files = files_of([1] * 10)
+    assert admission.admit_version(lambda: files, is_snapshot=True)
+    assert [admission.admit_file(file) for file in files[:3]] == [True, True, False]
 
 
 def test_70_and_71_a_group_comes_in_whole_or_not_at_all_and_nothing_overtakes_it() -> None:
     admission = Admission(SourceOptions.parse({"max_files_per_batch": 3}))
     # alone it may be as large as it is
-    assert admission.admit_version(5, 50, is_group=True)
-    assert all(admission.admit_file(10) for _ in range(5))
-    assert not admission.admit_version(1, 1)
+    files = files_of([10] * 5)
+    assert admission.admit_version(lambda: files, is_group=True)
+    assert all(admission.admit_file(file) for file in files)
+    assert not admission.admit_version(lambda: files_of([1]))
 
     admission = Admission(SourceOptions.parse({"max_files_per_batch": 3}))
-    assert admission.admit_version(2, 20)
-    assert admission.admit_file(10)
-    assert admission.admit_file(10)
-    assert not admission.admit_version(2, 20, is_group=True)
-    assert admission.admit_version(1, 20, is_group=True)
+    two = files_of([10, 10])
+    assert admission.admit_version(lambda: two)
+    assert admission.admit_file(two[0])
+    assert admission.admit_file(two[1])
+    assert not admission.admit_version(lambda: two, is_group=True)
+    assert admission.admit_version(lambda: files_of([20]), is_group=True)
