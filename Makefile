@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
+.PHONY: help demo test check package bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -21,6 +21,13 @@ check:  ## Lint, formatting, types, imports between the rooms
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+package:  ## Build wheel and sdist into dist/, and check what they hold
+	@scripts/bootstrap.sh dev
+	rm -rf dist
+	.venv/bin/python -m hatchling build
+	.venv/bin/twine check --strict dist/*
+	.venv/bin/check-wheel-contents dist/*.whl
 
 bench:  ## Measure, and write docs/benchmarks.md
 	@scripts/bootstrap.sh dev

@@ -168,9 +168,9 @@ class Installation:
     def add_example(self, name: str) -> Any:
         """Put the example ``dags/<name>.py`` into the DAG folder and return its DAG."""
         if not (DAGS / "jobs").exists():
-            shutil.copytree(ROOT / "dags" / "jobs", DAGS / "jobs")
-            shutil.copy(ROOT / "dags" / ".airflowignore", DAGS)
-        return self._load((ROOT / "dags" / f"{name}.py").read_text(), f"{name}.py")
+            shutil.copytree(ROOT / "airflow_provider_fds" / "example_dags" / "jobs", DAGS / "jobs")
+            shutil.copy(ROOT / "airflow_provider_fds" / "example_dags" / ".airflowignore", DAGS)
+        return self._load((ROOT / "airflow_provider_fds" / "example_dags" / f"{name}.py").read_text(), f"{name}.py")
 
     def _load(self, text: str, file_name: str) -> Any:
         from airflow.dag_processing.dagbag import DagBag

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "dags").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "airflow_provider_fds" / "example_dags").glob("*.py"))
 
 _PARSE = """
 import sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import subprocess
 import sys
 from importlib import import_module, metadata, resources
@@ -37,6 +38,30 @@ def test_every_class_of_a_listed_module_is_importable_from_the_package():
         getattr(airflow_provider_fds, name).__module__.rpartition(".")[2] for name in airflow_provider_fds.__all__[1:]
     }
     assert listed <= public
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"),
+    [
+        ("operators", "airflow.sdk.BaseOperator"),
+        ("sensors", "airflow.sdk.BaseSensorOperator"),
+        ("triggers", "airflow.triggers.base.BaseTrigger"),
+        ("hooks", "airflow.sdk.BaseHook"),
+    ],
+)
+def test_every_module_with_a_public_class_of_a_kind_is_listed_under_it(kind, base):
+    module, _, name = base.rpartition(".")
+    kind_class = getattr(import_module(module), name)
+    package = import_module(f"airflow_provider_fds.{kind}")
+    public = set(airflow_provider_fds.__all__)
+    there = set()
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        members = vars(import_module(found.name)).values()
+        own = (value for value in members if isinstance(value, type) and value.__module__ == found.name)
+        if any(issubclass(value, kind_class) and value.__name__ in public for value in own):
+            there.add(found.name)
+    listed = {module for integration in get_provider_info()[kind] for module in integration["python-modules"]}
+    assert there == listed
 
 
 def test_options_have_text_defaults_as_airflow_needs_them():
@@ -98,3 +123,14 @@ def test_staging_is_local_by_default_only_where_tasks_share_a_disk(airflow_home,
         staging_uri(None, "orders")
     monkeypatch.setenv("AIRFLOW__FDS__STAGING", "s3://lake/_fds")
     assert staging_uri(None, "orders") == "s3://lake/_fds"
+
+
+def test_airflow_lists_the_options_with_their_values(airflow_home):
+    command = [sys.executable, "-m", "airflow", "config", "list", "--section", "fds", "--show-values"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=airflow_home).stdout
+    options = get_provider_info()["config"]["fds"]["options"]
+    lines = [line.removeprefix("# ").strip() for line in shown.splitlines()]
+    assert lines[0] == "[fds]"
+    assert [line for line in lines[1:] if line] == [
+        f"{name} = {option['default']}".strip() for name, option in options.items()
+    ]

@@ -13,9 +13,9 @@ from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.source.options import SourceOptions
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-TESTED_CODE = [*(ROOT / "dags").rglob("*.py")]
+TESTED_CODE = [*(ROOT / "airflow_provider_fds" / "example_dags").rglob("*.py")]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -108,3 +108,15 @@ def test_every_test_that_the_page_on_failures_names_exists():
 
     assert len(named) > 20
     assert named <= defined
+
+
+def test_the_page_on_upgrades_has_the_formats_of_the_code():
+    from airflow_provider_fds.batch.spec import SPEC_FORMAT
+    from airflow_provider_fds.ledger.entries import ENTRY_FORMAT
+    from airflow_provider_fds.ledger.fold import FOLD_FORMAT
+    from airflow_provider_fds.ledger.position import CHECKPOINT_FORMAT
+
+    page = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| ")]
+    said = [int(row[2]) for row in rows if row[2].isdigit()]
+    assert said == [ENTRY_FORMAT, FOLD_FORMAT, CHECKPOINT_FORMAT, SPEC_FORMAT]

@@ -1,0 +1,34 @@
+# What type checkers see of the package: they cannot follow __getattr__, which loads the public names.
+from airflow_provider_fds.errors import FdsError as FdsError
+from airflow_provider_fds.hooks.delta_table import DeltaTableHook as DeltaTableHook
+from airflow_provider_fds.operators.delta_commit import DeltaCommitOperator as DeltaCommitOperator
+from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator as DeltaIngestOperator
+from airflow_provider_fds.operators.delta_plan import DeltaPlanOperator as DeltaPlanOperator
+from airflow_provider_fds.operators.delta_stream_move import DeltaStreamMoveOperator as DeltaStreamMoveOperator
+from airflow_provider_fds.sensors.delta_table_version import DeltaTableVersionSensor as DeltaTableVersionSensor
+from airflow_provider_fds.sinks import DeltaMergeSink as DeltaMergeSink
+from airflow_provider_fds.sinks import DeltaReplaceSink as DeltaReplaceSink
+from airflow_provider_fds.sinks import DeltaTableSink as DeltaTableSink
+from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
+from airflow_provider_fds.stream import DeltaStream as DeltaStream
+from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
+from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger as DeltaTableVersionTrigger
+
+__version__: str
+__all__ = [
+    "DeltaCommitOperator",
+    "DeltaIngestOperator",
+    "DeltaIntervalTrigger",
+    "DeltaMergeSink",
+    "DeltaPlanOperator",
+    "DeltaReplaceSink",
+    "DeltaStream",
+    "DeltaStreamMoveOperator",
+    "DeltaTableHook",
+    "DeltaTableSink",
+    "DeltaTableVersionSensor",
+    "DeltaTableVersionTrigger",
+    "FdsError",
+    "ForeachBatchSink",
+    "__version__",
+]
