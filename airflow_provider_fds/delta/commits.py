@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: A commit above this size is streamed, never held: 377 MB of JSON would be 800 MB of objects.
 STREAMED_ABOVE_BYTES: Final = 16 << 20
 
-_CHUNK_BYTES: Final = 4 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 #: The longest line of a streamed commit, which is held whole: one action.
 MAX_LINE_BYTES: Final = 64 << 20
@@ -150,7 +150,8 @@ class StreamedActions(Sequence[Action]):
                 if len(rest) > MAX_LINE_BYTES:
                     raise _torn(self._storage, self._version, f"has a line of more than {MAX_LINE_BYTES} bytes")
                 continue
-            actions = _decode(self._storage, self._version, rest + chunk[:end])
+            # one copy of the piece, not two
+            actions = _decode(self._storage, self._version, b"".join((rest, memoryview(chunk)[:end])))
             rest = chunk[end + 1 :]
             rows.see(actions)
             yield from actions

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: The hashes of so many paths are compared at once.
-_HASHES_PER_SET: Final = 1 << 16
-
 #: Characters of ``commitInfo.operationParameters`` that an error quotes at most.
 _MAX_PARAMETERS: Final = 300
 
@@ -262,17 +259,15 @@ class _Hashes:
 
     def __init__(self) -> None:
         self._hashes = array("q")
-
-    def add(self, path: str) -> None:
-        self._hashes.append(hash(path))
+        append = self._hashes.append
+        self.add: Callable[[str], None] = lambda path: append(hash(path))
 
     def __len__(self) -> int:
-        # a set takes many times the memory of what is in it
-        count = len(self._hashes) // _HASHES_PER_SET + 1
-        parts = [array("q") for _ in range(count)]
-        for value in self._hashes:
-            parts[value % count].append(value)
-        return sum(len(set(part)) for part in parts)
+        import numpy as np
+
+        values = np.array(self._hashes)
+        values.sort()
+        return len(values) - int(np.count_nonzero(values[1:] == values[:-1]))
 
 
 def _repeated(actions: Iterable[Action]) -> tuple[tuple[str, str], ...]:

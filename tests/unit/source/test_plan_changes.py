@@ -10,7 +10,6 @@ from airflow_provider_fds.delta import log as log_module
 from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.errors import ConfigurationError, StoppedError
-from airflow_provider_fds.source import classify as classify_module
 from airflow_provider_fds.source.plan import BatchPlanner, range_digest
 
 if TYPE_CHECKING:
@@ -395,7 +394,6 @@ def test_two_vectors_of_a_file_or_a_rearrangement_are_no_file_listed_twice(
 def test_a_huge_commit_that_lists_a_file_twice_is_stopped_at(
     plan: Any, log_builder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classify_module, "_HASHES_PER_SET", 8)
     monkeypatch.setattr(log_module, "STREAMED_ABOVE_BYTES", 1000)
     log_builder.create()
     log_builder.append(100)
