@@ -100,8 +100,47 @@ class ByteLimit(FileCountingLimit):
         return sum([file.size for file in files])
 
 
+class RowLimit(FileCountingLimit):
+    """Counts the rows by the statistics of the log, deleted rows subtracted. It alone reads statistics."""
+
+    __slots__ = ("_rows_of",)
+
+    option = "max_rows_per_batch"
+    bounds_data = True
+
+    def __init__(self, maximum: int) -> None:
+        # what reads the log is not imported where a DAG file only names options
+        from airflow_provider_fds.source.planned import num_rows_of
+
+        super().__init__(maximum)
+        self._rows_of = num_rows_of
+
+    def count(self, file: Add) -> int:
+        """Return the number of rows in the file.
+
+        Raises:
+            UnknownRowsError: The statistics do not say it.
+        """
+        rows = self._rows_of(file)
+        if rows is None:
+            raise UnknownRowsError(file.path)
+        return rows
+
+
+class UnknownRowsError(Exception):
+    """The log does not say how many rows a file has.
+
+    Attributes:
+        path: The file, as logged.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
 #: Every limit there is.
-LIMITS: Final[tuple[type[Limit], ...]] = (FileLimit, ByteLimit, VersionLimit)
+LIMITS: Final[tuple[type[Limit], ...]] = (FileLimit, ByteLimit, RowLimit, VersionLimit)
 
 
 class Admission:

@@ -32,9 +32,12 @@ class SourceOptions:
             ``"latest"`` (only versions after the newest). Without a start the stream begins with a snapshot.
         starting_timestamp: Read from the first commit at or after this time; not together with ``starting_version``.
         on_future_start: While no commit has reached ``starting_timestamp``: ``"wait"`` for one, or ``"fail"``.
-        max_files_per_batch: Maximum number of files in a batch; default 1000, or no limit if ``max_bytes_per_batch`` is
-            given.
+        max_files_per_batch: Maximum number of files in a batch; default 1000, or no limit if ``max_bytes_per_batch`` or
+            ``max_rows_per_batch`` is given.
         max_bytes_per_batch: Bytes at which a batch ends; the last file may exceed it.
+        max_rows_per_batch: Rows at which a batch ends, by the statistics of the log; the last file may exceed it. The
+            stream stops before a version with a file whose statistics do not say how many rows it has. Not together
+            with ``read_change_feed``, because change files have no statistics.
         max_versions_per_batch: Maximum number of versions with data in a batch.
         whole_commits: ``True``: never cut a commit in two; a commit that is too large is its own batch. The initial
             snapshot is still cut by files. ``None``: a commit of the change feed that both adds and removes rows is
@@ -80,6 +83,7 @@ class SourceOptions:
     on_future_start: str = "wait"
     max_files_per_batch: int | None = DEFAULT_MAX_FILES
     max_bytes_per_batch: int | None = None
+    max_rows_per_batch: int | None = None
     max_versions_per_batch: int | None = None
     whole_commits: bool | None = None
     ignore_deletes: bool = False
@@ -192,6 +196,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "on_future_start": _Option(values_of.future_start),
     "max_files_per_batch": _Option(values_of.count, ("max_files_per_trigger",)),
     "max_bytes_per_batch": _Option(values_of.size, ("max_bytes_per_trigger",)),
+    "max_rows_per_batch": _Option(values_of.count),
     "max_versions_per_batch": _Option(values_of.count),
     "whole_commits": _Option(values_of.boolean),
     "ignore_deletes": _Option(values_of.boolean),
@@ -288,6 +293,11 @@ def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
             for name in ("ignore_deletes", "ignore_changes", "skip_change_commits")
             if name in found and found[name][1]
         ]
+        if "max_rows_per_batch" in found:
+            problems.append(
+                f"options {found['max_rows_per_batch'][0]!r} and {feed!r} exclude each other: the log does not say how "
+                "many rows a change file has. Use max_bytes_per_batch or max_files_per_batch."
+            )
     return problems
 
 

@@ -28,6 +28,7 @@ from airflow_provider_fds.source.change_recording import is_enabled, not_recorde
 from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
 from airflow_provider_fds.source.cutter import BatchCutter
 from airflow_provider_fds.source.filtering import TableFilter
+from airflow_provider_fds.source.limits import UnknownRowsError
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
@@ -144,6 +145,8 @@ class BatchPlanner:
                 yield from self._commit_batches()
         except _STOPS as stop:
             error = stop
+        except UnknownRowsError as found:
+            error = self._not_counted(found.path)
         except DAMAGE as found:
             error = self._damaged(found)
         if error is not None and self._cutter.is_inside_version:
@@ -191,6 +194,16 @@ class BatchPlanner:
         )
         stop.__cause__ = error
         return stop
+
+    def _not_counted(self, path: str) -> StoppedError:
+        version = self._reading
+        return StoppedError(
+            f"{self._table}: the statistics of {path} in version {version} do not say how many rows it has "
+            "(numRecords), which max_rows_per_batch needs. Use max_bytes_per_batch or max_files_per_batch instead; the "
+            "stream then continues where it stopped.",
+            table=self._table,
+            version=version,
+        )
 
     def _check_schema(self, state: TableState, version: int) -> None:
         try:

@@ -116,7 +116,7 @@ class SourceBatch:
         """Number of rows by the statistics of the log, deleted rows subtracted; ``None`` if a file does not say it."""
         total = 0
         for file in self.files:
-            rows = _num_rows(file.add)
+            rows = num_rows_of(file.add)
             if rows is None:
                 return None
             total += rows
@@ -217,7 +217,8 @@ def commit_line(version: int, size_bytes: int) -> bytes:
     return b"%d %d\n" % (version, size_bytes)
 
 
-def _num_rows(add: Add) -> int | None:
+def num_rows_of(add: Add) -> int | None:
+    """Return the rows of a file by its statistics, deleted rows subtracted; ``None`` if they do not say it."""
     rows = num_records(add.stats)
     if rows is None or add.deletionVector is None:
         return rows

@@ -74,6 +74,14 @@ def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]
     return options | dict.fromkeys(passing, True)
 
 
+def random_limits(random_: random.Random, options: dict[str, Any]) -> list[dict[str, int]]:
+    """Return limits for FDS to plan with one after the other; limits do not change which rows are read."""
+    limits = [("max_files_per_batch", 4)]
+    if not options.get("read_change_feed"):
+        limits.append(("max_rows_per_batch", 60))
+    return [{name: random_.randint(1, most)} for name, most in random_.choices(limits, k=random_.randint(0, 2))]
+
+
 class TwoReaders:
     """Reads tables both ways.
 
@@ -88,8 +96,8 @@ class TwoReaders:
         self._staging = LocalStorage(str(folder / "staging"))
         self._count = 0
 
-    def by_fds(self, table: RandomTable, options: dict[str, Any], limits: list[int]) -> Reading:
-        """Plan in several goes, each with another limit of files, and read the manifests."""
+    def by_fds(self, table: RandomTable, options: dict[str, Any], limits: list[dict[str, int]]) -> Reading:
+        """Plan in several goes, each with another limit, and read the manifests."""
         log, parsed = table.log, SourceOptions.parse(options)
         start = resolve_start(log, parsed)
         assert start is not None
@@ -100,7 +108,7 @@ class TwoReaders:
             start = start.offset
         found, position = Reading(), start
         for number, limit in enumerate([*limits, None]):
-            now = parsed if limit is None else SourceOptions.parse({**options, "max_files_per_batch": limit})
+            now = parsed if limit is None else SourceOptions.parse({**options, **limit})
             is_first = position == start
             planner = BatchPlanner(
                 log,

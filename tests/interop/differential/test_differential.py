@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.source.offset import Offset
-from tests.interop.differential.reading import TwoReaders, random_options
+from tests.interop.differential.reading import TwoReaders, random_limits, random_options
 from tests.interop.differential.tables import RandomTable, write_random_table
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_pat
     seen: set[str] = set()
     while len(seen) < OPTION_SETS:
         options = random_options(random_, table)
-        limits = [random_.randint(1, 4) for _ in range(random_.randint(0, 2))] if random_.random() < 0.5 else []
+        limits = random_limits(random_, options) if random_.random() < 0.5 else []
         if (text := f"options {options}, limits {limits}") in seen:
             continue
         seen.add(text)
@@ -50,7 +50,9 @@ def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_pat
     shutil.rmtree(tmp_path)
 
 
-def _difference(readers: TwoReaders, table: RandomTable, options: dict[str, Any], limits: list[int]) -> str | None:
+def _difference(
+    readers: TwoReaders, table: RandomTable, options: dict[str, Any], limits: list[dict[str, int]]
+) -> str | None:
     streamed = readers.by_streaming(table, options)
     ours = readers.by_fds(table, options, limits)
     print(f"  {options}, {limits}: {ours.rows.total()} rows, stopped at {ours.stopped_at}, {streamed.rows.total()}")
@@ -72,7 +74,7 @@ def _shrunk(
     table: RandomTable,
     found: str,
     options: dict[str, Any],
-    limits: list[int],
+    limits: list[dict[str, int]],
 ) -> tuple[RandomTable, str]:
     """Return the shortest beginning of the table's history that still shows a difference."""
     for commits in range(COMMITS):

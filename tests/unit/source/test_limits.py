@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from airflow_provider_fds.delta.actions import Add
-from airflow_provider_fds.source.limits import Admission
+import pytest
+
+from airflow_provider_fds.delta.actions import Add, DeletionVector
+from airflow_provider_fds.source.limits import LIMITS, Admission, UnknownRowsError
 from airflow_provider_fds.source.options import SourceOptions
 
 
@@ -113,3 +115,59 @@ def test_70_and_71_a_group_comes_in_whole_or_not_at_all_and_nothing_overtakes_it
     assert admission.admit_file(two[1])
     assert not admission.admit_version(lambda: two, is_group=True)
     assert admission.admit_version(lambda: files_of([20]), is_group=True)
+
+
+def test_every_limit_has_one_option_of_its_name() -> None:
+    names = [limit.option for limit in LIMITS]
+    assert len(set(names)) == len(names)
+    assert set(names) == {name for name in SourceOptions.__dataclass_fields__ if name.startswith("max_")}
+
+
+def counted_by_rows(maximum: int, *rows: int | None, deleted: int = 0) -> list[bool]:
+    """Return which files are admitted one after the other, by the rows that the log says they have."""
+    admission = Admission(SourceOptions.parse({"max_rows_per_batch": maximum}))
+    files = [
+        Add(
+            f"f{number}",
+            stats=None if count is None else f'{{"numRecords":{count}}}',
+            deletionVector=DeletionVector("i", "x", cardinality=deleted) if deleted else None,
+        )
+        for number, count in enumerate(rows)
+    ]
+    assert admission.admit_version(lambda: files)
+    return [admission.admit_file(file) for file in files]
+
+
+def test_rows_are_exceeded_by_one_file_at_most() -> None:
+    assert counted_by_rows(25, 10, 10, 10, 10) == [True, True, True, False]
+    assert counted_by_rows(20, 10, 10, 10) == [True, True, False]
+    assert counted_by_rows(1, 1000, 1) == [True, False]
+
+
+def test_rows_that_a_deletion_vector_deletes_do_not_count() -> None:
+    assert counted_by_rows(20, 15, 15, 15, 15, deleted=5) == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("rows", "deleted"), [((None,), 0), ((3,), 4)], ids=["no statistics", "fewer rows than were deleted"]
+)
+def test_a_file_of_unknown_rows_cannot_be_counted(rows: tuple[int | None, ...], deleted: int) -> None:
+    with pytest.raises(UnknownRowsError) as caught:
+        counted_by_rows(100, *rows, deleted=deleted)
+    assert caught.value.path == "f0"
+
+
+@pytest.mark.parametrize("sizes", [[10, 10], [10, 0], [0, 0], [21], [30, 0]])
+@pytest.mark.parametrize("maximum", [1, 2, 3, 20])
+@pytest.mark.parametrize("option", ["max_files_per_batch", "max_bytes_per_batch"])
+def test_files_are_admitted_together_only_if_each_of_them_would_be(option: str, maximum: int, sizes: list[int]) -> None:
+    options, files = SourceOptions.parse({option: maximum}), files_of(sizes)
+    one_by_one, together = Admission(options), Admission(options)
+    assert one_by_one.admit_version(lambda: files)
+    assert together.admit_version(lambda: files)
+    each = all(one_by_one.admit_file(file) for file in files)
+    if together.admit_files(files):
+        assert each
+    else:
+        # a refusal takes nothing in: the files can still be asked for one by one
+        assert all(together.admit_file(file) for file in files) == each

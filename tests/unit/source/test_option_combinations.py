@@ -54,6 +54,7 @@ LIMITS: list[dict[str, Any]] = [
     {},
     {"max_files_per_batch": 1},
     {"max_bytes_per_batch": 12},
+    {"max_rows_per_batch": 11},
     {"max_versions_per_batch": 1},
     {"max_files_per_batch": 2, "whole_commits": True},
     {"max_files_per_batch": 2, "max_bytes_per_batch": 12, "max_versions_per_batch": 2},
@@ -115,6 +116,7 @@ def check_limits(batches: list[SourceBatch], limits: dict[str, Any]) -> None:
             continue
         assert batch.num_files <= limits.get("max_files_per_batch", 1000)
         assert sum(file.add.size for file in batch.files[:-1]) < limits.get("max_bytes_per_batch", 1000)
+        assert sum(10 for _ in batch.files[:-1]) < limits.get("max_rows_per_batch", 1000)
 
 
 def same_in_every_cut(plan: Any, given: dict[str, Any], limits: dict[str, Any]) -> list[tuple[int, str]]:

@@ -21,6 +21,7 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "starting_timestamp": ("2026-01-31", "2026-01-31"),
     "max_files_per_batch": ("50", 50),
     "max_bytes_per_batch": ("10g", 10 * 1024**3),
+    "max_rows_per_batch": ("5000", 5000),
     "max_versions_per_batch": (3, 3),
     "whole_commits": ("true", True),
     "ignore_deletes": (True, True),
@@ -90,10 +91,11 @@ def test_the_value_is_frozen_and_hashable() -> None:
         options.whole_commits = True  # type: ignore[misc]
 
 
-def test_files_are_limited_to_1000_only_while_bytes_are_not_limited() -> None:
+def test_files_are_limited_to_1000_only_while_bytes_and_rows_are_not_limited() -> None:
     assert SourceOptions.parse({}).max_files_per_batch == 1000
     assert SourceOptions.parse({"maxBytesPerTrigger": "1g"}).max_files_per_batch is None
     assert SourceOptions.parse({"maxBytesPerTrigger": "1g", "maxFilesPerTrigger": 7}).max_files_per_batch == 7
+    assert SourceOptions.parse({"max_rows_per_batch": 1}).max_files_per_batch is None
     assert SourceOptions.parse({"max_versions_per_batch": 1}).max_files_per_batch == 1000
 
 
@@ -105,7 +107,7 @@ def test_sizes_are_read_with_sparks_units(given: object, expected: int) -> None:
     assert SourceOptions.parse({"max_bytes_per_batch": given}).max_bytes_per_batch == expected
 
 
-@pytest.mark.parametrize("name", ["maxFilesPerTrigger", "max_versions_per_batch"])
+@pytest.mark.parametrize("name", ["maxFilesPerTrigger", "maxRowsPerBatch", "max_versions_per_batch"])
 @pytest.mark.parametrize("value", [0, -1, "0", "-1", "string", "", 1.5, True, "10g", "١٢"])
 def test_34_limits_that_are_no_positive_number_are_refused(name: str, value: object) -> None:
     (problem,) = problems({name: value})
@@ -199,6 +201,7 @@ BESIDE_A_SNAPSHOT = {
     "ending_timestamp": ("2026-12-31", False),
     "max_files_per_batch": (1, True),
     "max_bytes_per_batch": (1, True),
+    "max_rows_per_batch": (1, True),
     "max_versions_per_batch": (1, False),
     "whole_commits": (True, False),
     "ignore_deletes": (True, False),
@@ -369,6 +372,13 @@ def test_options_that_would_have_no_effect_on_a_stream_of_changes_are_refused(na
     assert not SourceOptions.parse({"readChangeFeed": False, name: True}).read_change_feed
 
 
+def test_rows_of_change_files_cannot_be_limited() -> None:
+    (problem,) = problems({"readChangeFeed": True, "maxRowsPerBatch": 5})
+    assert "'readChangeFeed'" in problem
+    assert "'maxRowsPerBatch'" in problem
+    assert SourceOptions.parse({"readChangeFeed": False, "maxRowsPerBatch": 5}).max_rows_per_batch == 5
+
+
 def test_none_means_not_given() -> None:
     assert SourceOptions.parse(dict.fromkeys(FIELDS)) == SourceOptions()
 
@@ -388,8 +398,9 @@ def test_options_survive_their_dictionary(name: str) -> None:
 
 
 def test_a_file_limit_beside_a_byte_limit_survives_too() -> None:
-    options = SourceOptions.parse({"max_bytes_per_batch": 1, "max_files_per_batch": 1000})
-    assert SourceOptions.parse(options.to_dict()) == options
+    for name in ("max_bytes_per_batch", "max_rows_per_batch"):
+        options = SourceOptions.parse({name: 1, "max_files_per_batch": 1000})
+        assert SourceOptions.parse(options.to_dict()) == options
     assert SourceOptions().to_dict() == {}
 
 

@@ -35,6 +35,7 @@ LIMITS = st.fixed_dictionaries(
     optional={
         "max_files_per_batch": st.integers(1, 7),
         "max_bytes_per_batch": st.integers(1, 120),
+        "max_rows_per_batch": st.integers(1, 45),
         "max_versions_per_batch": st.integers(1, 3),
         "whole_commits": st.booleans(),
     },
@@ -183,6 +184,9 @@ def test_no_batch_lists_a_file_twice_or_goes_over_its_limits(
         assert batch.num_files <= limits.get("max_files_per_batch", 1000)
         # before its last file the batch was below the limit; excluded files count too, so this is an upper bound
         assert sum(file.add.size for file in batch.files[:-1]) < limits.get("max_bytes_per_batch", 10**9)
+        # the log builder gives a file 10 rows, of which a vector deletes one
+        rows = [10 if file.add.deletionVector is None else 9 for file in batch.files[:-1]]
+        assert sum(rows) < limits.get("max_rows_per_batch", 10**9)
 
 
 @many

@@ -311,3 +311,46 @@ def test_a_file_that_vanishes_while_its_commit_is_delivered_is_no_good_prefix(
     path.write_bytes(path.read_bytes()[:-400])
     with pytest.raises(TornFileError):
         list(batches)
+
+
+def test_a_row_limit_cuts_by_the_statistics_of_the_log(plan: Any, log_builder: Any) -> None:
+    appended(log_builder, versions=0)
+    for rows in (5, 6, 20, 3):
+        log_builder.append(2, rows=rows)
+    found = plan(1, max_rows_per_batch=15)
+    assert [batch.num_rows for batch in found.batches] == [16, 26, 20, 6]
+    whole = plan(1, max_rows_per_batch=15, whole_commits=True)
+    assert [batch.num_rows for batch in whole.batches] == [10, 12, 40, 6]
+    assert len(plan(1, max_rows_per_batch=15, max_files_per_batch=1).batches) == 8
+
+
+@pytest.mark.parametrize("stats", [None, '{"minValues":{}}', "{"], ids=["none", "without a count", "damaged"])
+def test_a_row_limit_stops_before_a_version_whose_rows_are_not_known(plan: Any, log_builder: Any, stats: Any) -> None:
+    appended(log_builder)
+    log_builder.commit(log_builder.add("known"), log_builder.add("unknown", stats=stats))
+    log_builder.append()
+    message = stopped(plan, StoppedError, 3, max_rows_per_batch=25)
+    assert "unknown" in message
+    assert "max_bytes_per_batch" in message
+    # the other limits do not read statistics
+    assert plan(3, max_bytes_per_batch=1).paths == ["known", "unknown", "part-00004-00000.parquet"]
+
+
+def test_a_row_limit_finds_a_file_of_unknown_rows_in_the_initial_snapshot(plan: Any, log_builder: Any) -> None:
+    appended(log_builder)
+    log_builder.append(stats=None)
+    planner = plan.planner(plan.snapshot_start(), max_rows_per_batch=15)
+    with pytest.raises(StoppedError, match="in version 3 do not say how many rows"):
+        list(planner)
+    found = plan(plan.snapshot_start(), max_files_per_batch=1)
+    assert len(found.paths) == 3
+
+
+def test_a_row_limit_counts_a_commit_that_is_streamed(
+    plan: Any, log_builder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "STREAMED_ABOVE_BYTES", 1000)
+    appended(log_builder, versions=1)
+    log_builder.append(40)
+    assert [len(files) for files in plan(1, max_rows_per_batch=100).files] == [10, 10, 10, 10, 1]
+    assert [len(files) for files in plan(1, max_rows_per_batch=100, whole_commits=True).files] == [1, 40]
