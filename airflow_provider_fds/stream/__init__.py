@@ -1,6 +1,6 @@
-"""A stream: its value for DAG files, and its sessions for runs.
+"""A stream: the value declared in DAG files, and the sessions that runs use.
 
-Importing the room costs the source options only; sessions load when they are used.
+Importing this package loads only the source options; sessions are loaded on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["DeltaStream", *sorted(_LAZY)]  # noqa: PLE0604  # the names are stri
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of the room when it is first used."""
+    """Load a name of the package on first use."""
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

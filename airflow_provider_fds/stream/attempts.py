@@ -1,4 +1,4 @@
-"""What one attempt leaves in staging: its name, the job for Spark, the reports of the driver."""
+"""The files of one attempt in staging: its name, the job for Spark, the driver's reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 
-#: Numbers of a report that count something, and may be absent.
+#: Counters of a report; each may be absent.
 _COUNTS: Final = ("sink_version", "rows_planned", "rows_written", "files_written", "bytes_written", "rows_read")
 
 
@@ -27,12 +27,12 @@ class _Format(msgspec.Struct):
 
 
 def new_attempt_id() -> str:
-    """Return a name that no other attempt of the stream has; it begins with the time."""
+    """Return a name that is unique among the stream's attempts; it begins with the current time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}"
 
 
 def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
-    """Write a job into a folder of staging, and return its URI as Spark reads it."""
+    """Write a job to a folder of staging and return the URI that Spark reads it from."""
     data = spec.to_json()
     key = f"{folder}/{job_name(spec.attempt_id, data)}"
     connected.staging.put(key, data)
@@ -43,20 +43,20 @@ def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
 def read_report(
     connected: ConnectedStream, folder: str, batch: ReportedBatch, attempt_id: str, sink: SinkLog | None
 ) -> AttemptReport | None:
-    """Return what the driver reported of a transaction of an attempt, ``None`` if nothing.
+    """Return the driver's report about a transaction of an attempt, ``None`` if there is none.
 
-    Whoever can write to the folder can write a report. It counts for this batch and this attempt only, and that the
-    batch is done is looked up in the sink's log.
+    Anyone who can write to the folder can write a report. A report therefore counts only for this batch and this
+    attempt, and the sink's log must confirm that the batch is done.
 
     Args:
         connected: The stream.
         folder: The folder of reports in staging.
-        batch: The batch, or the last one of a transaction of several.
+        batch: The batch, or the last batch of a transaction that has several.
         attempt_id: The attempt.
-        sink: The sink's log, ``None`` where FDS knows no table.
+        sink: The sink's log, ``None`` if the sink has no table known to FDS.
 
     Raises:
-        BatchFailedError: The file is no report, or one of another batch or attempt, or the sink says something else.
+        BatchFailedError: The file is not a report, belongs to another batch or attempt, or contradicts the sink.
     """
     name = report_name(batch.epoch, batch.batch_id, attempt_id)
     try:

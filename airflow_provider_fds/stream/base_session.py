@@ -1,4 +1,4 @@
-"""What a run does whatever it reads: write the job for Spark, collect the reports, commit batch by batch."""
+"""The steps common to all runs: write the job for Spark, collect the reports, commit batch by batch."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Planned batches that are one transaction of the sink, which has the id of the last one."""
+    """Planned batches that form one transaction of the sink; the last batch gives it its id."""
 
     parts: tuple[PlannedBatch, ...]
 
     @property
     def last(self) -> PlannedBatch:
-        """The batch that names the transaction."""
+        """The batch that gives the transaction its id."""
         return self.parts[-1]
 
     @property
@@ -52,20 +52,20 @@ class Transaction:
 
     @property
     def num_rows(self) -> int | None:
-        """Rows by the log's statistics, ``None`` if a file has none."""
+        """Rows according to the log's statistics, ``None`` if a file has none."""
         rows = [part.num_rows for part in self.parts]
         return None if None in rows else sum(row or 0 for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionJob:
-    """What the job of a run is made of, apart from its attempt.
+    """The contents of a run's job, apart from its attempt.
 
     Attributes:
-        batches: What Spark loads, in order.
+        batches: The batches that Spark loads, in order.
         sink: The sink, as Spark reaches it.
-        sink_version: Version of the sink that was the newest of the stream, ``None`` if it has no commit of it.
-        folder: Where the job goes, in staging.
+        sink_version: Newest version of the sink that the stream wrote, ``None`` if it wrote none.
+        folder: Folder of the job in staging.
     """
 
     batches: tuple[BatchSpec, ...]
@@ -76,41 +76,41 @@ class SessionJob:
 
 @dataclass(slots=True)
 class CollectedSoFar:
-    """What was committed of the attempt ``attempt_id``, and the reports, one per transaction of the sink."""
+    """The committed batches of attempt ``attempt_id``, and the reports, one per transaction of the sink."""
 
     attempt_id: str = ""
     committed: list[PlannedBatch] = field(default_factory=list)
     reports: list[AttemptReport] = field(default_factory=list)
 
     def of(self, work: RunWork) -> CollectedSoFar:
-        """Return this, if it is about the attempt of ``work``, else an empty one."""
+        """Return this object if it belongs to the attempt of ``work``, else an empty one."""
         return self if self.attempt_id == work.attempt_id else CollectedSoFar(work.attempt_id)
 
     def add(self, batches: Iterable[PlannedBatch], report: AttemptReport) -> None:
-        """Note what was committed just now, and the report that it was committed by."""
+        """Add batches that were just committed, and the report they were committed by."""
         for warning in report.warnings:
             logger.warning("%s", warning)
         self.committed += batches
         self.reports.append(report)
 
     def result(self, failed: AttemptReport | None = None, failure: BatchFailedError | None = None) -> Collected:
-        """Return what came of the attempt, with report and error of the batch that was not done."""
+        """Return the outcome of the attempt, with the report and the error of the batch that failed, if any."""
         reports = self.reports if failed is None else [*self.reports, failed]
         return Collected(tuple(self.committed), tuple(reports), failure)
 
 
 class Session(ABC):
-    """A run at work on a stream, by offset or on one data interval.
+    """A run of a stream, either by offset or on one data interval.
 
-    The order is :meth:`begin`, then :meth:`job` and Spark, then :meth:`collect`, again until ``begin`` says there is
-    nothing left. Whatever dies in between, the next session continues with exactly the same batches.
+    The order of calls is :meth:`begin`, :meth:`job`, Spark, :meth:`collect`, repeated until ``begin`` returns no more
+    work. Whatever process dies in between, the next session continues with exactly the same batches.
 
     Args:
         stream: The stream.
         context: Credentials, staging, checkpoint, and who is asking.
 
     Raises:
-        ConfigurationError: A URI that cannot be opened; staging and table inside each other.
+        ConfigurationError: A URI cannot be opened, or staging and table are inside each other.
     """
 
     def __init__(self, stream: DeltaStream, context: StreamContext) -> None:
@@ -123,11 +123,11 @@ class Session(ABC):
 
     @abstractmethod
     def begin(self, sink: Sink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
-        """Find out what this run has to do, and write it down.
+        """Determine the work of this run and record it.
 
         Args:
             sink: Where the batches go.
-            max_batches: Batches to plan at most.
+            max_batches: Maximum number of batches to plan.
             retry: Whether this run may have worked before (a later attempt, a cleared task).
         """
 
@@ -137,7 +137,7 @@ class Session(ABC):
 
     @abstractmethod
     def _job(self, work: RunWork, sink: Sink) -> SessionJob:
-        """Return what the job of ``work`` is made of."""
+        """Return the contents of the job of ``work``."""
 
     @property
     @abstractmethod
@@ -150,7 +150,7 @@ class Session(ABC):
         return None
 
     def _transactions(self, work: RunWork) -> list[Transaction]:
-        """Return the transactions of the sink that the batches of ``work`` come to, in order."""
+        """Return the transactions of the sink that the batches of ``work`` form, in order."""
         return [Transaction((batch,)) for batch in work.batches]
 
     @abstractmethod
@@ -158,10 +158,10 @@ class Session(ABC):
         """Raise ``VerificationError`` if the stream, or the interval, is blocked because of ``reason``."""
 
     def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
-        """Write the job of ``work`` into staging and return its URI, as Spark reads it.
+        """Write the job of ``work`` to staging and return the URI that Spark reads it from.
 
         Args:
-            work: From :meth:`begin`, with status ``work``.
+            work: The result of :meth:`begin`, with status ``work``.
             sink: The sink the stream is bound to.
             stop_after_ms: No batch is started after this time (milliseconds since the epoch).
         """
@@ -179,28 +179,29 @@ class Session(ABC):
         return put_job(self.connected, job.folder, spec)
 
     def reports_location(self) -> str:
-        """Return the URI of the folder below which reports go, as Spark reads it."""
+        """Return the URI of the folder for reports, as Spark reads it."""
         return self.connected.staging_location(self._reports)
 
     def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
-        """Read what the attempt reported and commit, in order, what is in the sink and verified.
+        """Read the attempt's reports and commit, in order, the batches that are in the sink and verified.
 
-        May be called again and again for one work: it continues where it was, and returns all of it.
+        May be called repeatedly for the same work: each call continues where the last one ended and returns the outcome
+        of all calls.
 
         Args:
-            work: From :meth:`begin`.
-            is_running: Whether Spark is still at work: then a batch without a report has not failed, and whatever is
-                wrong is left to the call after the end.
+            work: The result of :meth:`begin`.
+            is_running: Whether Spark is still running. Then a batch without a report has not failed, and problems are
+                left to the call after Spark has ended.
 
         Raises:
-            VerificationError: A batch is in the sink with other rows than planned, or the source's log changed
-                under the plan. The batch is blocked; the ones before it are committed.
+            VerificationError: The sink holds other rows of a batch than planned, or the source's log no longer matches
+                the plan. The batch is blocked; the batches before it are committed.
         """
         try:
             return self._collect(work, is_running=is_running)
         finally:
             if not is_running:
-                # a hint that lets the next run start with few requests
+                # lets the next run start with few requests
                 self.connected.ledger.save_fold()
 
     def purge_expired(self, retention: Retention) -> None:
@@ -223,7 +224,7 @@ class Session(ABC):
             if problems := self._problems(transaction, report):
                 if is_running:
                     break
-                # all in one reason: a person accepts everything that is wrong, or nothing
+                # one reason for all problems: a person accepts all of them or none
                 self._block(work, transaction, report, "; ".join(problems))
             self._commit(work, transaction, report)
             so_far.add(transaction.parts, report)
@@ -235,13 +236,13 @@ class Session(ABC):
         return read_report(self.connected, self._reports, reported, work.attempt_id, self._sink_log())
 
     def _problems(self, transaction: Transaction, report: AttemptReport) -> list[str]:
-        """Return how the sink differs from the plan, and the source's log from the one that was planned from."""
+        """Return how the sink differs from the plan, and how the source's log differs from the planned one."""
         differs = rows_differ(report, self._sink, transaction.num_rows)
         changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
         return list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
 
     def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
-        """Record that the sink has the transaction, verified."""
+        """Record that the transaction is in the sink and verified."""
         self.connected.execute(
             Committed(
                 epoch=work.epoch,
@@ -260,7 +261,7 @@ class Session(ABC):
         )
 
     def _block(self, work: RunWork, transaction: Transaction, report: AttemptReport, reason: str) -> None:
-        """Record that verification failed, and raise; return if a person has accepted exactly this before."""
+        """Record that verification failed, and raise; return if a person has already accepted exactly this."""
         self.connected.execute(
             Blocked(
                 epoch=work.epoch,
@@ -278,11 +279,11 @@ class Session(ABC):
         self._check_not_blocked(transaction, report, reason)
 
     def _failure(self, work: RunWork, transaction: Transaction, report: AttemptReport | None) -> BatchFailedError:
-        """Return why a transaction is not done, as an error."""
+        """Return the error for a transaction that is not done."""
         del work
         return batch_failure(self.stream.name, self.stream.table, transaction.last, report)
 
     def _sink_log(self) -> SinkLog | None:
-        """Return the log of the run's sink, which remembers whether this worker may read it."""
+        """Return the log of the run's sink; the object remembers whether this worker may read it."""
         self._log = self._log or SinkLog.of(self.connected, self._sink)
         return self._log

@@ -1,4 +1,4 @@
-"""A batch that an attempt has not brought into the sink, as an error that says what to do."""
+"""The error for a batch that an attempt did not load, with what to do."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import AttemptReport
     from airflow_provider_fds.ledger.values import PlannedBatch
 
-#: Error class of an attempt report: a file that the batch lists is not in storage.
+#: Error class of an attempt report: a file that the batch lists is missing from storage.
 _FILES_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 
-#: Beginnings of error classes of an attempt report, by what they are for the task: what will not pass, and what may.
+#: Prefixes of error classes in attempt reports, by the exception they map to: errors that are permanent, and errors
+#: that a retry may solve.
 _REJECTED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
     (
         ("SinkSchema", "DELTA_FAILED_TO_MERGE", "DELTA_MERGE_INCOMPATIBLE", "DELTA_METADATA_MISMATCH"),
@@ -38,13 +39,13 @@ _FAILED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
 
 
 def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptReport | None) -> BatchFailedError:
-    """Return what became of a batch that is not done.
+    """Return the error for a batch that is not done.
 
     Args:
         stream: Name of the stream.
         table: Its table, as the stream names it.
         batch: The batch.
-        report: What the attempt says of it, ``None`` if it said nothing.
+        report: The attempt's report about it, ``None`` if there is none.
     """
     what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
     if report is None:
@@ -70,7 +71,7 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptR
 
 
 def _kind(report: AttemptReport) -> type[BatchFailedError]:
-    """Return the class of the error, by what the driver called it."""
+    """Return the exception class for the error class that the driver reported."""
     name = report.error_class or ""
     if not report.retryable:
         return next((kind for classes, kind in _REJECTED if name.startswith(classes)), BatchRejectedError)

@@ -1,7 +1,7 @@
-"""What the commits before a fence say against its report: a batch or a removal of the stream that it leaves out.
+"""Checks a fence's report against the sink's commits before the fence.
 
-A report is a file that others may write. A batch that it leaves out would be read again, rows whose removal it leaves
-out would be missing.
+Others may be able to write to a report's file. If a report omitted a batch, its rows would be read again; if it omitted
+a removal, the removed rows would be missing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import FenceReport
     from airflow_provider_fds.delta.commits import Commit
 
-#: Operations that take out what was there before; which of it, the driver has found out.
+#: Operations that may remove earlier rows; the driver has determined which rows they removed.
 _BREAKING: Final = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
 
 
 def problem_before(report: FenceReport, commits: Iterable[Commit], *, is_removing: bool) -> str | None:
-    """Say what a report leaves out of the commits since the stream's last known one, ``None`` if nothing.
+    """Return what a report omits of the commits since the stream's last known one, ``None`` if nothing.
 
     Args:
-        report: Of a fence that is there.
-        commits: Those before the fence, oldest first, as far as the log has them.
-        is_removing: Whether the fence itself has removed the rows that are read again.
+        report: The report of a fence that is in the sink.
+        commits: The commits before the fence that the log still has, oldest first.
+        is_removing: Whether the fence itself removed the rows that are read again.
     """
     app_id = txn_app_id(report.uuid)
     batches: dict[int, str] = {}
@@ -48,7 +48,7 @@ def problem_before(report: FenceReport, commits: Iterable[Commit], *, is_removin
         elif any(a.remove is not None and a.remove.changes_data for a in commit.actions):
             removals[commit.version] = txn_epoch(own)
             if "removes" in told:
-                # it was read again from there on, so what had landed is gone
+                # the stream was read again from an earlier position, so the batches that had landed are gone
                 batches = {}
     return _left_out(report, {} if is_removing else batches, removals, newest)
 

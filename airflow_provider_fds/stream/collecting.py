@@ -1,4 +1,4 @@
-"""Committing batches while Spark is still at work on the next ones."""
+"""Commits batches while Spark still runs the next ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: One request that finds nothing, most of the time.
+#: Each poll costs one request, which usually finds nothing.
 POLL_SECONDS: Final = 3.0
 
 
 def commit_reported(session: Session, work: RunWork) -> Collected:
-    """Commit what is reported so far, while Spark is still at it. Returns what came of the attempt until now.
+    """Commit the batches reported so far while Spark still runs; return the attempt's outcome so far.
 
-    What may pass is left to the call after the end; the rest (the stream was taken away from this run) ends the job,
-    because nothing more may be written for it.
+    Retryable errors are left to the call after Spark has ended. Any other error (another run has taken over the stream)
+    ends the job, because the job may write nothing more.
     """
     try:
         return session.collect(work, is_running=True)
@@ -47,15 +47,15 @@ def collecting(
 ) -> Iterator[None]:
     """Commit each batch of ``work`` as soon as the driver has reported it, while the body waits for Spark.
 
-    The session belongs to this until the body is through. What goes wrong here goes no further: the caller collects
-    once more after the end of Spark, and meets it then.
+    The session must not be used elsewhere until the body has ended. Errors do not propagate from here: the caller
+    collects once more after Spark has ended and gets them then.
 
     Args:
         session: The run.
-        work: What Spark is at.
-        tell: Called, from a thread of its own, with what came of the attempt whenever that is more than before;
+        work: The work that Spark runs.
+        tell: Called from a separate thread with the attempt's outcome so far, whenever more batches are committed;
             default: a line in the log.
-        poll_seconds: Time between two looks.
+        poll_seconds: Time between two polls.
     """
     if len(work.batches) < 2:  # noqa: PLR2004 - with one batch there is nothing to commit before the end
         yield
@@ -78,7 +78,7 @@ def collecting(
                 count = len(collected.committed)
                 (tell or say)(collected)
 
-    # a process that is told to end does not wait for it
+    # a daemon, so that a process that must end does not wait for it
     thread = threading.Thread(target=collect, name="fds-collect", daemon=True)
     thread.start()
     try:

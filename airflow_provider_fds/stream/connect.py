@@ -1,4 +1,4 @@
-"""A stream connected to the world: its table, its staging, its ledger, its checkpoint."""
+"""A stream with its connections: its table, staging, ledger and checkpoint."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StreamContext:
-    """What a stream needs of the world around it: credentials, staging, checkpoint, and who is asking.
+    """What a stream is given from outside: credentials, staging, checkpoint, and who is asking.
 
     Attributes:
-        table_options: Options of the table's storage (``delta/open.py``), credentials among them.
+        table_options: Storage options of the table (``delta/open.py``), including credentials.
         staging_uri: URI or path of the staging folder.
-        staging_options: Options of the staging's storage.
-        checkpoints: Where the committed offset is kept, ``None``: nowhere but in the ledger.
+        staging_options: Storage options of staging.
+        checkpoints: Where the committed offset is kept; ``None`` keeps it in the ledger only.
         deployment: Name of this Airflow installation.
         actor: Who writes the entries.
-        owner: The run that works the batches.
-        owner_is_running: Says whether another owner still runs. Asked before its batches are taken over.
-        sink_options: Options of the sink's storage, ``None``: the table's.
-        run_since: When the asking run began at the earliest; what it did is not looked for before that.
+        owner: The run that works on the batches.
+        owner_is_running: Returns whether another owner still runs. Called before its batches are taken over.
+        sink_options: Storage options of the sink, ``None`` to use the table's.
+        run_since: Earliest time at which the asking run can have begun; older entries are not searched for its work.
     """
 
     staging_uri: str
@@ -62,11 +62,11 @@ class StreamContext:
 
 
 class ConnectedStream:
-    """The parts of a stream, opened, and the state of its ledger as last read.
+    """The opened parts of a stream, and the state of its ledger as last read.
 
     Attributes:
         stream: The stream.
-        context: What it was given of the world.
+        context: Its context.
         table: Storage of the source table.
         staging: Storage of the staging folder.
         log: The table's transaction log.
@@ -85,17 +85,17 @@ class ConnectedStream:
         self.log = DeltaLog(self.table)
         self.ledger = Ledger(self.staging, stream.name, deployment=context.deployment)
         self.folder = StreamFolder(stream.name)
-        #: Tables that were searched for traces of an earlier self of the stream.
+        #: Tables already searched for traces of an earlier stream of this name.
         self.searched: set[str] = set()
         self._shown: Checkpoint | None = None
 
     @property
     def state(self) -> StreamState:
-        """The state as last read or written; :meth:`load` reads on."""
+        """The state as last read or written; :meth:`load` reads new entries."""
         return self.ledger.state
 
     def load(self) -> StreamState:
-        """Read checkpoint and ledger, check that they belong together and to this stream; later on read on.
+        """Read checkpoint and ledger and check that they belong together and to this stream; later, read new entries.
 
         Raises:
             CheckpointError: Checkpoint and ledger disagree.
@@ -143,13 +143,13 @@ class ConnectedStream:
         return self.state
 
     def show_checkpoint(self) -> None:
-        """Write the checkpoint of the ledger as last read; nothing where there is no home for it."""
+        """Write the checkpoint of the ledger as last read; does nothing if no store is configured."""
         if self.context.checkpoints is not None and self.state.phase != "empty":
             self._shown = self.ledger.checkpoint()
             self.context.checkpoints.write(self._shown)
 
     def frozen_snapshot(self) -> FrozenSnapshot | None:
-        """Return the initial snapshot the epoch started with, ``None`` if it started with a commit."""
+        """Return the initial snapshot that the epoch started with, ``None`` if it started with a commit."""
         ref = self.state.snapshot
         if ref is None:
             return None
@@ -158,7 +158,7 @@ class ConnectedStream:
         return FrozenSnapshot(ref.version, ref.digest, self.folder.below(ref.key), ref.num_files, ref.num_bytes)
 
     def staging_location(self, key: str) -> str:
-        """Return the encoded URI of a key in staging, with the scheme that Spark has a file system for."""
+        """Return the encoded URI of a key in staging, with a scheme that Spark has a file system for."""
         return spark_uri(f"{self.staging.uri}/{quote(key, safe=PATH_SAFE)}")
 
     def open_sink(self, uri: str) -> Storage:
@@ -168,9 +168,9 @@ class ConnectedStream:
         return open_storage(uri, self.context.table_options if options is None else options)
 
     def places(self, sink_uri: str | None) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return what a job of this stream touches: table, staging and sink, each with its storage's options.
+        """Return the places a job of this stream accesses (table, staging, sink), each with its storage options.
 
-        ``None`` is the sink that is no table: what a function of the user's writes, it reaches by itself.
+        ``None`` stands for a sink that is not a table: a user's function reaches its tables by itself.
         """
         context = self.context
         options = context.sink_options
@@ -179,12 +179,12 @@ class ConnectedStream:
 
 
 def _check_uri(uri: str) -> None:
-    """Refuse a URI that holds a credential; as it was written, since encoding it would hide a query."""
+    """Refuse a URI that holds a credential; checks the URI as written, since encoding it would hide a query."""
     check_table_uri(uri if "://" in uri else canonical_uri(uri))
 
 
 def lie_inside_each_other(one: str, other: str) -> bool:
-    """Whether one of two URIs is the other, or lies below it; ``s3``, ``s3a`` and ``s3n`` name the same bucket."""
+    """Whether one of two URIs is the other or is below it; ``s3``, ``s3a`` and ``s3n`` name the same bucket."""
     first, second = (f"{spark_uri(uri)}/" for uri in (one, other))
     return first.startswith(second) or second.startswith(first)
 

@@ -1,4 +1,4 @@
-"""Data intervals, and which versions of a table lie in them."""
+"""Data intervals and the versions of a table that belong to them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-#: What gives a run an interval that has a width, for messages.
+#: A timetable that gives runs non-empty intervals, for messages.
 TIMETABLE: Final = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC") (from airflow.sdk)'
 
 
 @dataclass(frozen=True, slots=True)
 class DataInterval:
-    """The time that a run is about, both with a zone.
+    """The time span that a run loads; both ends have a time zone.
 
     Attributes:
         start: Inclusive.
         end: Exclusive.
 
     Raises:
-        ConfigurationError: The end is not after the start, or one has no zone.
+        ConfigurationError: The end is not after the start, or an end has no time zone.
     """
 
     start: datetime
@@ -51,28 +51,28 @@ class DataInterval:
 
     @property
     def name(self) -> str:
-        """The interval in the ledger: ``<start>/<end>``, UTC, milliseconds."""
+        """The interval's name in the ledger: ``<start>/<end>``, UTC, milliseconds."""
         return interval_name(instant_text(self.start), instant_text(self.end))
 
 
 def instant_ms(instant: datetime) -> int:
-    """Return the first millisecond that is not before ``instant``: commit times are whole milliseconds."""
+    """Return ``instant`` rounded up to a whole millisecond, the unit of commit times."""
     return -((_EPOCH - instant) // _MILLISECOND)
 
 
 def instant_text(instant: datetime) -> str:
-    """Return an instant as the ledger has it."""
+    """Return an instant in the ledger's format."""
     return iso_time(_EPOCH + instant_ms(instant) * _MILLISECOND)
 
 
 def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary], *, now: datetime) -> int:
-    """Return the first version at or after ``instant``; where time has passed it without one, that after the newest.
+    """Return the first version at or after ``instant``; if it has passed without one, the version after the newest.
 
-    The times of commits are those the log gives now; ``known`` boundaries win over them.
+    Commit times are those the log gives now; ``known`` boundaries take precedence over them.
 
     Raises:
-        ConfigurationError: No commit has reached the instant, and it lies in the future.
-        LostPositionError: Log cleanup has removed commits of which nobody can say any more on which side they lie.
+        ConfigurationError: No commit has reached the instant, and it is in the future.
+        LostPositionError: Log cleanup has removed commits that may belong to either side of the instant.
     """
     text = instant_text(instant)
     lower, upper = neighbours(known, text)
@@ -93,7 +93,7 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
                 version=newest,
             )
         if log.latest() == newest:
-            # whatever comes now belongs to what begins here, also with a time before the instant
+            # later commits belong to the interval that begins here, even with a time before the instant
             return clamped(known, text, newest + 1)
     version = clamped(known, text, found)
     if version == 0 or (lower is not None and lower.version >= found):

@@ -1,4 +1,4 @@
-"""The files that the job of a batch reads and writes, for a job that runs on Airflow's side of the border."""
+"""The files that a batch's job reads and writes, for a job that runs inside an Airflow worker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 class DriverFiles:
-    """Staging and sink by their storages, under the paths that the job uses: decoded, as Hadoop has them.
+    """Staging and sink storages, addressed by the paths the job uses: decoded, as Hadoop has them.
 
-    What ``spark/files.py`` asks of files that it cannot open itself. Staging has the credentials of the stream's
-    staging, the sink those of its table: the job needs no others here, and Spark's own are those of its server.
+    Implements what ``spark/files.py`` needs for files it cannot open itself. Staging is read with the credentials of
+    the stream's staging, the sink with those of its table. The job needs no other credentials here; Spark's are on its
+    server.
 
     Args:
-        storages: Storage of staging, and of the sink.
+        storages: Storages of staging and of the sink.
     """
 
     def __init__(self, *storages: Storage) -> None:
@@ -38,17 +39,17 @@ class DriverFiles:
         storage.put(key, data)
 
     def exists(self, path: str) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         storage, key = self._find(path)
         return storage.head(key) is not None
 
     def names(self, folder: str) -> set[str]:
-        """Return the names of the files that lie directly in the folder; none if there is no folder."""
+        """Return the names of the files directly in the folder; empty if there is no folder."""
         storage, key = self._find(folder)
         return {meta.key.rsplit("/", 1)[-1] for meta in storage.list_after(key)}
 
     def first_bytes(self, path: str) -> bytes:
-        """Return the beginning of the file; nothing if there is none."""
+        """Return the first bytes of the file; empty if there is none."""
         storage, key = self._find(path)
         try:
             return next(iter(storage.stream(key, chunk_bytes=64 << 10)), b"")
@@ -68,7 +69,7 @@ class DriverFiles:
 
 
 def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
-    """Return the files of a job of this stream: its staging and its sink, a fence's sink too."""
+    """Return the files of a job of this stream: its staging, its sink and, if it has one, its fence's sink."""
     uris = list(sink.known_tables)
     fenced = connected.state.fence_sink
     if fenced is not None:

@@ -1,4 +1,4 @@
-"""Where a requested epoch starts, and the Spark job that closes the epochs before it in the sink."""
+"""Where a requested epoch starts, and the Spark job that closes the earlier epochs in the sink."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 
-#: Start options that a person's request takes the place of.
+#: Start options that a person's request replaces.
 _NO_START: Final = {"starting_version": None, "starting_timestamp": None}
 
-#: Requests after which a stream continues where it was.
+#: Requests after which a stream continues at its position.
 _KEEPING: Final = ("replan", "rebind", "sink_appeared")
 
 
 class LandedBatchError(LedgerError):
-    """A batch in the sink keeps an epoch from being opened.
+    """A batch in the sink prevents an epoch from being opened.
 
     Attributes:
         batch: The batch, which the message names.
@@ -63,11 +63,11 @@ class EpochStart:
     """A resolved start.
 
     Attributes:
-        start: The position, or a snapshot to be frozen; ``None`` while it lies in the future.
-        is_kept: Whether it is a position of an earlier epoch, which the log may not reach back to any more.
-        snapshot: The frozen snapshot that the position lies in.
+        start: The position, or a snapshot to be frozen; ``None`` while the start is in the future.
+        is_kept: Whether it is a position of an earlier epoch, which the log may no longer reach back to.
+        snapshot: The frozen snapshot that contains the position.
         meaning_digest: Digest of the options by which a position within a version was counted.
-        continues: Whether the epoch goes on where the one before it was.
+        continues: Whether the epoch continues where the previous one ended.
     """
 
     start: Offset | SnapshotStart | None
@@ -88,14 +88,14 @@ def epoch_start(
 
     Args:
         connected: The stream.
-        state: Its state: an epoch is requested.
-        landed: What the sink has of the epoch before, though it was never committed.
-        fence: How the epochs before were closed.
-        evidence: What the sink's log says of what was there before.
+        state: Its state; an epoch is requested.
+        landed: Batches of the previous epoch that are in the sink but were never committed.
+        fence: How the earlier epochs were closed.
+        evidence: What the sink's log shows about the time before the fence.
 
     Raises:
-        LedgerError: The sink has a batch that was not planned, or that a failed verification holds back; or it lacks
-            batches that were committed.
+        LedgerError: The sink has a batch that was not planned or that failed verification, or it lacks batches that
+            were committed.
     """
     options = connected.stream.options
     to = None if state.request is None else state.request.to
@@ -110,7 +110,7 @@ def epoch_start(
         is_same_epoch = state.request is not None and state.request.reason == "sink_appeared"
         return replace(kept, continues=is_same_epoch and closed is not None and closed.continues)
     if to.get("starting_version") == connected.log.latest() + 1:
-        # a table that was restored to before the position: what comes next is read
+        # the table was restored to a version before the position: read what comes next
         to = {"starting_version": "latest"}
     return EpochStart(resolve_start(connected.log, replace(options, **{**_NO_START, **to})))
 
@@ -118,11 +118,11 @@ def epoch_start(
 def unseen_batches(
     state: StreamState, landed: Sequence[LandedBatch], start: Offset | SnapshotStart
 ) -> tuple[LandedBatch, ...]:
-    """Return the batches whose rows would be read again although the sink has them and nobody was shown that.
+    """Return the batches whose rows would be read again although they are in the sink and no person was told so.
 
-    A person who asks for an epoch sees the batches that are committed by then. These came into the sink later, or
-    their verification failed. Only what a run has shown before (entry ``shown``), and the request refers to, may be
-    read again.
+    A person who requests an epoch sees the batches committed by then. These batches landed later, or failed
+    verification. Only batches that an earlier run showed (entry ``shown``), and that the request refers to, may be read
+    again.
     """
     seen = () if state.request is None else state.request.seen
     again = (b for b in landed if isinstance(start, SnapshotStart) or _is_after(b, start))
@@ -130,12 +130,12 @@ def unseen_batches(
 
 
 def as_seen(batch: LandedBatch) -> SeenBatch:
-    """Return a batch that landed as the ledger records it."""
+    """Return a landed batch as the ledger records it."""
     return SeenBatch(epoch=batch.epoch, batch_id=batch.batch_id, digest=batch.digest, sink_version=batch.sink_version)
 
 
 def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerError:
-    """Return the error that names the batches of :func:`unseen_batches`, and the ways on."""
+    """Return the error that names the batches of :func:`unseen_batches` and the possible next steps."""
     name, sink = state.name, state.fence_sink
     reason = "rewind" if state.request is None else state.request.reason
     which = "epoch" if reason == "sink_appeared" else reason
@@ -218,9 +218,9 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStar
 
 
 def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequence[LandedBatch]) -> str | None:
-    """Return the end of the last planned batch that the sink has, ``None`` if it has none of them.
+    """Return the end of the last planned batch that is in the sink, ``None`` if none is.
 
-    They are in order, since a batch refuses to be written before the one in front of it.
+    The batches are in order, because a batch is not written before its predecessor.
     """
     planned = {batch.digest: batch for batch in closed.planned}
     if any(batch.digest not in planned for batch in landed):
@@ -256,8 +256,8 @@ def _planned_before(
 ) -> dict[str, PlannedBatch]:
     """Return the batches of earlier epochs that continue the position without a gap, by digest.
 
-    An epoch that had no sink to be closed in may be followed by a batch of the one before it. It was planned there,
-    and counts as loaded where it begins at the position.
+    If an epoch was closed while its sink did not exist, a batch of it may still land in the next epoch. The batch was
+    planned in the earlier epoch, and counts as loaded if it begins at the position.
     """
     wanted = {(batch.epoch, batch.batch_id, batch.digest) for batch in landed}
     known = {
@@ -285,13 +285,13 @@ def fence_job(
 
     Args:
         connected: The stream.
-        state: Its state: an epoch is requested, and needs a fence.
-        sink: The sink of the run; its settings hold for the fence, its place need not be the same.
+        state: Its state; an epoch is requested and needs a fence.
+        sink: The sink of the run. Its settings apply to the fence; its location may differ.
         attempt_id: Name of the attempt.
-        stays: Whether that is the sink of the epoch, too.
+        stays: Whether the new epoch uses the same sink.
 
     Raises:
-        LedgerError: Rows are to be removed by their version, and the source is another table now.
+        LedgerError: Rows are to be removed by their version, and the source is now another table.
     """
     assert state.closed is not None  # noqa: S101  # epoch 1 needs no fence
     return JobSpec(
@@ -331,7 +331,7 @@ def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) 
 
 
 def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> FenceReport | BatchFailedError:
-    """Read what an attempt said of a fence; an error where it said nothing or did not come through."""
+    """Read an attempt's report about a fence; return an error if there is none or the fence failed."""
     table = connected.stream.table
     what = f"stream {connected.stream.name!r}: closing the epochs before {epoch} in the sink"
     try:
@@ -409,7 +409,7 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
 
 
 def commit_time(log: DeltaLog, version: int) -> int | None:
-    """Return the commit time of a version in milliseconds, ``None`` if log cleanup took its commit."""
+    """Return the commit time of a version in milliseconds, ``None`` if log cleanup removed its commit."""
     try:
         return CommitTimestamps(log).of(log.commit(version), log.state_at(version).metadata)
     except LostPositionError:

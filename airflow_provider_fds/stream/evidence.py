@@ -1,7 +1,7 @@
-"""What the sink's own log says of a batch that a driver has reported: one GET of the commit that the report names.
+"""Checks a driver's report of a batch against the sink's own log, with one GET of the commit that the report names.
 
-A report is a file that others may write; the commit of the sink is what the batch has come to. Where the worker may
-not read the sink, the report alone counts (docs/threat_model.md).
+Others may be able to write to a report's file; only the sink's commit proves the batch. If the worker may not read the
+sink, the report alone counts (docs/threat_model.md).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Beginnings of the lines of a commit that are looked at; the others list its files.
+#: Prefixes of the commit lines that are decoded; the other lines list files.
 _WANTED: Final = (b'{"commitInfo"', b'{"txn"', b'{"metaData"')
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedBatch:
-    """A transaction as the session planned it; ``epoch`` is the generation of an ``interval``."""
+    """A transaction as the session planned it; for an ``interval``, ``epoch`` is its generation."""
 
     uuid: str
     epoch: int
@@ -53,7 +53,7 @@ class ReportedBatch:
         return txn_app_id(self.uuid, self.interval)
 
     def describe(self) -> str:
-        """Return the batch as people read it."""
+        """Return the batch in words."""
         of = f"epoch {self.epoch}" if self.interval is None else f"interval {self.interval}"
         return f"batch {self.batch_id} of {of}"
 
@@ -63,9 +63,9 @@ class SinkCommit:
     """A commit of the sink, without its files.
 
     Attributes:
-        metadata: What FDS wrote into it, empty for a commit of anybody else.
+        metadata: The metadata FDS wrote into it, empty for a commit of another writer.
         transactions: Transaction version by application id.
-        rows: Rows that it wrote, ``None`` if it does not say, or of a MERGE.
+        rows: Rows it wrote, ``None`` if it does not say, or for a MERGE.
         table_id: ``metaData.id``, ``None`` if the commit does not set it.
     """
 
@@ -76,7 +76,7 @@ class SinkCommit:
     table_id: str | None
 
     def holds(self, batch: ReportedBatch) -> bool:
-        """Whether this commit is the batch: its transaction, its manifest, its epoch."""
+        """Whether this commit is the batch: same transaction, manifest and epoch."""
         wanted = txn_version(batch.epoch, batch.batch_id)
         return (
             self.transactions.get(batch.app_id, wanted) == wanted
@@ -89,7 +89,7 @@ class SinkCommit:
 
 
 class SinkLog:
-    """The commits of one sink, as far as this worker may read them."""
+    """The commits of one sink, if this worker may read them."""
 
     def __init__(self, connected: ConnectedStream, uri: str) -> None:
         self._connected = connected
@@ -98,7 +98,7 @@ class SinkLog:
 
     @classmethod
     def of(cls, connected: ConnectedStream, sink: Sink | None) -> SinkLog | None:
-        """Return the log of a sink, ``None`` if it is no table that FDS writes."""
+        """Return the log of a sink, ``None`` if it is not a table that FDS writes."""
         uri = None if sink is None else sink.table_uri
         return None if uri is None else cls(connected, uri)
 
@@ -106,13 +106,13 @@ class SinkLog:
         """Compare a report with the commit it names.
 
         Args:
-            batch: What should be there.
+            batch: The expected batch.
             version: Version of the sink that the report names.
-            rows: Rows that the report says were written.
-            table_id: ``metaData.id`` of the sink by the report.
+            rows: Rows written, according to the report.
+            table_id: ``metaData.id`` of the sink, according to the report.
 
         Raises:
-            BatchFailedError: The commit is not there, is not this batch, or has another number of rows.
+            BatchFailedError: The commit is missing, is not this batch, or has another number of rows.
             StorageError: The sink's storage did not answer.
         """
         what = batch.describe()
@@ -136,14 +136,16 @@ class SinkLog:
         landed: tuple[LandedBatch, ...],
         removal: dict[str, Any] | None = None,
     ) -> None:
-        """Compare the report of a fence, and of what landed before it, with the commits it names. Raises as above.
+        """Compare the report of a fence, and of the batches that landed before it, with the commits it names.
+
+        Raises as :meth:`check_batch` does.
 
         Args:
-            uuid: The stream's.
+            uuid: The stream's uuid.
             epoch: The epoch that the fence begins.
-            version: Version of the sink that holds it, by the report.
-            landed: What landed before it, by the report.
-            removal: What the fence removed by the report, as its commit says it; ``None`` for nothing.
+            version: Version of the sink that holds the fence, according to the report.
+            landed: Batches that landed before it, according to the report.
+            removal: What the fence removed according to the report, in the form its commit uses; ``None`` for nothing.
         """
         what = f"the fence of epoch {epoch}"
         if version is None:
@@ -163,17 +165,17 @@ class SinkLog:
                 raise self._refused(what, f"version {batch.sink_version} of the sink is not {wanted.describe()}")
 
     def check_before_fence(self, report: FenceReport, known: int | None, *, is_removing: bool) -> None:
-        """Compare what a report says of the commits before a fence with the commits. Raises as above.
+        """Compare what a report says of the commits before a fence with the commits. Raises as :meth:`check_batch`.
 
         Args:
-            report: Of the fence, which is there.
+            report: The report of the fence, which is in the sink.
             known: Version of the stream's last known commit, ``None`` if there is none.
-            is_removing: Whether the fence itself has removed the rows that are read again.
+            is_removing: Whether the fence itself removed the rows that are read again.
         """
         if not self._is_readable or report.sink_version is None:
             return
         if known is not None and report.sink_version <= known:
-            # an older copy, or another table: what is there, the ledger knows already
+            # an older copy, or another table: the ledger already knows its contents
             return
         what = f"the fence of epoch {report.epoch}"
         log = DeltaLog(self._connected.open_sink(self._uri))
@@ -182,7 +184,7 @@ class SinkLog:
             commits = log.commits(first, report.sink_version - 1)
             problem = problem_before(report, commits, is_removing=is_removing)
         except LostPositionError:
-            # log cleanup took them meanwhile
+            # log cleanup removed them in the meantime
             return
         except (AccessDeniedError, RequestRefusedError, ConfigurationError) as error:
             self._refuse_reading(error)
@@ -191,7 +193,7 @@ class SinkLog:
             raise self._refused(what, problem)
 
     def check_missing(self, epoch: int) -> None:
-        """Refuse a report that there is no sink to be fenced, where there is one. Raises as above."""
+        """Refuse a report of a missing sink if the sink exists. Raises as :meth:`check_batch` does."""
         try:
             version = DeltaLog(self._connected.open_sink(self._uri)).latest()
         except TableNotFoundError:
@@ -251,7 +253,7 @@ def _commit(version: int, actions: list[Action]) -> SinkCommit:
 
 
 def _rows(operation: str, metrics: dict[str, object]) -> int | None:
-    """Return the rows that an append or a replacement brought, counted as the driver does."""
+    """Return the rows that an append or a replacement added, counted as the driver counts them."""
     if operation == "MERGE":
         return None
     rows = _number(metrics.get("numOutputRows"))

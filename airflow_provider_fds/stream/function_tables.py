@@ -1,4 +1,4 @@
-"""What the logs of a function's tables say of its writes: which have landed, and whether their rows are still there."""
+"""What the logs of a function's tables show of its writes: which have landed, and whether their rows still exist."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
 
-#: Commits that are read at once, from the newest on down.
+#: Number of commits read at once, from the newest backwards.
 _WINDOW: Final = 100
 
-#: Operations after which the rows of a table are not what its commits say.
+#: Operations after which the commits of a table no longer describe its rows.
 _BREAKING: Final = ("RESTORE", "CLONE", "CREATE OR REPLACE", "REPLACE")
 
 #: Whether the rows of a commit are in the table: ``unsure`` after a RESTORE to a time, a REPLACE or a CLONE.
@@ -33,7 +33,7 @@ class WriteFound:
     """The newest transaction of one write in its table.
 
     Attributes:
-        transaction: ``None`` if the table has none of this write, or is not there.
+        transaction: ``None`` if the table has no transaction of this write or does not exist.
         version: Version of the table that holds it, ``None`` if log cleanup removed that commit.
         is_undone: Whether the table was restored or replaced since, so that its rows may be gone.
     """
@@ -50,8 +50,8 @@ class TableWrite:
     Attributes:
         version: Version of the table that holds it, ``None`` if log cleanup removed that commit.
         place: Whether its rows are in the table.
-        undone_at: The version that took them out, or may have; ``None`` if they are there.
-        digest: Of the batch's manifest, ``None`` if the commit does not say it.
+        undone_at: The version that removed them, or may have; ``None`` if they are there.
+        digest: Digest of the batch's manifest, ``None`` if the commit does not record it.
     """
 
     transaction: int
@@ -67,7 +67,7 @@ class TableWrite:
 
     @property
     def batch_id(self) -> int:
-        """Its batch; -1 of a fence."""
+        """Its batch; -1 for a fence."""
         return txn_batch_id(self.transaction)
 
     @property
@@ -78,13 +78,13 @@ class TableWrite:
 
 @dataclass(frozen=True, slots=True)
 class TableLook:
-    """What one look at a table's log says of one write.
+    """What a table's log shows of one write at one point in time.
 
     Attributes:
-        version: Newest version of the table at that moment, -1 if there was no table.
+        version: Newest version of the table at that time, -1 if there was no table.
         writes: Transactions of the write, in order.
-        committed: The last committed batch that wrote the table, ``None`` if its commit is not in sight, or it was
-            committed in an epoch that is closed.
+        committed: The last committed batch that wrote the table, ``None`` if its commit was not found or belongs to a
+            closed epoch.
         has_any: Whether the table has any transaction of the write.
     """
 
@@ -112,14 +112,14 @@ def find_write(storage: Storage, app_id: str) -> WriteFound:
 
 
 def look(storage: Storage, app_id: str, floor: int) -> TableLook:
-    """Return the transactions of a write that are later than ``floor`` (exclusive), as one version of the table has it.
+    """Return the transactions of a write later than ``floor`` (exclusive), all read from one version of the table.
 
-    Of a transaction that is there twice the older commit counts: the later one is a reminder without rows.
+    If a transaction occurs twice, the older commit counts: the later one is a reminder without rows.
 
     Args:
         storage: The table's folder.
         app_id: Transaction application id of the write.
-        floor: Transaction of the last batch that was committed, or of the fence after it.
+        floor: Transaction of the last committed batch, or of the fence after it.
     """
     log = DeltaLog(storage)
     try:
@@ -138,11 +138,11 @@ def look(storage: Storage, app_id: str, floor: int) -> TableLook:
         if own and min(own) <= floor:
             break
     else:
-        # what log cleanup took: the table's state has the newest transaction
+        # log cleanup removed the commits, but the table's state has the newest transaction
         known = None if found else transactions(log, newest, [app_id]).get(app_id)
         if known is not None:
             found[known] = TableWrite(known, None, restores.place(earliest - 1), restores.last)
-    # a function need not write each table with each batch
+    # a function need not write every table with every batch
     at_floor = found.get(max((transaction for transaction in found if transaction <= floor), default=floor))
     return TableLook(
         newest,
@@ -153,22 +153,22 @@ def look(storage: Storage, app_id: str, floor: int) -> TableLook:
 
 
 def floor_of(state: StreamState) -> int:
-    """Return the transaction up to which a function's writes are committed, or fenced off."""
+    """Return the transaction up to which a function's writes are committed or fenced off."""
     of = state if state.closed is None else state.closed
     return max(of.prev_txn_version or 0, fence_version(of.epoch))
 
 
 def tables_in_order(sink: SinkBinding) -> dict[str, str]:
-    """Return the tables of a function by the names of their writes, in the order in which these were declared."""
+    """Return the tables of a function by the names of their writes, in the order in which the writes were declared."""
     names = (app_id.partition("#")[2] for app_id in sink.app_ids)
     return {name: sink.tables[name] for name in names if name in sink.tables}
 
 
 class _Restores:
-    """Which commits a table still consists of; asked, and told, from the newest commit down."""
+    """Which commits still contribute to a table; commits are added from the newest to the oldest."""
 
     def __init__(self) -> None:
-        #: The commit that was the last to take out others, or may have.
+        #: The last commit that removed others, or may have.
         self.last: int | None = None
         self._newest_kept: int | None = None
         self._is_sure = True

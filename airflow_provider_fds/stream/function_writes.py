@@ -1,7 +1,7 @@
-"""What a user's function has written of the batches on their way: by its reports, by its tables' logs, by a person.
+"""What a user's function has written of planned batches, according to its reports, its tables' logs, or a person.
 
-A function may write several tables. A batch has landed if all its writes have, and not if none has; a batch of which
-some writes have landed can only be finished, because a new epoch would load those again or lose the others.
+A function may write several tables. A batch has landed if all its writes have landed, and has not if none has. If only
+some have landed, the batch must be finished: a new epoch would load those writes again or lose the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def landed_of(text: str) -> bool | dict[str, bool]:
-    """Return a person's answer: for all writes alike (``yes``), or for each by name (``kept=yes,gone=no``).
+    """Parse a person's answer: for all writes (``yes``), or for each by name (``kept=yes,gone=no``).
 
     Raises:
         ValueError: It is neither.
@@ -58,11 +58,11 @@ def landed_of(text: str) -> bool | dict[str, bool]:
 
 
 class FunctionWrites:
-    """The planned batches of a function, and what is known of their writes; each table is looked at once.
+    """The planned batches of a function and what is known of their writes; each table is read once.
 
     Args:
         ledger: The stream's ledger, read to its head.
-        open_table: Opens the folder of a table, ``None`` where tables cannot be reached from here.
+        open_table: Opens the folder of a table, ``None`` if tables cannot be reached from here.
     """
 
     def __init__(self, ledger: Ledger, open_table: Callable[[str], Storage] | None) -> None:
@@ -87,39 +87,39 @@ class FunctionWrites:
 
     @cached_property
     def looks(self) -> dict[str, TableLook]:
-        """What each table that is named and can be read has after the last commit, by the write's name."""
+        """What each named and readable table has after the last commit, by the write's name."""
         found: dict[str, TableLook] = {}
         for name in () if self._open is None else self._tables:
             uri = self._tables[name]
             try:
-                assert self._open is not None  # noqa: S101  # said two lines above
+                assert self._open is not None  # noqa: S101  # the loop is empty without it
                 found[name] = look(self._open(uri), txn_app_id(self._uuid, write=name), floor_of(self._state))
             except FdsError as error:
                 logger.warning("stream %s: the table %s cannot be read from here: %s", self._name, uri, error)
         return found
 
     def table_versions(self) -> dict[str, int]:
-        """Return the version of each table that was looked at, -1 of one that is not there."""
+        """Return the version of each table that was read, -1 for a table that does not exist."""
         return {name: found.version for name, found in self.looks.items()}
 
     @property
     def newest_epoch(self) -> int:
-        """Newest epoch that a table has a transaction of; 0 if none has one after the last commit."""
+        """Newest epoch with a transaction in a table after the last commit; 0 if there is none."""
         return max((write.epoch for found in self.looks.values() for write in found.writes), default=0)
 
     def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:
-        """Return where a new epoch goes on, ``None`` for the committed position.
+        """Return where a new epoch continues, ``None`` for the committed position.
 
-        A table's log decides for its write; the driver's report counts only for a write whose table nobody can read.
+        A table's log decides for its write; the driver's report counts only for a write whose table cannot be read.
 
         Args:
-            landed: A person's answer for the batch on its way: for all its writes alike, or by name. ``None``: only
-                what tables and reports say.
+            landed: A person's answer for the planned batch: for all its writes, or by name. ``None``: rely on tables
+                and reports only.
 
         Raises:
-            ConfigurationError: Nobody knows of a write whether it landed, or an answer names a write that is none, or
-                contradicts what is known.
-            LedgerError: Some writes of the batch have landed, and others have not; or a table has batches that the
+            ConfigurationError: It is unknown whether a write landed, or an answer names an unknown write or contradicts
+                what is known.
+            LedgerError: Some writes of the batch have landed and others have not; or a table has batches that the
                 ledger does not know, or lacks some that were committed.
         """
         self._refuse_unknown()
@@ -147,11 +147,11 @@ class FunctionWrites:
         return end
 
     def refuse_gone(self) -> None:
-        """Refuse to continue into the same tables where one that was written is gone; see :func:`.refuse_gone`."""
+        """Refuse to continue into the same tables if one of the written ones is gone; see :func:`.refuse_gone`."""
         refuse_gone(self._state, self.looks, self._tables)
 
     def loaded_note(self, end: str | None) -> str:
-        """Say which of the planned batches count as loaded where a new epoch goes on at ``end``."""
+        """Return a note on which of the planned batches count as loaded if a new epoch continues at ``end``."""
         ends = [batch.end for batch in self._planned]
         if end not in ends:
             return f"None of the {len(ends)} planned batches counts as loaded; their rows are loaded by the new epoch."
@@ -161,7 +161,7 @@ class FunctionWrites:
         return f"Counted as loaded, and not loaded again: {which}, up to version {last.last_version}."
 
     def repeated_notes(self) -> tuple[str, ...]:
-        """Say which rows a rewind or a reset would load again although they were never committed."""
+        """Return notes on uncommitted rows that a rewind or a reset would load again."""
         told, later = self._uncommitted()
         notes = []
         if told:
@@ -188,7 +188,7 @@ class FunctionWrites:
         return tuple(notes)
 
     def notes(self) -> tuple[str, ...]:
-        """Say what nobody can close: writes without a table, into which a driver may write that is still there."""
+        """Return a note on writes without a known table, which FDS cannot close and a driver may still write."""
         sink = self._sink
         if sink is None or not self._planned:
             return ()
@@ -208,9 +208,9 @@ class FunctionWrites:
         return tuple(name for name in self._tables if name not in self.looks)
 
     def _uncommitted(self) -> tuple[dict[str, list[TableWrite]], dict[str, list[TableWrite]]]:
-        """Return the writes that were not committed and are in their tables, by name: what a person is told, and more.
+        """Return the uncommitted writes in the tables, by name: those a person was told of, and later ones.
 
-        What came after an earlier request, and no run has shown, the next run names again.
+        A write that came after an earlier request, and that no run has shown, is named again by the next run.
         """
         since = {} if self._state.request is None else self._state.request.table_versions
         told: dict[str, list[TableWrite]] = {}
@@ -240,14 +240,14 @@ class FunctionWrites:
         ]
 
     def _is_planned(self, write: TableWrite) -> bool:
-        """Whether a write is of a batch on its way: by its number, and by its manifest if the commit names that."""
+        """Whether a write belongs to a planned batch: by its number, and by its manifest if the commit names one."""
         if write.epoch != self._epoch:
             return False
         planned = next((batch for batch in self._planned if batch.batch_id == write.batch_id), None)
         return planned is not None and write.digest in (None, planned.digest)
 
     def _refuse_unknown(self) -> None:
-        """Refuse to continue at the position where a table has batches that nobody could account for."""
+        """Refuse to continue at the position if a table has batches that the ledger does not know."""
         unknown = self._unknown()
         if not unknown or self._sink is None:
             return
@@ -269,21 +269,21 @@ class FunctionWrites:
         )
 
     def _refuse_lost(self) -> None:
-        """Refuse to continue at the position where a table lacks batches that were committed, or may lack them."""
+        """Refuse to continue at the position if a table lacks, or may lack, batches that were committed."""
         refuse_lost(self._state, self.looks, self._tables)
 
     def _landed_by_evidence(self, reported: Sequence[bool], *, is_answered: bool) -> int:
-        """Return how many planned batches, from the first on, have landed in all writes."""
+        """Return how many planned batches, counted from the first, have landed in all writes."""
         for number, batch in enumerate(self._planned):
             writes = [self._by_evidence(name, (batch,), has_returned=reported[number]) for name in self.names]
-            # a person's answer is for the first batch that the function has not returned from
+            # a person's answer is about the first batch from which the function has not returned
             is_open = not reported[number] and (is_answered or not writes)
             if is_open or not all(writes):
                 return number
         return len(self._planned)
 
     def _is_reported(self, batch: PlannedBatch) -> bool:
-        """Return whether the function has returned from the batch, as the driver says."""
+        """Return whether the function has returned from the batch, according to the driver."""
         folder = self._ledger.folder.attempt_reports(self._epoch, batch.batch_id)
         return any(self._says_done(meta.key, batch) for meta in self._ledger.storage.list_after(folder))
 
@@ -306,7 +306,7 @@ class FunctionWrites:
         return None if found is None else next((w for w in found.writes if w.transaction == wanted), None)
 
     def _by_evidence(self, name: str, batches: Sequence[PlannedBatch], *, has_returned: bool) -> bool | None:
-        """Return whether a write of batches has landed, ``None`` if only a person can say."""
+        """Return whether a write of batches has landed, ``None`` if only a person can tell."""
         answers = {self._of_batch(name, batch, has_returned=has_returned) for batch in batches}
         return answers.pop() if len(answers) == 1 else None
 
@@ -318,9 +318,9 @@ class FunctionWrites:
         return None if has_landed and self._is_given_up(name, batch) else has_landed
 
     def _is_given_up(self, name: str, batch: PlannedBatch) -> bool:
-        """Say whether a request that waits has a write loaded again: its rows may have been taken out for that.
+        """Return whether a waiting request loads a write again, so that its rows may have been removed for that.
 
-        Of a write that came after the request nobody was told, so its rows are there.
+        No person was told of a write that came after the request, so its rows are there.
         """
         request, closed = self._state.request, self._state.closed
         if request is None or closed is None or not is_read_again(batch.end, request.to, closed.position):
@@ -334,7 +334,7 @@ class FunctionWrites:
     def _by_its_table(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
         write = self._write(name, batch)
         if write is not None:
-            # whether rows are there that came before a RESTORE only a person can say
+            # only a person can tell whether rows from before a RESTORE are there
             return True if write.place == "there" else None
         later = (other for other in self._planned if other.batch_id > batch.batch_id)
         if any(self._write(name, other) is not None for other in later):
@@ -345,7 +345,7 @@ class FunctionWrites:
     def _answers(
         self, batches: Sequence[PlannedBatch], landed: bool | Mapping[str, bool] | None, *, has_returned: bool
     ) -> dict[str, bool]:
-        """Return for each write whether it landed: as a person says, else as its table's log does."""
+        """Return for each write whether it landed: the person's answer if given, else what its table's log shows."""
         given = dict.fromkeys(self.names, landed) if isinstance(landed, bool) else dict(landed or {})
         if unknown := [name for name in given if name not in self.names]:
             raise ConfigurationError(
@@ -430,12 +430,12 @@ def _write_words(write: TableWrite) -> str:
 
 
 def fence_problem(connected: ConnectedStream, state: StreamState, fenced: Sequence[str]) -> str | None:
-    """Say what the tables' logs have against the report of a fence, ``None`` if nothing.
+    """Return how the tables' logs contradict the report of a fence, ``None`` if they do not.
 
     Args:
         connected: The stream.
-        state: Its state: an epoch is requested.
-        fenced: Names of the writes whose tables hold the fence, by the report.
+        state: Its state; an epoch is requested.
+        fenced: Names of the writes whose tables hold the fence, according to the report.
     """
     tables = {} if state.fence_sink is None else state.fence_sink.tables
     if unknown := [name for name in fenced if name not in tables]:

@@ -1,4 +1,4 @@
-"""From the versions of a data interval to planned batches; all of it, or an error."""
+"""Plans a data interval: turns its versions into planned batches, all of them or none."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def plan_interval(
     Args:
         connected: The stream.
         state: State of the ledger.
-        record: The interval, opened.
-        replaces: Whether the sink replaces: it needs a batch also where there are no rows.
+        record: The opened interval.
+        replaces: Whether the sink replaces; such a sink needs a batch even if there are no rows.
 
     Raises:
         StoppedError: The interval has a version that the stream may not pass.
@@ -69,12 +69,12 @@ def plan_interval(
 def interval_spec(
     state: StreamState, record: IntervalRecord, parts: Sequence[PlannedBatch], stream_uri: str
 ) -> BatchSpec:
-    """Return batches of an interval that are one transaction, as the Spark driver needs them.
+    """Return batches of an interval that form one transaction, as the Spark driver needs them.
 
     Args:
         state: State of the ledger.
         record: The interval.
-        parts: One batch for a sink that appends, all of them for one that replaces.
+        parts: One batch for a sink that appends, all batches for one that replaces.
         stream_uri: URI of the stream's folder in staging as Spark reaches it, without a trailing slash.
     """
     rows = [part.num_rows for part in parts]
@@ -111,7 +111,7 @@ def _written(
 
 
 def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRecord) -> SourceBatch:
-    """Return a batch without files, of an interval without commits, with the schema that the table had."""
+    """Return a batch without files, for an interval without commits, with the schema the table had."""
     start = Offset(str(state.table_id), record.first_version)
     return SourceBatch(
         start,

@@ -1,4 +1,4 @@
-"""Waiting for a data interval to be complete. Writes nothing."""
+"""Waits for a data interval to be complete. Writes nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class IntervalPoller:
-    """Polls a table until nothing more can come into an interval.
+    """Polls a table until an interval is complete.
 
-    That is so when a commit at or after its end is there, since commit times rise; or, where a table may be silent for
-    long, when ``grace`` has passed since the end. What is committed later than that belongs to the next interval.
+    It is complete once there is a commit at or after its end, since commit times only increase; or, for a table that
+    may have no commits for a long time, once ``grace`` has passed since the end. Later commits belong to the next
+    interval.
 
     Args:
         storage: Storage of the table.
-        end: End of the interval (exclusive), with a zone.
-        grace: ``None``: only a commit will do.
+        end: End of the interval (exclusive), with a time zone.
+        grace: Time to wait after the end; ``None`` to wait for a commit.
     """
 
     def __init__(self, storage: Storage, end: datetime, grace: timedelta | None) -> None:
@@ -34,7 +35,7 @@ class IntervalPoller:
         self._newest: int | None = None
 
     def check(self) -> PollResult | None:
-        """Look at all that is there, and say whether the interval is complete.
+        """Read the log and return a result if the interval is complete.
 
         Raises:
             TableNotFoundError: There is no table.
@@ -49,7 +50,7 @@ class IntervalPoller:
         return self._grace_passed()
 
     async def poll(self) -> PollResult | None:
-        """Look with one HEAD if there is no new version; else as :meth:`check` does, in a thread."""
+        """Poll with one HEAD if there is no new version; otherwise run :meth:`check` in a thread."""
         if self._newest is not None and not await self._log.probe_async(self._newest + 1):
             return self._grace_passed()
         return await asyncio.to_thread(self.check)

@@ -1,4 +1,4 @@
-"""One run's dealings with a data interval: begin, hand the work to Spark, collect what came of it."""
+"""One run of a data interval: begin, hand the work to Spark, collect the outcome."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 
 class IntervalSession(Session):
-    """A run at work on one data interval of a stream.
+    """A run on one data interval of a stream.
 
-    Independent of all other intervals but for the boundaries it shares with its neighbours. With a sink that appends,
-    an interval is planned once, and what was committed is not written again. With one that replaces, each
-    :meth:`begin` opens a new generation of the interval: its transaction is above those of the generations before, so
-    that a straggler of one of them writes nothing any more.
+    It depends on other intervals only through the boundaries it shares with its neighbours. With a sink that appends,
+    an interval is planned once, and committed batches are not written again. With a sink that replaces, each
+    :meth:`begin` opens a new generation of the interval. Its transactions are higher than those of earlier generations,
+    so that a zombie of an earlier generation can no longer write.
 
     Args:
         stream: The stream, with ``read="data_interval"``.
@@ -52,7 +52,7 @@ class IntervalSession(Session):
         interval: The run's interval.
 
     Raises:
-        ConfigurationError: A URI that cannot be opened; a stream that reads by offset.
+        ConfigurationError: A URI cannot be opened, or the stream reads by offset.
     """
 
     def __init__(self, stream: DeltaStream, context: StreamContext, interval: DataInterval) -> None:
@@ -65,17 +65,17 @@ class IntervalSession(Session):
         self.interval = interval
 
     def begin(self, sink: Sink, *, max_batches: int = 200, retry: bool = False) -> RunWork:
-        """Find out what this run has to do, and write it down.
+        """Determine the work of this run and record it.
 
         Args:
             sink: Where the interval goes.
-            max_batches: Batches in one application at most; one that replaces is always written whole.
-            retry: Not needed here: what was done says so itself.
+            max_batches: Maximum number of batches in one application; a replaced interval is always written whole.
+            retry: Not needed here: the ledger records what was done.
 
         Raises:
             StreamBusyError: The interval belongs to another run that still runs.
             ConfigurationError: The interval is not over.
-            LostPositionError: Commits of the interval are gone, or another table lies at the URI.
+            LostPositionError: Commits of the interval are gone, or another table is at the URI.
             StoppedError: The interval has a version that the stream may not pass.
             VerificationError: The interval is blocked, and the sink appends.
         """
@@ -114,12 +114,12 @@ class IntervalSession(Session):
         return SessionJob(batches, described, record.since, f"{jobs}/{work.epoch}/{work.batches[0].batch_id}")
 
     def is_resolved(self) -> bool:
-        """Whether the ledger knows already with which version the interval ends: it is complete by that."""
+        """Whether the ledger already has the version the interval ends with, which makes the interval complete."""
         end = instant_text(self.interval.end)
         return any(known.instant == end for known in self.connected.load().boundaries)
 
     def result(self) -> IntervalResult | None:
-        """Return what is committed of the interval, ``None`` if nothing is or nothing was in it."""
+        """Return what is committed of the interval, ``None`` if nothing is or the interval is empty."""
         record = self.connected.state.interval(self.interval.name)
         if record is None or not record.batches:
             return None
@@ -148,7 +148,7 @@ class IntervalSession(Session):
         return [Transaction(work.batches)] if self._replaces else super()._transactions(work)
 
     def _resolve(self, state: StreamState) -> None:
-        """Make sure that both ends of the interval have their versions."""
+        """Resolve both ends of the interval to versions."""
         log = self.connected.log
         table_id: str | None = None
         for instant in (self.interval.start, self.interval.end):
@@ -161,7 +161,7 @@ class IntervalSession(Session):
             state = self.connected.execute(Boundary(instant=text, version=version, table_id=table_id))
 
     def _table_id(self, state: StreamState) -> str:
-        """Return the id of the table, if it is the one that the intervals so far were read from."""
+        """Return the id of the table, if it is the table that earlier intervals were read from."""
         log = self.connected.log
         found = log.state_at(log.latest()).metadata.id
         if state.table_id is not None and found != state.table_id:
@@ -174,7 +174,7 @@ class IntervalSession(Session):
         return found
 
     def _plan(self, state: StreamState, record: IntervalRecord | None, max_batches: int, *, replaces: bool) -> RunWork:
-        """Open the interval, again if need be, and plan all of it."""
+        """Open the interval, with a new generation if it was planned before, and plan all of it."""
         previous = self._gone(record)
         generation = 1 if record is None else record.generation + (1 if record.is_planned else 0)
         me = self.context.owner
@@ -200,11 +200,11 @@ class IntervalSession(Session):
         return self._work(record, max_batches, replaces=replaces)
 
     def _gone(self, record: IntervalRecord | None) -> Owner | None:
-        """Return another owner whose plan is not committed, after making sure that it does not run any more."""
+        """Return another owner whose plan is not committed, after checking that it no longer runs."""
         if record is None or record.is_done or record.owner in (None, self.context.owner):
             return None
         owner = record.owner
-        assert owner is not None  # noqa: S101  # said two lines above
+        assert owner is not None  # noqa: S101  # the condition above excludes it
         if self.context.owner_is_running(owner):
             raise StreamBusyError(
                 f"interval {record.interval} of stream {self.stream.name!r} belongs to {owner.describe()}, which "

@@ -1,4 +1,4 @@
-"""Writes of a closed epoch into a function's tables that whoever asked for the next epoch was not told of."""
+"""Writes of a closed epoch into a function's tables that the person who requested the next epoch was not told of."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 
 def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
-    """Refuse to begin an epoch that would load rows again which whoever asked for it did not know to be there.
+    """Refuse to begin an epoch that would load rows again without the knowledge of the person who requested it.
 
-    A request says what the tables had by then. The fence is in the tables now, so nothing comes after this. The writes
-    are recorded (entry ``shown``): a request that follows may have their rows loaded again.
+    A request records the table versions of its time. The fence is in the tables now, so no later write can follow. The
+    writes are recorded (entry ``shown``), so that a later request may have their rows loaded again.
 
     Raises:
-        LedgerError: Names the writes and their versions, and the ways on; or a table lacks what was committed, and
-            the epoch would go on after that.
+        LedgerError: Names the writes, their versions and the possible next steps; or a table lacks committed rows, and
+            the epoch would continue after them.
     """
     sink, request = state.fence_sink, state.request
     if sink is None or request is None:
@@ -63,10 +63,10 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
 
 
 def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapping[str, str]) -> None:
-    """Refuse to continue at the position where a table lacks batches that were committed, or may lack them.
+    """Refuse to continue at the position if a table lacks, or may lack, batches that were committed.
 
     Raises:
-        LedgerError: Names the table, and the way on.
+        LedgerError: Names the table and the next step.
     """
     for name, found in looks.items():
         write = found.committed
@@ -82,10 +82,10 @@ def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
 
 
 def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapping[str, str]) -> None:
-    """Refuse to continue at the position, into the same tables, where one that was written is not there any more.
+    """Refuse to continue at the position, into the same tables, if one that was written no longer exists.
 
     Raises:
-        LedgerError: Names the table, and the ways on.
+        LedgerError: Names the table and the possible next steps.
     """
     known = state.tables if state.closed is None else state.closed.tables
     replaced = " --replace" if state.phase == "requested" else ""
@@ -100,7 +100,7 @@ def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
 
 
 def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tuple[str, TableWrite]]:
-    """Return the writes of closed epochs that a requested epoch would load again, and nobody was told of.
+    """Return the writes of closed epochs that a requested epoch would load again and that no person was told of.
 
     Args:
         state: With a requested epoch.
@@ -114,7 +114,7 @@ def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tupl
     for name, found in looks.items():
         since = request.table_versions.get(name)
         if since is not None and found.version < since:
-            # the table was made anew
+            # the table was deleted and recreated
             since = None
         for write in found.writes:
             if write.is_fence or write.place == "gone" or write.transaction >= fence_version(state.epoch):
@@ -129,10 +129,10 @@ def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tupl
 
 
 def is_read_again(end: str | None, to: Mapping[str, object] | None, position: str | None) -> bool:
-    """Say whether a request has a batch loaded again; it is not known of a batch that the ledger does not know."""
+    """Return whether a request loads a batch again; always true for a batch that the ledger does not know."""
     start = position if to is None else to.get("offset")
     if end is None or not isinstance(start, str):
-        # a rewind to a version goes back, to before what is not committed
+        # a rewind to a version starts before all uncommitted batches
         return True
     last, begins = Offset.from_json(end), Offset.from_json(start)
     return last.table_id != begins.table_id or last > begins

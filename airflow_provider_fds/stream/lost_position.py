@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A stream is warned when its oldest version to read is older than this share of what the table keeps.
+#: Warn if the oldest version still to be read is older than this share of the table's retention.
 WARNING_SHARE: Final = 0.5
-#: Younger than this is never looked into: no table is cleaned up so soon.
+#: A version younger than this is not examined: no table is cleaned up that soon.
 _YOUNG: Final = timedelta(hours=1)
 
 
 def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
-    """Say that the oldest version to read will soon be gone, ``None`` if not: one HEAD where it is young.
+    """Return a warning if the oldest version to read will soon be gone, else ``None``; one HEAD for a young version.
 
-    It is when it is older than half of ``delta.logRetentionDuration`` (its commit goes) or of
-    ``delta.deletedFileRetentionDuration`` (files that were removed since go).
+    A version is at risk when it is older than half of ``delta.logRetentionDuration`` (its commit will be removed) or of
+    ``delta.deletedFileRetentionDuration`` (files removed since then will be deleted).
 
     Args:
         log: The table's log.
@@ -50,7 +50,7 @@ def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
             return None
         metadata = log.state_at(newest).metadata
     except FdsError:
-        # whoever reads the log says so
+        # whoever reads the log reports this
         return None
     kept = {kind[0]: retention(metadata, kind) for kind in (LOG_RETENTION, FILE_RETENTION)}
     short = {name: length for name, length in kept.items() if age > length * WARNING_SHARE}
@@ -65,20 +65,20 @@ def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
 
 
 def oldest_commit(position: Offset) -> int:
-    """Return the oldest version whose commit is still to be read: a frozen snapshot needs that of its own no more."""
+    """Return the oldest version whose commit must still be read; a frozen snapshot no longer needs its own commit."""
     return position.version + 1 if position.is_initial_snapshot else position.version
 
 
 def newest_from_position(connected: ConnectedStream, state: StreamState, owner: Owner) -> tuple[StreamState, int]:
-    """Return the state to plan from and the newest version, after moving over versions that log cleanup took.
+    """Return the state to plan from and the newest version, after moving past versions that log cleanup removed.
 
-    That is done with ``on_lost_position="earliest"`` only, and only where the log was cleaned up past the position: the
-    ledger then has an entry whose ``skipped`` names the versions that are lost. Within the epoch, because the position
-    moves forward: what an old attempt may still write lies before it and is in turn by its transaction.
+    This happens only with ``on_lost_position="earliest"``, and only if the log was cleaned up past the position. The
+    ledger then gets an entry whose ``skipped`` names the lost versions. The epoch stays the same because the position
+    moves forward: anything an old attempt may still write is before it and ordered by its transaction.
 
     Raises:
-        LostPositionError: As :func:`~.verifying.check_position`; with ``"earliest"`` a hole in the log, another table,
-            or one that is older than the position.
+        LostPositionError: As :func:`~.verifying.check_position`; with ``"earliest"``, the log has a hole, the table is
+            another one, or it is older than the position.
     """
     try:
         return state, check_position(connected.log, state)

@@ -1,4 +1,4 @@
-"""A change of a stream that a person asked for: shown in words first, then put to the ledger."""
+"""A change of a stream that a person requested: first described, then written to the ledger."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of a stream's position that was asked for, not yet made.
+    """A requested change of a stream's position, not yet made.
 
     Attributes:
         stream: Name of the stream.
-        commands: What is put to the ledger, in order.
-        before: Where the stream stands, in words.
-        after: Where it will stand.
-        notes: What it means for the rows in the sink, and what to do there; one sentence or statement each.
-        unchanged: What is said if the ledger shows that it is so already.
+        commands: The actions written to the ledger, in order.
+        before: The current position, in words.
+        after: The position after the change, in words.
+        notes: Consequences for the rows in the sink, and what to do there; one sentence or statement each.
+        unchanged: The message if the ledger already has the requested state.
     """
 
     stream: str
@@ -35,19 +35,19 @@ class Move:
     unchanged: str = "stays as it is, nothing to do"
 
     def describe(self) -> str:
-        """Return the move as people read it before they agree to it."""
+        """Return the move as shown to people before they confirm it."""
         lines = [f"stream {self.stream}", f"  before: {self.before}", f"  after:  {self.after}"]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
 def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = None) -> str:
-    """Put a move to the ledger, and say in a sentence what came of it.
+    """Write a move to the ledger and return the outcome in one sentence.
 
     Args:
         ledger: The stream's ledger.
-        move: What was agreed to.
+        move: The move that was confirmed.
         actor: Who asks.
-        request_id: Name of the request; one that was answered before is not made again.
+        request_id: Name of the request; a request that was answered before is not repeated.
 
     Raises:
         LedgerError: The stream has moved on since the move was worked out, or does not allow it.
@@ -63,12 +63,12 @@ def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = N
 
 
 def is_answered(ledger: Ledger, request_id: str) -> bool:
-    """Say whether the request was made before."""
+    """Return whether the request was already made."""
     return any(answered.request_id == request_id for answered in ledger.state.answered)
 
 
 def describe_position(position: str | None) -> str:
-    """Return a position as people read it."""
+    """Return a position in words."""
     if position is None:
         return "no position"
     offset = Offset.from_json(position)

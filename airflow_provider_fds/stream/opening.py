@@ -1,4 +1,4 @@
-"""The first steps of a stream: created, opened at its start, bound to its sink; and the looks that write nothing."""
+"""The first steps of a stream: create it, open it at its start, bind it to its sink; also its result and status."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ if TYPE_CHECKING:
 
 
 def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
-    """Create the stream and open its epoch at the resolved start, as far as that has not been done.
+    """Create the stream and open its epoch at the resolved start, unless that is already done.
 
     Args:
         connected: The stream.
-        sink: The sink it is meant for, searched for traces of an earlier stream of the same name.
-        start: Where a new stream starts, instead of its start options; an open one must be there already.
+        sink: The intended sink, searched for traces of an earlier stream of the same name.
+        start: Where a new stream starts, instead of its start options; an open stream must have this start.
     """
     state = ensure_created(connected, sink)
     if state.retired is not None:
         raise refusals.retired(state, "a run")
     if state.phase == "requested":
-        # where Spark has to close the epochs before it first, whoever has Spark opens it
+        # if Spark must first close the earlier epochs, the caller that has Spark opens the epoch
         return state if state.needs_fence else open_epoch(connected, state, given=start)
     _refuse_another_bounded_read(connected, state)
     if start is not None and state.epoch_start != start.to_json():
@@ -86,11 +86,11 @@ def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset 
 
 
 def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState:
-    """Create the stream, if that has not been done."""
+    """Create the stream, if it does not exist yet."""
     state = connected.load_to_work()
     if state.phase != "empty":
         return state
-    connected.log.latest()  # no stream for a table that is not there
+    connected.log.latest()  # no stream for a missing table
     if sink is not None:
         refuse_lost_ledger(connected, sink)
     return connected.execute(
@@ -104,11 +104,11 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState
 
 
 def ensure_bound(connected: ConnectedStream, sink: Sink | None, *, user_job: bool) -> StreamState:
-    """Bind the stream to its sink, or make sure that it is the one it is bound to.
+    """Bind the stream to its sink, or check that it is the sink the stream is bound to.
 
     Raises:
-        SinkError: The stream is bound to another sink, or the sink is the source or lies in staging.
-        LedgerError: The sink has traces of the stream from before its ledger: that was lost.
+        SinkError: The stream is bound to another sink, or the sink overlaps with the source or staging.
+        LedgerError: The sink has traces of the stream from before its ledger, so an earlier ledger was lost.
     """
     state = connected.state
     if user_job:
@@ -120,7 +120,7 @@ def ensure_bound(connected: ConnectedStream, sink: Sink | None, *, user_job: boo
     if state.sink == binding:
         return state
     if state.sink is None and sink is not None:
-        # a stream may be created without its sink, by `fds plan` for example
+        # a stream may be created without its sink, for example by `fds plan`
         refuse_lost_ledger(connected, sink)
     table_id = _table_id(connected, binding)
     return connected.execute(Bound(epoch=state.epoch, sink=binding, table_id=table_id))
@@ -130,7 +130,7 @@ def check_binding(connected: ConnectedStream, sink: Sink) -> None:
     """Refuse a run whose sink is not the one that the stream is bound to.
 
     Raises:
-        SinkError: It is another one, in kind or in place.
+        SinkError: The sink has another kind or another location.
     """
     state = connected.state
     wanted = _binding(connected, sink, state.uuid)
@@ -148,7 +148,7 @@ def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
 
 
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
-    """Return ``metaData.id`` of a sink that is there already, ``None`` if the first batch has to create it."""
+    """Return ``metaData.id`` of an existing sink, ``None`` if the first batch has to create it."""
     if sink.is_user_defined:
         return None
     log = DeltaLog(connected.open_sink(sink.target))
@@ -159,7 +159,7 @@ def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
 
 
 def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
-    """Return what a run has committed; reads old entries only if the state forgot the run."""
+    """Return what a run has committed; reads old entries only if the state no longer has the run."""
     record = connected.ledger.find_run(owner, since=connected.context.run_since)
     if record is None or not record.batches:
         return None
@@ -175,7 +175,7 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
 
 
 def _more_of(state: StreamState) -> dict[str, Any]:
-    """Return what a status says of a stream only where there is something to say."""
+    """Return the optional fields of a status: those that have something to report."""
     more: dict[str, Any] = {}
     if state.request is not None:
         more["requested"] = f"{state.request.reason}: {state.request.why}"
@@ -201,7 +201,7 @@ def _last_commit(last: Committed | None) -> dict[str, Any] | None:
 
 
 def status_of(connected: ConnectedStream) -> StreamStatus:
-    """Return where the stream stands; an unreadable table is part of the answer."""
+    """Return the status of the stream; an unreadable table is reported in it."""
     state = connected.load()
     newest: int | None = None
     problem: FdsError | None = None
@@ -226,7 +226,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     return StreamStatus(
         name=connected.stream.name,
         table=connected.table.uri,
-        # nobody has asked for anything: intervals are loaded without an epoch being opened
+        # intervals are loaded without an open epoch, so a requested phase would mislead
         phase="open" if state.reads_by_interval else state.phase,
         uuid=state.uuid or None,
         deployment=state.deployment or None,
@@ -250,10 +250,10 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
 
 
 def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str | None:
-    """Return why the stream is finished, ``None`` if it is not; then its position and its plan must still hold.
+    """Return why the stream is finished, ``None`` if it is not; in that case check its position and its plan.
 
     Raises:
-        LostPositionError: The stream cannot continue from its position, or what is planned is of another table.
+        LostPositionError: The stream cannot continue from its position, or the planned batches belong to another table.
     """
     if state.position is None:
         return None
@@ -279,17 +279,17 @@ def open_epoch(
 
     Args:
         connected: The stream.
-        state: Its state: an epoch is requested.
+        state: Its state; an epoch is requested.
         given: Where a new stream starts, instead of its start options.
-        fence: How the epochs before were closed in the sink, ``None``: that is not needed.
-        report: What its attempt said, with what the sink has of the epochs before.
+        fence: How the earlier epochs were closed in the sink, ``None`` if that is not needed.
+        report: The fence's report, with what the sink has of the earlier epochs.
 
     Returns:
-        The state; not opened while the start lies in the future.
+        The state; not opened while the start is in the future.
 
     Raises:
-        LostPositionError: The log does not reach back to the start any more.
-        LedgerError: What landed is not what was planned, or was not verified.
+        LostPositionError: The log no longer reaches back to the start.
+        LedgerError: The landed batches were not planned or not verified.
     """
     log = connected.log
     fence = fence or Fence()
@@ -336,13 +336,13 @@ def open_epoch(
 def _check_sink_before(
     connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
 ) -> tuple[str, ...]:
-    """Refuse a start that leaves out rows which the sink has lost, or that may read some twice.
+    """Refuse a start that omits rows which the sink has lost, or that may read some rows twice.
 
     Returns:
-        Warnings of removals that took more than was announced.
+        Warnings about removals that took more rows than announced.
 
     Raises:
-        LedgerError: It does.
+        LedgerError: The start is refused.
     """
     wider: tuple[str, ...] = ()
     refuse_lost_batches(connected.ledger, state, report.evidence, start)
@@ -392,7 +392,7 @@ def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
 
 
 def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState) -> None:
-    """Refuse to call a stream finished that has begun with another version, or with none, than is asked for now."""
+    """Refuse a bounded read of a stream that began otherwise, so that it does not count as finished."""
     options = connected.stream.options
     if not options.is_bounded or state.epoch_start is None:
         return
@@ -408,7 +408,7 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
 
 
 def _digest_before(log: DeltaLog, start: Offset) -> str | None:
-    """Return the digest of the last commit before the start, ``None`` if there is none any more."""
+    """Return the digest of the last commit before the start, ``None`` if the log does not have it."""
     last = start.version if start.next_index > 0 else start.version - 1
     if last < 0 or not log.probe(last):
         return None
@@ -419,7 +419,7 @@ def _digest_before(log: DeltaLog, start: Offset) -> str | None:
 
 
 def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
-    """Return the URI of the sink. Raises ``SinkError`` if it is the source or lies in staging, or they in it."""
+    """Return the URI of the sink. Raises ``SinkError`` if it overlaps with the source table or staging."""
     target = connected.open_sink(uri).uri
     for what, own in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
         if lie_inside_each_other(target, own):

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class PhaseSeconds:
-    """Wall-clock seconds by phase, added up over the applications of a run."""
+    """Wall-clock seconds by phase, summed over the applications of a run."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time of the body, however it ends, to the phase ``name``."""
+        """Add the time of the body to the phase ``name``, however the body ends."""
         began = time.monotonic()
         try:
             yield
@@ -26,7 +26,7 @@ class PhaseSeconds:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - began
 
     def to_dict(self) -> dict[str, float]:
-        """Return the seconds by phase, to the millisecond, in the order in which the phases first began."""
+        """Return the seconds by phase, rounded to milliseconds, in the order in which the phases first began."""
         return {name: round(took, 3) for name, took in self._seconds.items()}
 
 

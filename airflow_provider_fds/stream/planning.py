@@ -1,4 +1,4 @@
-"""From the position to planned batches: plan, write the manifests, then describe them for the ledger."""
+"""Plans batches from the position: plan, write the manifests, describe the batches for the ledger."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NextBatches:
-    """What planning found from a position on, not yet in the ledger.
+    """The outcome of planning from a position; not yet in the ledger.
 
     Attributes:
         batches: Batches whose manifests are written, in order.
-        empty: A stretch without data that comes first; then there are no batches.
+        empty: Commits without data that come first; then there are no batches.
         is_more: Whether versions up to the target are left.
-        error: The bad version that planning stopped before.
+        error: The violation that planning stopped before.
     """
 
     batches: tuple[PlannedBatch, ...]
@@ -50,7 +50,7 @@ def plan_batches(
         connected: The stream.
         state: State of the ledger, open, with nothing planned.
         target: Newest version to read, inclusive.
-        max_batches: Batches at most.
+        max_batches: Maximum number of batches.
         keeps_replaced_rows: Whether a commit of the change feed that both adds and removes rows is never cut.
     """
     assert state.position is not None  # noqa: S101  # an open epoch has a position
@@ -89,10 +89,10 @@ def plan_batches(
 
 
 def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableState | None:
-    """Return the state to plan with where the planner must not look for it itself.
+    """Return the table state to plan with, ``None`` if the planner must find it itself.
 
-    The first batch takes the schema that its first version makes; a later one judges the change. The rest of an initial
-    snapshot is read although log cleanup took its version: with the newest schema then, as Delta's own source does.
+    The first batch uses the schema of its first version; a later batch judges the change. The rest of an initial
+    snapshot is read even if log cleanup removed its version, with the newest schema, as Delta's own source does.
     """
     if not is_first and not position.is_initial_snapshot:
         return None
@@ -103,13 +103,13 @@ def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableSta
 
 
 def with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterator[tuple[SourceBatch, Manifest | None]]:
-    """Yield the batches of ``planner`` with their manifests, not yet written; a stretch without data has none.
+    """Yield the batches of ``planner`` with their manifests, not yet written; ``None`` for commits without data.
 
-    A batch of which no manifest can be made ends the plan, as a version that cannot be planned does: those before it
-    are good, and its error is that of the planner's outcome.
+    A batch for which no manifest can be built ends the plan, just like a version that cannot be planned: the batches
+    before it are kept, and its error becomes the error of the planner's outcome.
 
     Raises:
-        FdsError: There is no manifest of the first batch.
+        FdsError: The manifest of the first batch cannot be built.
     """
     num_batches = 0
     for batch in planner:
@@ -137,7 +137,7 @@ def _manifest_of(connected: ConnectedStream, batch: SourceBatch) -> Manifest | N
 def _good_batches(
     connected: ConnectedStream, planner: BatchPlanner, batch: SourceBatch, error: FdsError
 ) -> Iterator[tuple[SourceBatch, Manifest | None]]:
-    """Yield what ``batch`` holds of the versions before the one that ``error`` names, planned again."""
+    """Plan ``batch`` again and yield the part before the version that ``error`` names."""
     if error.version is None or not batch.start.version < error.version <= batch.last_version:
         return
     for again in planner.before(error.version, batch.start):
@@ -149,7 +149,7 @@ def _good_batches(
 
 
 def describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous: int | None) -> PlannedBatch:
-    """Return a batch as the ledger records it, with its manifest's folder and digest and the transaction before it."""
+    """Return a batch as the ledger records it, with its manifest's folder and digest and the previous transaction."""
     return PlannedBatch(
         batch_id=batch_id,
         start=batch.start.to_json(),
@@ -171,12 +171,12 @@ def describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous:
 
 
 def acknowledged_of(state: StreamState) -> dict[int, str]:
-    """Return the versions that persons let the stream pass, with who and why."""
+    """Return the versions that people let the stream pass, with who and why."""
     return {word.version: f"acknowledged by {word.who}: {word.why}" for word in state.acknowledged}
 
 
 def left_out_of(state: StreamState) -> dict[int, str]:
-    """Return the versions that persons had left out, with who and why."""
+    """Return the versions that people skipped, with who and why."""
     return {word.version: f"skipped by {word.who}: {word.why}" for word in state.acknowledged if word.skip}
 
 

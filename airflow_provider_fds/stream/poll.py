@@ -1,4 +1,4 @@
-"""Waiting for news: is there anything in the table that a stream has not committed? Writes nothing."""
+"""Polls a table for anything that a stream has not committed. Writes nothing."""
 
 from __future__ import annotations
 
@@ -39,26 +39,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A position older than this, or than this share of the log's retention, wakes the stream although there is no data, so
-#: that it moves before the log is cleaned up past it.
+#: A position older than this, or than this share of the log's retention, wakes the stream even without data, so that
+#: the position moves before the log is cleaned up past it.
 OLD_POSITION: Final = timedelta(days=1)
 OLD_POSITION_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """Something that a run should look at.
+    """A reason to start a run.
 
     Attributes:
         newest_version: Newest version of the table.
         has_data: Whether there are rows for the stream.
-        reason: ``data``; ``position is old``: commits without data, and the position has to move before the log is
-            cleaned up past it; ``end is near``: nothing but commits without data before the stream's end, and a run
-            has to move the position there; ``stopped: …``: a commit the stream may not pass, for the run to report;
-            ``position is lost``: log cleanup took versions, and a run continues after them
-            (``on_lost_position="earliest"``).
-            If the stream is finished, a sentence that says so.
-        is_finished: Whether the stream has read everything up to its end: there is nothing to wait for.
+        reason: ``data``. ``position is old``: there are only commits without data, and the position must move before
+            the log is cleaned up past it. ``end is near``: there are only commits without data before the stream's end,
+            and a run must move the position there. ``stopped: …``: a commit that the stream may not pass, for the run
+            to report. ``position is lost``: log cleanup removed versions, and a run continues after them
+            (``on_lost_position="earliest"``). If the stream is finished, a sentence that says so.
+        is_finished: Whether the stream has read everything up to its end, so that there is nothing to wait for.
     """
 
     newest_version: int
@@ -75,7 +74,7 @@ def position_of(checkpoint: Checkpoint | None) -> Offset | None:
 
 
 class TablePoller:
-    """Polls a table from a position on.
+    """Polls a table from a position.
 
     A poll costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked (:meth:`check`),
     and one GET per commit that was not read before. The first commit without data, and a stream with
@@ -84,8 +83,8 @@ class TablePoller:
     Args:
         stream: The stream.
         storage: Storage of its table.
-        position: Committed offset; ``None`` if the stream was never opened: then the table itself is news, as soon as
-            a commit reaches the stream's start.
+        position: Committed offset; ``None`` if the stream was never opened: then the table itself counts as new, as
+            soon as a commit reaches the stream's start.
     """
 
     def __init__(self, stream: DeltaStream, storage: Storage, position: Offset | None) -> None:
@@ -108,15 +107,15 @@ class TablePoller:
 
     @property
     def next_version(self) -> int | None:
-        """The version the next poll asks for; ``None`` before the first look of a stream that has no position."""
+        """The version that the next poll requests; ``None`` before the first poll of a stream without a position."""
         return self._next
 
     def check(self) -> PollResult | None:
-        """Look once, with one LIST, and say whether a run has something to do.
+        """Read the log once, with one LIST, and return a result if a run has something to do.
 
         Raises:
             TableNotFoundError: There is no table.
-            LostPositionError: The position cannot be read on from.
+            LostPositionError: The stream cannot continue from its position.
         """
         if self._position is None or self._position.is_initial_snapshot:
             return self._start_seen(self._log.latest())
@@ -141,7 +140,7 @@ class TablePoller:
         return self._near_end(newest)
 
     async def poll(self) -> PollResult | None:
-        """Look with exactly one HEAD if there is no new version; else as :meth:`check` does, in a thread.
+        """Poll with exactly one HEAD if there is no new version; otherwise run :meth:`check` in a thread.
 
         Raises:
             LostPositionError: The log has a hole before the new version.
@@ -151,13 +150,13 @@ class TablePoller:
         return await asyncio.to_thread(self.check)
 
     def _lost(self, error: LogTruncatedError) -> PollResult:
-        """Have a run move a stream that may over versions that are gone; raise for any other. Blocking."""
+        """Return a result that lets a run move past lost versions, if the stream allows it; else raise. Blocking."""
         if self._options.on_lost_position != "earliest":
             raise error
         return PollResult(self._log.latest(), has_data=True, reason="position is lost")
 
     def _finished(self) -> PollResult | None:
-        """Look up the end of the stream, if it has one, and say whether the position is past it; blocking."""
+        """Look up the end of the stream, if it has one; return a result if the position is past it. Blocking."""
         if self._position is None:
             return None
         self._end = self._end or known_end(self._log, self._options, self._position)
@@ -167,17 +166,17 @@ class TablePoller:
         return PollResult(self._end.version, has_data=False, reason=reason, is_finished=True)
 
     def _find_metadata(self, newest: int) -> None:
-        """Look up, once, the types of partition values and how long the log is kept; blocking."""
+        """Look up, once, the types of partition values and the log's retention. Blocking."""
         if self._metadata is None and not self._has_looked_for_metadata:
             self._has_looked_for_metadata = True
             try:
                 self._metadata = self._log.state_at(newest).metadata
             except (LostPositionError, UnsupportedFeatureError):
-                # a run says so; what needs the metadata has a default here
+                # a run reports this; callers here have a default
                 self._metadata = None
 
     def _is_old(self, commit: Commit, newest: int) -> bool:
-        """Whether the position must move, although this next commit has no data; blocking."""
+        """Whether the position must move although this next commit has no data. Blocking."""
         age = timedelta(seconds=time.time() - commit.modified_ms / 1000)
         if age > OLD_POSITION:
             return True
@@ -195,7 +194,7 @@ class TablePoller:
         return PollResult(newest, has_data=False, reason="end is near")
 
     def _start_seen(self, newest: int) -> PollResult | None:
-        """Judge a stream that stands before its first batch; blocking."""
+        """Return the result for a stream before its first batch. Blocking."""
         start = self._options.starting_timestamp
         if (
             self._position is None
@@ -232,7 +231,7 @@ class TablePoller:
         )
 
     def _keeps(self) -> Keeps | None:
-        """Return the filter for a commit; ``None`` where it does not fit the table, which is for a run to report."""
+        """Return the filter for a commit; ``None`` if it does not fit the table, which a run reports."""
         if self._filter is None or self._metadata is None:
             return None
         try:

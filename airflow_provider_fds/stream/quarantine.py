@@ -1,4 +1,4 @@
-"""Streams that go no further until a person has looked: in quarantine, or held."""
+"""Streams that wait for a person: in quarantine, or held."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def paused_work(state: StreamState) -> RunWork | None:
-    """Return the work of a run of a stream that is in quarantine or held, ``None`` if it is neither."""
+    """Return the work of a run of a stream in quarantine or on hold, ``None`` if it is neither."""
     if (reason := pause_of(state)) is None:
         return None
     version = None if state.quarantined is None else state.quarantined.version
@@ -23,7 +23,7 @@ def paused_work(state: StreamState) -> RunWork | None:
 
 
 def pause_of(state: StreamState) -> str | None:
-    """Say why the stream goes no further and what lets it go on, ``None`` if nothing holds it."""
+    """Return why the stream is paused and what resumes it, ``None`` if it is not paused."""
     if state.held is not None:
         return f"stream {state.name!r} is held ({state.held.why}); `fds resume {state.name} --why …` lets it go on"
     if state.quarantined is None:
@@ -40,10 +40,10 @@ def pause_of(state: StreamState) -> str | None:
 
 
 def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | None:
-    """Write into the ledger that the stream stops before a version, and return the work of the run: none.
+    """Record that the stream stops before a version, and return the work of the run: none.
 
     Args:
         connected: The stream, with nothing planned.
-        error: What stands in the way.
+        error: The violation.
     """
     return paused_work(connected.execute(Quarantined(why=str(error), version=error.version)))

@@ -1,7 +1,7 @@
-"""A stream whose ledger was lost, or is older than its sink: what the sink says of it, and how it continues from there.
+"""Recovers a stream whose ledger was lost or is older than its sink, from the position in the sink.
 
-Each commit of FDS in a sink names its stream, its batch and where that ends (``userMetadata``); so the sink knows the
-position of a stream that nothing else knows any more.
+Each commit of FDS in a sink names its stream, its batch and where the batch ends (``userMetadata``), so the sink has
+the position of a stream even if nothing else does.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SinkAccount:
-    """What a sink says of a stream.
+    """What a sink records about a stream.
 
     Attributes:
         uri: The sink.
-        uuid: The stream's.
+        uuid: The stream's uuid.
         epoch: Newest epoch of which the sink has a batch or a fence.
         batch_epoch: Epoch of the newest batch.
         batch_id: Its id.
@@ -54,22 +54,22 @@ class SinkAccount:
     broke_at: int | None = None
 
     def describe(self) -> str:
-        """Return the account as people read it."""
+        """Return the account in words."""
         where = f"in version {self.version}" if self.version >= 0 else "(log cleanup removed its commit)"
         return f"batch {self.batch_id} of epoch {self.batch_epoch} {where}, up to {describe_position(self.end)}"
 
 
-#: Operations after which the rows of a table are not what its commits say.
+#: Operations after which the commits of a table no longer describe its rows.
 _BREAKING = ("RESTORE", "CLONE", "CREATE OR REPLACE", "REPLACE")
 
 
 def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAccount | None:
-    """Return what a sink says of a stream, ``None`` if nothing: reads its log as far as it reaches.
+    """Return what a sink records about a stream, ``None`` if nothing; reads its whole log.
 
     Args:
         storage: The sink's folder.
         stream: Name of the stream.
-        uuid: Its uuid, where it is known; another stream of the name is then passed over.
+        uuid: Its uuid, if known; then another stream of the same name is ignored.
 
     Raises:
         ConfigurationError: The stream reads data intervals.
@@ -96,12 +96,12 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
                 "stream"
             )
         if found is not None and told["uuid"] != found["uuid"]:
-            # a stream of the name that was begun anew; the newest one counts
+            # a stream of the same name was started anew; the newest one counts
             epoch = 0
         epoch = max(epoch, int(told["epoch"]))
         removes = told.get("removes")
         if isinstance(removes, dict) and "to" not in removes:
-            # what an epoch removed that has no batch yet is to be read again
+            # an epoch without a batch has removed rows, which must be read again
             broke_at = commit.version
         if "batch_id" in told:
             found, version, broke_at = told, commit.version, None
@@ -122,11 +122,11 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
 
 
 def ask_checkpoint(storage: Storage, checkpoint: Checkpoint) -> SinkAccount | None:
-    """Return what a sink has whose commits log cleanup removed, where its newest transaction is the checkpoint's batch.
+    """Return the account of a sink without FDS commits, if its newest transaction is the checkpoint's batch.
 
     Args:
         storage: The sink's folder.
-        checkpoint: Of a stream whose ledger was lost.
+        checkpoint: The checkpoint of a stream whose ledger was lost.
     """
     if checkpoint.batch_id is None or checkpoint.offset is None:
         return None
@@ -150,15 +150,15 @@ def ask_checkpoint(storage: Storage, checkpoint: Checkpoint) -> SinkAccount | No
 
 
 def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False) -> None:
-    """Make sure that a sink can say where a stream stood.
+    """Check that a sink's account determines the position of a stream.
 
     Args:
         name: Name of the stream.
-        account: What the sink says.
-        has_snapshot: Whether the frozen snapshot that the position may lie in is there.
+        account: The sink's account.
+        has_snapshot: Whether the frozen snapshot that the position may be in exists.
 
     Raises:
-        ConfigurationError: It cannot.
+        ConfigurationError: It does not.
     """
     if account.broke_at is not None:
         raise ConfigurationError(
@@ -176,17 +176,17 @@ def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False
 
 
 def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: str, why: str) -> Move | None:
-    """Work out how the stream continues after what its sink has, ``None`` if the ledger knows as much.
+    """Work out how the stream continues after what its sink has, ``None`` if the ledger is as recent.
 
     Args:
         ledger: The stream's ledger, read to its head; it may be empty.
-        account: What the sink says.
+        account: The sink's account.
         table: URI of the source table.
-        deployment: The installation that a stream without a ledger is to belong to.
+        deployment: The deployment that a stream without a ledger will belong to.
         why: The reason; it stays in the history.
 
     Raises:
-        ConfigurationError: The sink cannot say where the stream stood.
+        ConfigurationError: The sink's account does not determine the position.
     """
     state = ledger.state
     end = Offset.from_json(account.end)
@@ -209,13 +209,13 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
     is_known = (account.batch_epoch, account.batch_id) <= known
     if state.phase == "open" and account.batch_epoch == state.epoch:
-        # an older ledger has planned another batch of that number
+        # an older ledger has planned another batch with that number
         is_known = is_known and all(
             batch.digest == account.digest for batch in state.planned if batch.batch_id == account.batch_id
         )
     asked = None if state.request is None or state.request.to is None else state.request.to.get("offset")
     if state.request is not None and state.request.reason == "recover" and asked is not None:
-        # the sink was asked before, and may have had less: its epochs say nothing of that
+        # the sink may have had fewer batches when it was asked before, so only the position counts, not the epochs
         place = Offset.from_json(asked)
         is_known = end.table_id == place.table_id and end <= place
     if asked == account.end or is_known:

@@ -1,8 +1,8 @@
-"""A ledger with entries that cannot be read: what is lost with them, and how the stream goes on after its sink.
+"""Repairs a ledger with unreadable entries: what is lost with them, and how the stream continues after its sink.
 
-An entry is never passed over, because it may forbid what comes next. So the ledger is begun again: an entry ``created``
-after all others says what the sink knows of the stream, and asks for an epoch after every one that may have been asked
-for. Its fence closes all of them in the sink, as after any request.
+An entry is never passed over, because it may forbid what comes next. Instead, the ledger begins again: a ``created``
+entry after all others records what the sink knows of the stream, and requests an epoch later than any that may have
+been requested. Its fence closes all of them in the sink, as after any request.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     _A = TypeVar("_A")
 
-#: More entries than this are not taken for missing: then a file has a name that FDS never gave it.
+#: More missing entries than this mean that a file has a name that FDS never gave it.
 MOST_MISSING: Final = 1000
 
-#: What an entry was, if its bytes still tell.
+#: Patterns that recover from an entry's bytes what it was.
 _KIND: Final = re.compile(rb'"kind":"([a-z_]{1,30})"')
 _BATCH: Final = re.compile(rb'"batch_id":(\d{1,9})\b')
 _EPOCH: Final = re.compile(rb'"action":\{.{0,4000}?"epoch":(\d{1,9})\b', re.DOTALL)
@@ -49,13 +49,13 @@ _EPOCH: Final = re.compile(rb'"action":\{.{0,4000}?"epoch":(\d{1,9})\b', re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class LedgerDamage:
-    """What is in the folder of a ledger, entry by entry.
+    """The contents of a ledger's folder, entry by entry.
 
     Attributes:
-        entries: Those that can be read, in order.
-        unreadable: Those that cannot, the missing ones among them, in order.
-        last: Number of the last one that is there, -1 if there is none.
-        begun_again: Number of the newest entry with which the ledger was begun again, -1 if there is none.
+        entries: The readable entries, in order.
+        unreadable: The unreadable ones, including missing ones, in order.
+        last: Number of the last entry, -1 if there is none.
+        begun_again: Number of the newest entry with which the ledger began again, -1 if there is none.
     """
 
     entries: tuple[Entry, ...]
@@ -69,7 +69,7 @@ class LedgerDamage:
         return tuple(damage.n for damage in self.unreadable if not damage.data)
 
     def describe(self) -> list[str]:
-        """Return a line for each entry that cannot be read, and what the others say; empty if all can be."""
+        """Return a line for each unreadable entry, and a summary of the others; empty if all entries are readable."""
         lines = []
         for damage in self.unreadable:
             passed = ", passed over" if damage.n < self.begun_again else ""
@@ -91,13 +91,13 @@ class LedgerDamage:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """How a ledger is begun again.
+    """How a ledger begins again.
 
     Attributes:
-        created: What is written.
-        after: Number of the last entry that is there.
+        created: The entry that is written.
+        after: Number of the last existing entry.
         missing: Numbers without an entry.
-        notes: What it means.
+        notes: The consequences.
     """
 
     created: Created
@@ -106,11 +106,11 @@ class Repair:
     notes: tuple[str, ...]
 
     def describe(self) -> str:
-        """Return the repair as people read it before they agree to it."""
+        """Return the repair as shown to people before they confirm it."""
         return "\n".join([f"stream {self.created.name}", *(f"  {note}" for note in self.notes)])
 
     def perform(self, ledger: Ledger, actor: Actor) -> str:
-        """Begin the ledger again, and say in a sentence what came of it."""
+        """Begin the ledger again and return the outcome in one sentence."""
         entry = ledger.begin_again(self.created, actor, after=self.after, missing=self.missing)
         return (
             f"stream {self.created.name}: its ledger begins again with entry {entry.n}. The next run closes the epochs "
@@ -122,7 +122,7 @@ def inspect(ledger: Ledger) -> LedgerDamage:
     """Read all entries of a ledger, one by one.
 
     Raises:
-        ConfigurationError: So many are missing that a file has a name which FDS never gave it.
+        ConfigurationError: So many entries are missing that a file must have a name that FDS never gave it.
     """
     entries: list[Entry] = []
     unreadable: list[UnreadableEntryError] = []
@@ -154,21 +154,21 @@ def repair(
     is_sink_named: bool,
     checkpoint: Checkpoint | None = None,
 ) -> Repair:
-    """Work out how a ledger is begun again that cannot be read.
+    """Work out how an unreadable ledger begins again.
 
     Args:
         ledger: The ledger.
         damage: What can be read of it.
-        account: What the sink says, ``None`` if it has no batch of the stream.
-        table: URI of the source table, where a person named it.
-        deployment: The installation that the stream is to belong to if the ledger does not say.
+        account: The sink's account, ``None`` if the sink has no batch of the stream.
+        table: URI of the source table, if a person named it.
+        deployment: The deployment that the stream will belong to if the ledger does not say.
         is_sink_named: Whether a person named the sink.
-        checkpoint: Of the stream, if there is one.
+        checkpoint: The stream's checkpoint, if there is one.
 
     Raises:
         UnreadableEntryError: A newer FDS wrote one of the entries.
-        LedgerError: The stream has ended, or a batch in the sink failed its verification.
-        ConfigurationError: The sink cannot say where the stream stood.
+        LedgerError: The stream has ended, or a batch in the sink failed verification.
+        ConfigurationError: The sink's account does not determine the position.
     """
     name = ledger.folder.name
     for one in damage.unreadable:
@@ -199,7 +199,7 @@ def repair(
         epoch=account.epoch,
         position=account.end,
         sink=SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),)),
-        # each of the entries that cannot be read may have asked for an epoch
+        # each unreadable entry may have requested an epoch
         after=newest_epoch + len(damage.unreadable),
         snapshot=snapshot,
         meaning_digest=planned.meaning_digest if planned is not None and is_within else None,
@@ -235,7 +235,7 @@ def known_sink(damage: LedgerDamage) -> str | None:
 
 
 def known_uuid(damage: LedgerDamage) -> str | None:
-    """Return the uuid of the stream, ``None`` if no entry says it."""
+    """Return the uuid of the stream, ``None`` if no entry has it."""
     created = damage.of_kind(Created)
     return created[-1].uuid if created else None
 
@@ -273,7 +273,7 @@ def _refuse_another_sink(
         )
     kinds = [entry.action for entry in damage.entries if isinstance(entry.action, Bound | Requested)]
     is_left = bool(kinds) and isinstance(kinds[-1], Requested) and kinds[-1].reason == "rebind"
-    # a stream is bound to another sink with three entries
+    # binding a stream to another sink takes three entries
     if not is_sink_named and (is_left or len(damage.unreadable) > 1):
         raise ConfigurationError(
             f"stream {name!r}: the entries that cannot be read may have bound it to another sink. Name the one that it "
@@ -282,7 +282,7 @@ def _refuse_another_sink(
 
 
 def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> None:
-    """Refuse to take a batch for loaded whose verification failed and that nobody has accepted."""
+    """Refuse to count a batch as loaded if its verification failed and nobody has accepted it."""
     newest = (account.batch_epoch, account.batch_id)
     words = [
         entry.action
@@ -298,7 +298,7 @@ def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> No
 
 
 def _plan_of(damage: LedgerDamage, account: SinkAccount) -> Planned | None:
-    """Return the entry that planned the newest batch in the sink, ``None`` if it cannot be read."""
+    """Return the entry that planned the newest batch in the sink, ``None`` if it is unreadable."""
     for found in damage.of_kind(Planned):
         if found.epoch == account.batch_epoch and any(batch.digest == account.digest for batch in found.batches):
             return found
@@ -306,7 +306,7 @@ def _plan_of(damage: LedgerDamage, account: SinkAccount) -> Planned | None:
 
 
 def _snapshot_of(ledger: Ledger, damage: LedgerDamage, account: SinkAccount) -> SnapshotRef | None:
-    """Return the frozen snapshot that the newest batch in the sink is of, ``None`` if there is none any more."""
+    """Return the frozen snapshot that the newest batch in the sink belongs to, ``None`` if it no longer exists."""
     position = Offset.from_json(account.end)
     for found in damage.of_kind(Opened):
         snapshot = found.snapshot
@@ -321,7 +321,7 @@ def _snapshot_of(ledger: Ledger, damage: LedgerDamage, account: SinkAccount) -> 
 
 
 def _held(damage: LedgerDamage) -> str | None:
-    """Return why the stream is held, ``None`` if no readable entry says that it is."""
+    """Return why the stream is held, ``None`` if no readable entry holds it."""
     why = None
     for action in (entry.action for entry in damage.entries):
         if isinstance(action, Held):
@@ -350,13 +350,13 @@ def _missing(ledger: Ledger, n: int) -> UnreadableEntryError:
 
 
 def _first_sentence(damage: UnreadableEntryError) -> str:
-    """Return what is wrong with an entry, without where it is and what to do."""
+    """Return what is wrong with an entry, without its location and the advice."""
     text = re.sub(r"^ledger entry \S+ ", "", str(damage))
     return text.partition(". ")[0]
 
 
 def _said(data: bytes) -> str | None:
-    """Return what an entry that cannot be read was, as far as its bytes still tell."""
+    """Return what an unreadable entry was, from the parts of its bytes that can be recognised."""
     kind = _KIND.search(data)
     if kind is None:
         return None
@@ -369,7 +369,7 @@ def _said(data: bytes) -> str | None:
 
 
 def _summary(entries: list[Entry]) -> str:
-    """Return what some entries say, in a line."""
+    """Return a one-line summary of entries."""
     if not entries:
         return "no entry"
     kinds = Counter(entry.action.kind for entry in entries)

@@ -1,8 +1,8 @@
-"""The rows that a move of a stream loads again, and what takes them out of the sink first.
+"""The rows that a move of a stream loads again, and how to remove them from the sink first.
 
-Rows are removed, by the fence or by a statement that is offered, only where that takes out exactly what is read again:
-more would lose rows. A statement that is typed carries the transaction of the fence: Delta skips it once the epoch has
-begun.
+Rows are removed, by the fence or by a statement that a person runs, only if exactly the rows that are read again can be
+removed: removing more would lose rows. Such a statement carries the transaction of the fence, so Delta skips it once
+the epoch has begun.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Load:
         batch_id: Its id in that epoch.
         start: Where it begins (exclusive).
         end: Where it ends (inclusive).
-        rows: Rows that it brought, ``None`` if that is not known.
-        sink_version: Version of the sink that holds it, ``None`` if that is not known.
-        before: Where its version is not known, a later one.
+        rows: Rows that it added, ``None`` if unknown.
+        sink_version: Version of the sink that holds it, ``None`` if unknown.
+        before: A version later than its own, if its own is unknown.
     """
 
     epoch: int
@@ -59,32 +59,32 @@ class Load:
     before: int | None = None
 
     def is_in_sink_since(self, version: int) -> bool:
-        """Say whether it was written at a version of the sink or later, or may have been."""
+        """Return whether it was written at a version of the sink or later, or may have been."""
         if self.sink_version is None:
             return self.before is None or self.before > version
         return self.sink_version >= version
 
     def reaches(self, start: Offset | None) -> bool:
-        """Say whether a row of it is read again from ``start`` (exclusive) on; ``None`` is the very beginning."""
+        """Return whether any row of it is read again from ``start`` (exclusive); ``None`` is the very beginning."""
         return start is None or _place(self.end) > _place(start)
 
     def lies_behind(self, start: Offset | None) -> bool:
-        """Say whether all rows of it are read again from ``start`` (exclusive) on."""
+        """Return whether all rows of it are read again from ``start`` (exclusive)."""
         if start is None:
             return True
         if self.start.is_initial_snapshot and not start.is_initial_snapshot:
-            # its rows come from all versions before, too
+            # its rows come from all earlier versions, too
             return start.version == 0 and not start.next_index
         return _place(self.start) >= _place(start)
 
 
 def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset | None) -> str | None:
-    """Say why the fence cannot remove exactly the rows that are read again, ``None`` if it can.
+    """Return why the fence cannot remove exactly the rows that are read again, ``None`` if it can.
 
     Args:
         ledger: The stream's ledger.
         what: As in ``ledger.values.Removal``.
-        start: Where the stream will read on (exclusive); ``None``: from its very beginning.
+        start: Where the stream continues (exclusive); ``None``: from its very beginning.
     """
     entries = tuple(ledger.entries())
     state = ledger.state
@@ -108,11 +108,11 @@ def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset 
 
 
 def announced_rows(ledger: Ledger, start: Offset | None, planned: Sequence[PlannedBatch]) -> int | None:
-    """Return how many rows in the sink are read again at most, ``None`` if a batch does not say.
+    """Return the maximum number of rows in the sink that are read again, ``None`` if a batch does not say.
 
     Args:
         ledger: The stream's ledger.
-        start: Where the stream reads on (exclusive); ``None``: from its very beginning.
+        start: Where the stream continues (exclusive); ``None``: from its very beginning.
         planned: Batches that may have landed, though they were never committed.
     """
     entries = tuple(ledger.entries())
@@ -128,16 +128,16 @@ def announced_rows(ledger: Ledger, start: Offset | None, planned: Sequence[Plann
 def repeated_notes(
     ledger: Ledger, start: Offset | None, *, is_reset: bool = False, removal: Removal | None = None
 ) -> tuple[str, ...]:
-    """Say which rows in the sink would be there twice, and what takes them out first.
+    """Return notes on which rows in the sink would be duplicated, and on how to remove them first.
 
     Args:
         ledger: The stream's ledger.
-        start: Where the stream will read on (exclusive); ``None``: from its very beginning.
-        is_reset: Whether the stream's start options, which nobody here knows, say where it begins.
+        start: Where the stream continues (exclusive); ``None``: from its very beginning.
+        is_reset: Whether the stream's start options, which are unknown here, decide where it begins.
         removal: What the fence removes.
     """
     state = ledger.state
-    # a request for each entry: they are read once
+    # each entry costs a request, so they are read once
     entries = tuple(ledger.entries())
     loads = _loads(entries, _sink_table_id(state))
     again = [load for load in loads if load.reaches(start)]
@@ -199,14 +199,14 @@ def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
 
 
 def _late(statements: Sequence[str]) -> str:
-    """Say what becomes of statements that are run after the epoch has begun."""
+    """Return a note on statements that are run after the epoch has begun."""
     is_restored = any(statement.startswith("RESTORE") for statement in statements)
     is_deleted = any(statement.startswith("DELETE") for statement in statements)
     return (_LATE_DELETE if is_deleted else "") + (_LATE_RESTORE if is_restored else "")
 
 
 def _closing(state: StreamState, statement: str) -> list[str]:
-    """Return the statements by which a DELETE closes the old epoch itself, so that it cannot come too late."""
+    """Return the statements with which a DELETE itself closes the old epoch, so that it cannot run too late."""
     if not statement.startswith("DELETE") or state.sink is None or not state.sink.app_ids:
         return [statement]
     return [
@@ -219,20 +219,21 @@ def _closing(state: StreamState, statement: str) -> list[str]:
 
 
 def _is_told_by_version(again: Sequence[Load], start: Offset | None) -> bool:
-    # rows of a snapshot carry its version, whenever they were committed; a version that is cut in two cannot be told
+    # rows of a snapshot carry its version, whenever they were committed; part of a version cannot be selected by
+    # version
     if start is None or start.is_initial_snapshot or start.next_index:
         return False
     return all(load.lies_behind(start) for load in again if load.start.is_initial_snapshot)
 
 
 def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
-    """Return where the newest batches end that the sink has and the ledger's history lacks, ``None`` if it has all."""
+    """Return the end of the newest batches that are in the sink but not in the history, ``None`` if there are none."""
     found = None
     expected = 0
     for entry in entries:
         action = entry.action
         if entry.n > expected:
-            # the folder was emptied under a run, which went on; or an entry is damaged, and a fold has what it came to
+            # the folder was emptied while a run continued; or an entry is damaged, and a later fold contains its effect
             found = state.position if state.closed is None else state.closed.position
         expected = entry.n + 1
         if isinstance(action, Created) and action.recovered is not None:
@@ -255,10 +256,10 @@ def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start:
     alone = "if nothing else writes to it"
     found = []
     versions = [load.sink_version for load in again]
-    # where it is not known which version holds one of them, no RESTORE is known to take it out
+    # RESTORE is offered only if the version of each of these batches is known
     first = None if None in versions else min((version for version in versions if version is not None), default=None)
     if first is not None and all(load.lies_behind(start) for load in loads if load.is_in_sink_since(first)):
-        # the sink as it was before the first of them: nothing that stays out was written since
+        # the sink as it was before the first of them: no rows that must stay were written since
         found.append(
             f"RESTORE TABLE {table} TO VERSION AS OF {first - 1};  -- {alone}"
             if first
@@ -296,7 +297,7 @@ def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
 
 
 def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:
-    """Return the batches that were committed to the sink of now, or counted as loaded there, in order."""
+    """Return the batches that were committed to the current sink, or counted as loaded there, in order."""
     planned: dict[tuple[int, int], PlannedBatch] = {}
     on_their_way: dict[tuple[int, int], PlannedBatch] = {}
     loads: list[Load] = []
@@ -313,12 +314,12 @@ def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:
             if key in planned and _is_here(planned[key], action.sink_table_id, sink_table_id):
                 loads.append(_load(key, planned[key], action.rows, action.sink_version))
         elif isinstance(action, Requested):
-            # a rewind gives up what is planned, wherever its epoch begins
+            # a rewind gives up planned batches, wherever its epoch begins
             is_counted = action.reason not in ("rewind", "reset")
         elif isinstance(action, Opened):
             start, fence = Offset.from_json(action.start), action.fence
             ends = {key: Offset.from_json(batch.end) for key, batch in on_their_way.items()}
-            # the epoch begins after these, so they were in the sink
+            # the epoch begins after these batches, so they were in the sink
             counted = [k for k, end in ends.items() if end.table_id == start.table_id and _place(end) <= _place(start)]
             counted = counted if is_counted else []
             loads += [
@@ -337,7 +338,7 @@ def _load(
 
 
 def _is_here(batch: PlannedBatch, table_id: str | None, sink_table_id: str | None) -> bool:
-    """Say whether a batch brought rows to the sink of now, as far as the tables' ids tell."""
+    """Return whether a batch wrote rows to the current sink, judging by the tables' ids."""
     return bool(batch.num_files) and (None in (sink_table_id, table_id) or table_id == sink_table_id)
 
 
@@ -347,10 +348,10 @@ def _sink_table_id(state: StreamState) -> str | None:
 
 
 def _place(offset: Offset) -> tuple[int, bool, int]:
-    """Return the place of an offset: the commit of a snapshot's version is part of the snapshot, so comes after it.
+    """Return a sort key for an offset: a snapshot comes after the commit of its own version, which is part of it.
 
-    A position within the snapshot of a version is after that version's beginning as a commit, whose rows the
-    snapshot has too.
+    A position within the snapshot of a version sorts after the beginning of that version as a commit, because the
+    snapshot includes that commit's rows.
     """
     return (offset.version, offset.is_initial_snapshot, offset.next_index)
 

@@ -1,4 +1,4 @@
-"""What a stream answers: the work of a run, its result, and the status, as values."""
+"""What a stream returns, as values: the work of a run, its result, and the status."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
 
 
-#: Phases of a run in which seconds are counted, in order. Those within ``spark`` are the driver's own.
+#: Phases of a run whose seconds are counted, in order. The phases within ``spark`` are the driver's own.
 PHASES: Final = ("plan", "spark", "look", "load", "write", "verify", "commit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What is committed, by a run or of a data interval.
+    """What a run, or a data interval, has committed.
 
     Attributes:
         stream: Name of the stream.
         batches: Number of batches.
         first_version: First version of the table (inclusive).
-        last_version: Last version (inclusive); below the first where an interval has no commits.
-        rows: Rows that the sink's commits brought. Like each number, ``None`` where it is not known of one batch.
+        last_version: Last version (inclusive); less than the first if an interval has no commits.
+        rows: Rows written by the sink's commits. Each count is ``None`` if it is unknown for one of the batches.
         files: Files of the source.
         bytes: Bytes of these files.
         sink_version: Version of the sink that holds the last batch.
         rows_read: Rows of the batches.
         files_written: Files of the sink.
         bytes_written: Bytes of these files.
-        seconds: Wall-clock seconds by phase: of the driver (``look``, ``load``, ``write``, ``verify``), of the run
-            itself (``plan``, ``spark``, ``commit``) where this is not what an earlier attempt has done.
-        warnings: Sentences for a person: what another writer did to the sink.
+        seconds: Wall-clock seconds by phase: those of the driver (``look``, ``load``, ``write``, ``verify``) and,
+            unless an earlier attempt did the work, those of the run itself (``plan``, ``spark``, ``commit``).
+        warnings: Sentences for a person about what another writer did to the sink.
     """
 
     stream: str
@@ -58,7 +58,7 @@ class LoadResult:
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, flat but for ``seconds`` and ``warnings``."""
+        """Return the result as JSON values, flat except for ``seconds`` and ``warnings``."""
         return asdict(self)
 
     @property
@@ -79,7 +79,7 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult(LoadResult):
-    """What one run has committed: a gapless stretch of one epoch.
+    """What one run has committed: consecutive batches of one epoch.
 
     Attributes:
         start: Where the first batch starts (exclusive), Delta streaming offset JSON.
@@ -117,7 +117,7 @@ class IntervalResult(LoadResult):
 
 
 def totals_of(record: RunRecord | IntervalRecord) -> dict[str, Any]:
-    """Return the numbers of a :class:`LoadResult` from what the ledger has of a run or an interval."""
+    """Return the numbers of a :class:`LoadResult` from the ledger's record of a run or an interval."""
     return {
         "batches": record.batches,
         "first_version": record.first_version or 0,
@@ -139,19 +139,19 @@ class RunWork:
     """What a run has to do now.
 
     Attributes:
-        status: ``work``: there are batches. ``up_to_date``: nothing new. ``waiting``: the start of the stream lies
-            in the future. ``done``: this run has committed all it saw; ``result`` says what. ``finished``: the stream
-            has an end, and all up to it is committed; ``reason`` says so. ``paused``: the stream is in quarantine
-            or held by a person; ``reason`` says why. ``fence``: a new epoch was requested, and Spark has to close the
-            ones before it in the sink; then ask again.
-        batches: The batches to work off, in order.
-        epoch: Epoch of the batches, or to be fenced.
+        status: ``work``: there are batches. ``up_to_date``: nothing new. ``waiting``: the start of the stream is in the
+            future. ``done``: this run has committed everything it saw, and ``result`` describes it. ``finished``: the
+            stream has an end, and everything up to it is committed; ``reason`` says so. ``paused``: the stream is in
+            quarantine or held by a person; ``reason`` says why. ``fence``: a new epoch was requested, and Spark must
+            close the earlier ones in the sink before the run asks again.
+        batches: The batches to load, in order.
+        epoch: Epoch of the batches, or the epoch to be fenced.
         attempt_id: Name of this attempt, unique within the stream.
-        target: Newest version the run saw when it planned first; it works up to there and no further.
-        is_more: Whether the target lies beyond these batches, or is still to be found (batches that were taken over).
-        warning: The bad version after the batches: they are delivered, then the stream stops.
-        result: For ``done``.
-        reason: For ``finished`` and ``paused``, a sentence.
+        target: Newest version that the run saw when it first planned; it works up to there and no further.
+        is_more: Whether the target is past these batches, or is not known yet (batches that were taken over).
+        warning: The violation after the batches: the batches are delivered, then the stream stops.
+        result: The result, for ``done``.
+        reason: A sentence, for ``finished`` and ``paused``.
     """
 
     status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused", "fence"]
@@ -167,7 +167,7 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What came of an attempt: committed batches, reports, and the first failure; of a fence only the failure."""
+    """The outcome of an attempt: committed batches, reports, and the first failure; for a fence only the failure."""
 
     committed: tuple[PlannedBatch, ...] = ()
     reports: tuple[AttemptReport, ...] = ()
@@ -176,21 +176,21 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """Where a stream stands. Read without writing anything.
+    """The status of a stream. Reading it writes nothing.
 
     Attributes:
         position: Committed offset (Delta streaming offset JSON), ``None`` before the stream was opened.
         newest_version: Newest version of the table, ``None`` if the table could not be read (``problem`` says why).
         lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
             if unknown.
-        last_commit: What was measured of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, where they
-            are known, ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
-        planned_batches: Batches that are planned and not committed.
+        last_commit: Measures of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, if known,
+            ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
+        planned_batches: Number of batches that are planned and not committed.
         owner: The run that owns them, in words.
-        finished: That the stream has read everything up to its end, in a sentence; ``None`` if not, or if it has no
-            end.
-        problem: Why the stream cannot go on, or the table cannot be read; ``None`` if it can. Then the lag is unknown.
-        exit_code: What `fds status` exits with: that of the problem, else 0.
+        finished: A sentence if the stream has read everything up to its end; ``None`` if it has not, or has no end.
+        problem: Why the stream cannot continue, or the table cannot be read; ``None`` if it can. With a problem, the
+            lag is unknown.
+        exit_code: Exit code of `fds status`: that of the problem, else 0.
     """
 
     name: str
@@ -216,15 +216,15 @@ class StreamStatus:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON values, what is wrong first."""
+        """Return the status as JSON values, the problem first."""
         found = asdict(self)
         return {"problem": found.pop("problem"), **found}
 
 
 def describe_reports(reports: Sequence[AttemptReport]) -> str:
-    """Return in words what attempts have done, for a line in the log: rows in and out, files, bytes, seconds by phase.
+    """Return a log line on what attempts have done: rows in and out, files, bytes, seconds by phase.
 
-    Rows in are ``unknown`` where a file has no statistics and the sink does not write every row as it is.
+    Rows in are ``unknown`` if a file has no statistics and the sink does not write every row as it is.
     """
     done = [report for report in reports if report.is_done]
     measures = NONE_YET
@@ -241,12 +241,12 @@ def describe_reports(reports: Sequence[AttemptReport]) -> str:
 
 
 def rows_differ(report: AttemptReport, sink: Sink | None, planned: int | None) -> str | None:
-    """Return that the sink has other rows than the batch, ``None`` if it has the same or need not have.
+    """Return a sentence if the sink's rows differ from the batch, ``None`` if they match or need not match.
 
     Args:
-        report: What the driver says of the batch.
-        sink: The sink, which says whether it writes every row as it is.
-        planned: Rows of the batch by the log's statistics, ``None`` if a file has none.
+        report: The driver's report of the batch.
+        sink: The sink, which knows whether it writes every row as it is.
+        planned: Rows of the batch according to the log's statistics, ``None`` if a file has none.
     """
     is_counted = sink is not None and sink.writes_rows_as_they_are and planned is not None
     if report.outcome == "mismatch" or (is_counted and report.rows_written != planned):
@@ -255,7 +255,7 @@ def rows_differ(report: AttemptReport, sink: Sink | None, planned: int | None) -
 
 
 def measured(report: AttemptReport, warnings: Sequence[str] = ()) -> Measures:
-    """Return what the driver measured of a batch, as the ledger keeps it, with warnings of before the batch."""
+    """Return the driver's measures of a batch, as the ledger keeps them, with earlier warnings."""
     return Measures(
         rows_read=report.rows_read,
         files_written=report.files_written,

@@ -1,4 +1,4 @@
-"""Housekeeping of a connected stream."""
+"""Retention for a connected stream."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 def purge_stream(connected: ConnectedStream, retention: Retention) -> None:
     """Remove manifests and reports of batches that were committed long ago.
 
-    Manifests go with the files they list: after ``delta.deletedFileRetentionDuration`` of the source, where
-    ``retention`` asks for more. What cannot be removed now is left for the next time: it stands in nobody's way.
+    Manifests are removed no later than the files they list: after ``delta.deletedFileRetentionDuration`` of the source,
+    even if ``retention`` is longer. Files that cannot be removed now are left for the next time; they do no harm.
     """
     try:
         age = min(retention.age, _file_retention(connected))
@@ -43,5 +43,5 @@ def _file_retention(connected: ConnectedStream) -> timedelta:
     try:
         return file_retention(log.state_at(log.latest()).metadata, FILE_RETENTION)
     except (LostPositionError, TableNotFoundError, UnsupportedFeatureError):
-        # a source that cannot be read any more shortens nothing
+        # a source that can no longer be read does not shorten the retention
         return timedelta.max

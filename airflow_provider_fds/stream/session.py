@@ -1,4 +1,4 @@
-"""One run's dealings with a stream: begin, hand the work to Spark, collect what came of it."""
+"""One run of a stream: begin, hand the work to Spark, collect the outcome."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Error class of an attempt report: the sink was missing when the epoch began, and a batch of a closed epoch has made
-#: it.
+#: Error class of an attempt report: the sink was missing when the epoch began, and a batch of a closed epoch has
+#: created it since.
 _SINK_APPEARED = "SinkAppeared"
 
 
 class StreamSession(Session):
-    """A run at work on a stream that reads by offset.
+    """A run of a stream that reads by offset.
 
     Args:
         stream: The stream.
         context: Credentials, staging, checkpoint, and who is asking.
 
     Raises:
-        ConfigurationError: A URI that cannot be opened; staging and table inside each other; a stream that reads data
+        ConfigurationError: A URI cannot be opened, staging and table are inside each other, or the stream reads data
             intervals.
     """
 
@@ -81,14 +81,14 @@ class StreamSession(Session):
         super().__init__(stream, context)
 
     def ensure_open(self, sink: Sink | None = None, *, start: Offset | None = None) -> StreamState:
-        """Create the stream and resolve its start, if that has not been done.
+        """Create the stream and resolve its start, if that is not already done.
 
         Args:
-            sink: The sink it is meant for, searched for traces of an earlier stream of the same name.
+            sink: The intended sink, searched for traces of an earlier stream of the same name.
             start: Where a new stream starts (exclusive), instead of its start options.
 
         Returns:
-            The state; its ``position`` is ``None`` while the start lies in the future.
+            The state; its ``position`` is ``None`` while the start is in the future.
 
         Raises:
             TableNotFoundError: There is no Delta table at the URI.
@@ -106,23 +106,23 @@ class StreamSession(Session):
         take_over: bool = True,
         start: Offset | None = None,
     ) -> RunWork:
-        """Find out what this run has to do, and write it down.
+        """Determine the work of this run and record it.
 
         Args:
             sink: Where the batches go; ``None`` with ``user_job``, or to plan without a sink.
-            max_batches: Batches to plan at most.
+            max_batches: Maximum number of batches to plan.
             user_job: Whether the user job writes the batches.
-            retry: Whether this run may have worked before (a later attempt, a cleared task): if it has committed all it
-                saw then, it gets its result again and nothing new is planned.
-            take_over: Whether to make planned batches of another owner this run's own; else they are only shown.
+            retry: Whether this run may have worked before (a later attempt, a cleared task). If it has committed
+                everything it saw then, it gets its result again and nothing new is planned.
+            take_over: Whether to take over planned batches of another owner; otherwise they are only shown.
             start: Where a new stream starts (exclusive), instead of its start options.
 
         Raises:
             StreamBusyError: Planned batches belong to a run that still runs.
             LostPositionError: The position no longer exists in the table.
-            StoppedError: The next version in line is one the stream may not pass (``on_violation="fail"``).
-            ConfigurationError: Sink and stream do not go together, or the position or a planned batch cuts a commit
-                that the sink has to see whole.
+            StoppedError: The next version is one the stream may not pass (``on_violation="fail"``).
+            ConfigurationError: Sink and stream do not fit together, or the position or a planned batch cuts a commit
+                that the sink must see whole.
         """
         if sink is not None and sink.replaces:
             raise ConfigurationError(
@@ -135,7 +135,7 @@ class StreamSession(Session):
         self._sink, self._log = sink, None
         state = opening.ensure_open(self.connected, sink, start=start)
         if state.needs_fence:
-            # a person who has asked for the epoch, and holds the stream, is at work on the sink
+            # a person who requested the epoch and holds the stream may be working on the sink
             held = None if state.held is None else paused_work(state)
             return held or self._fence(state, sink)
         if state.position is None:
@@ -158,7 +158,7 @@ class StreamSession(Session):
         return self._plan(state, max_batches, keeps_replaced_rows=is_whole)
 
     def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
-        """Write the job of ``work`` into staging, that of a fence too; see :meth:`Session.job`."""
+        """Write the job of ``work``, including that of a fence, to staging; see :meth:`Session.job`."""
         if work.status != "fence":
             return super().job(work, sink, stop_after_ms=stop_after_ms)
         state = self.connected.state
@@ -175,7 +175,7 @@ class StreamSession(Session):
         batches = self.batch_specs(work)
         if sink.needs_whole_commits:
             batches = with_divisions(batches, self.connected.log)
-        # with its first batch it goes when that is old
+        # the folder of the first batch: retention removes the job together with that batch
         folder = self.connected.folder.job_specs(work.epoch, work.batches[0].batch_id)
         return SessionJob(batches, described, self.connected.state.sink_version, folder)
 
@@ -184,7 +184,7 @@ class StreamSession(Session):
         return self.connected.folder.attempts
 
     def _fenced(self, sink: Sink, fenced: SinkBinding) -> Sink:
-        """Return what is to be fenced, as Spark reaches it: the tables of a function, or the one of a sink."""
+        """Return what is to be fenced, as Spark reaches it: the tables of a function, or a sink's one table."""
         if fenced.is_function:
             return ForeachBatchSink(fenced.target, writes=fenced.tables).located(self._place)
         return self._located(sink, fenced.target)
@@ -197,7 +197,7 @@ class StreamSession(Session):
         return spark_uri(self.connected.open_sink(uri).uri)
 
     def _located(self, sink: Sink, uri: str) -> DeltaSink:
-        """Return the sink at ``uri``, as Spark reaches it; a table where the run's own sink is none."""
+        """Return the sink at ``uri``, as Spark reaches it; a plain table sink if the run's own sink is not a table."""
         if not isinstance(sink, DeltaSink):
             sink = DeltaTableSink(uri)
         return replace(sink, uri=self._place(uri))
@@ -240,14 +240,14 @@ class StreamSession(Session):
             return self._request_fence(work, report)
         failure = super()._failure(work, transaction, report)
         if isinstance(failure, SourceFilesGoneError):
-            # with its table, or from a table that is still there
+            # checks whether the files are gone together with the table
             check_planned(self.connected.log, transaction.parts)
         return failure
 
     def _request_fence(self, work: RunWork, report: AttemptReport) -> BatchFailedError:
-        """Request the next epoch, because a batch of a closed one made the sink that was missing at the fence.
+        """Request the next epoch, because a batch of a closed one created the sink that was missing at the fence.
 
-        It goes on where this epoch is: at its position, for nothing of it is in the sink.
+        The new epoch continues at the position of this one, because nothing of this one is in the sink.
         """
         state = self.connected.load()
         if state.phase == "open" and state.epoch == work.epoch:
@@ -276,17 +276,17 @@ class StreamSession(Session):
         return result
 
     def has_batch(self) -> bool:
-        """Whether this run has a batch to be loaded, or has committed one: then it plans no new one by itself."""
+        """Whether this run has a batch to load or has committed one; if so, it plans no new batch by itself."""
         state = self.connected.load()
         return (bool(state.planned) and state.owner == self.context.owner) or self.result() is not None
 
     def has_planned(self) -> bool:
-        """Whether this run has planned batches in this epoch: then the version up to which it works is fixed."""
+        """Whether this run has planned batches in this epoch; if so, the version it works up to is fixed."""
         record = self.connected.state.run_of(self.context.owner)
         return record is not None and record.target is not None
 
     def result(self) -> RunResult | None:
-        """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards as far as needed."""
+        """Return what this run has committed, ``None`` if nothing. Reads the ledger backwards only as needed."""
         return opening.run_result(self.connected, self.context.owner)
 
     def poller(self) -> TablePoller:
@@ -297,17 +297,17 @@ class StreamSession(Session):
         )
 
     def status(self) -> StreamStatus:
-        """Return where the stream stands. Writes nothing."""
+        """Return the status of the stream. Writes nothing."""
         return opening.status_of(self.connected)
 
     def finished_reason(self) -> str | None:
-        """Return in a sentence that the stream has read all up to its end, ``None`` if it has not or has no end."""
+        """Return a sentence if the stream has read everything up to its end, ``None`` if it has not or has no end."""
         return finished_reason(self.connected)
 
     def _plan(self, state: StreamState, max_batches: int, *, keeps_replaced_rows: bool) -> RunWork:
         state, end = settle_end(self.connected, state)
         if end is not None and end.is_reached(Offset.from_json(_position(state))):
-            # before the log is checked: a stream that has read all it should needs no versions any more
+            # before the log is checked: a finished stream needs no more versions
             return self._finished(state, end)
         state, newest = newest_from_position(self.connected, state, self.context.owner)
         position = Offset.from_json(_position(state))
@@ -341,7 +341,7 @@ class StreamSession(Session):
                     return quarantine(self.connected, found.error) or RunWork("up_to_date", state.epoch, target=target)
                 raise found.error
             if result is not None:
-                # what this run could deliver is delivered; a version that stands in the way is for the next one
+                # this run has delivered what it could; the next run reports the violation
                 return RunWork("done", state.epoch, target=target, result=result, warning=found.error)
             if end is not None and end.is_reached(Offset.from_json(_position(self.connected.state))):
                 return self._finished(state, end)
@@ -363,9 +363,9 @@ class StreamSession(Session):
         return RunWork("finished", state.epoch, target=end.version, reason=reason)
 
     def _done(self, state: StreamState, *, retry: bool, user_job: bool) -> RunWork | None:
-        """Return the result of a run that has nothing left to do, ``None`` if it has to look at the table.
+        """Return the result of a run that has nothing left to do, ``None`` if it must read the table.
 
-        A run of a user job loads one batch; others work to the version they saw when they planned first.
+        A run of a user job loads one batch; other runs work up to the version they saw when they first planned.
         """
         record = state.run_of(self.context.owner)
         if record is None or record.target is None:
@@ -378,12 +378,12 @@ class StreamSession(Session):
         return None if result is None else RunWork("done", state.epoch, target=target, result=result)
 
     def _check_planned(self, state: StreamState) -> None:
-        """Refuse planned batches of another table than there is now, unless a person has looked or has to look."""
+        """Refuse planned batches of another table, unless a person has accepted the batch or has to decide on it."""
         if state.blocked is None and state.accepted is None:
             check_planned(self.connected.log, state.planned)
 
     def _take_over(self, state: StreamState) -> StreamState:
-        """Make the planned batches this run's own, if their owner does not run any more."""
+        """Make the planned batches this run's own, if their owner no longer runs."""
         owner = state.owner
         if owner is None or owner == self.context.owner:
             return state

@@ -1,7 +1,7 @@
-"""What the sink was before the fence of a requested epoch: whether an epoch that begins there has all rows, and once.
+"""The sink before the fence of a requested epoch: whether an epoch that begins there gets all rows, exactly once.
 
-The fence's report says what the sink's log says. A request decides where the epoch begins; these checks decide whether
-that leaves rows out that the sink lacks, or reads rows again that it has.
+The fence's report contains what the sink's log shows. The request decides where the epoch begins; these checks find out
+whether such an epoch would omit rows that the sink lacks, or read rows again that it has.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import Fence
 
 
-#: Version of a batch whose commit is gone from the sink's log.
+#: Version of a batch whose commit is no longer in the sink's log.
 UNKNOWN_VERSION: Final = -1
 
 
 def lacks_committed(closed: ClosedEpoch | None, evidence: FenceEvidence | None) -> bool:
-    """Say whether the sink lacks, or may lack, what the stream had committed to it before the fence."""
+    """Return whether the sink lacks, or may lack, what the stream had committed to it before the fence."""
     if closed is None or evidence is None or closed.prev_txn_version is None:
         return False
     is_behind = evidence.newest is None or evidence.newest < closed.prev_txn_version
@@ -47,10 +47,10 @@ def lacks_committed(closed: ClosedEpoch | None, evidence: FenceEvidence | None) 
 
 
 def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evidence: FenceEvidence | None) -> None:
-    """Refuse to continue at the position where the sink lacks batches that were committed.
+    """Refuse to continue at the position if the sink lacks batches that were committed.
 
     Raises:
-        LedgerError: It does, or nobody can say that it does not.
+        LedgerError: The sink lacks them, or may lack them.
     """
     known, found = closed.sink_version, fence.sink_version
     if state.sink is None or known is None:
@@ -82,16 +82,16 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
 def refuse_lost_batches(
     ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, start: Offset | SnapshotStart
 ) -> None:
-    """Refuse a rewind to after batches that were committed, and that a RESTORE has taken out of the sink.
+    """Refuse a rewind to a position after committed batches that a RESTORE removed from the sink.
 
     Args:
         ledger: The stream's ledger.
         state: With a requested epoch.
-        evidence: What the sink's log says.
+        evidence: What the sink's log shows.
         start: Where the epoch begins.
 
     Raises:
-        LedgerError: It names the batch to which the rewind has to go back.
+        LedgerError: Names the batch that the rewind must go back to.
     """
     closed, request = state.closed, state.request
     if evidence is None or evidence.restored_to is None or closed is None or closed.sink_version is None:
@@ -126,7 +126,7 @@ def hidden_batch(
 ) -> LandedBatch | None:
     """Return the newest batch that may have landed without a commit in the sink's log, ``None`` if there is none.
 
-    Log cleanup takes the commits and leaves the newest transaction.
+    Log cleanup removes commits but keeps the newest transaction.
     """
     evidence, landed = report.evidence, report.landed if landed is None else landed
     if closed is None or evidence is None or not evidence.is_cut or evidence.newest is None:
@@ -137,7 +137,7 @@ def hidden_batch(
     if evidence.newest == fence_version(epoch) or any(
         txn_version(batch.epoch, batch.batch_id) == evidence.newest for batch in landed
     ):
-        # what was planned may have landed before that fence, or before the batch that is in sight
+        # planned batches may have landed before that fence, or before the batch that was found
         known = {batch.digest for batch in landed}
         hidden = [batch for batch in closed.planned if batch.digest not in known]
         if not hidden:
@@ -157,7 +157,7 @@ def hidden_batch(
 
 
 def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
-    """Return the error that names the batch of :func:`hidden_batch`, and the ways on."""
+    """Return the error that names the batch of :func:`hidden_batch` and the possible next steps."""
     sink = state.sink or state.fence_sink
     name = state.name
     empty = f"`fds reset {name} --replace --sink empty --force-sink --why …`"
@@ -177,7 +177,7 @@ def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
 
 
 def requests_between(entries: Iterable[Entry], state: StreamState) -> dict[int, Requested]:
-    """Return the requests of epochs that were not opened, up to the one that is requested now."""
+    """Return the requests of epochs that were not opened, up to the one requested now."""
     first = 0 if state.closed is None else state.closed.epoch
     actions = (entry.action for entry in entries)
     return {
@@ -188,7 +188,7 @@ def requests_between(entries: Iterable[Entry], state: StreamState) -> dict[int, 
 
 
 def removals_to_repeat(state: StreamState, evidence: FenceEvidence | None) -> tuple[int, ...]:
-    """Return the epochs that removed rows and were not opened; of a log that was cut, those that may have."""
+    """Return the epochs that removed rows and were not opened; if the log was cut, those that may have."""
     if evidence is None or state.closed is None:
         return ()
     known = {one.epoch for one in evidence.removed}
@@ -205,14 +205,14 @@ def left_out(
     *,
     leaves_rows: Callable[[], bool] = lambda: False,
 ) -> RemovedRows | None:
-    """Return a removal by an epoch that was not opened, of rows that are not read again from ``start`` on.
+    """Return a removal by an unopened epoch of rows that are not read again from ``start``, ``None`` if there is none.
 
     Args:
         state: With a requested epoch.
-        evidence: What the sink's log says.
+        evidence: What the sink's log shows.
         start: Where the epoch begins.
-        requests: As of :func:`requests_between`.
-        leaves_rows: Asked whether the sink had rows that are not read again from ``start`` on.
+        requests: The result of :func:`requests_between`.
+        leaves_rows: Returns whether the sink had rows that are not read again from ``start``.
     """
     told = {} if evidence is None else {one.epoch: one for one in evidence.removed}
     for epoch in removals_to_repeat(state, evidence):
@@ -231,9 +231,9 @@ def left_out(
 def wider_removals(
     ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, requests: Mapping[int, Requested]
 ) -> tuple[str, ...]:
-    """Return warnings of statements that were typed and removed more rows than was announced.
+    """Return warnings about statements that people ran and that removed more rows than announced.
 
-    Rows that others had written, or that had landed uncommitted, may be among them: nobody can say which it were.
+    The removed rows may include rows of other writers, or rows that had landed uncommitted; FDS cannot tell which.
     """
     found = []
     if evidence is None or state.closed is None:
@@ -256,7 +256,7 @@ def wider_removals(
 
 
 def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
-    """Return the error that names the removal of :func:`left_out`, and the way on."""
+    """Return the error that names the removal of :func:`left_out` and the next step."""
     limit = None if removed.is_all else _limit(state, removed, request)
     name, sink = state.name, state.sink or state.fence_sink
     merges = sink is not None and sink.merges
@@ -278,7 +278,7 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
 
 
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
-    """Return where an epoch has to begin at the latest, ``None`` if only a reset is known to read all again."""
+    """Return the latest position where an epoch may begin, ``None`` if only a reset surely reads everything again."""
     table_id = state.table_id or ""
     if removed.from_version is not None:
         return Offset(table_id, removed.from_version)

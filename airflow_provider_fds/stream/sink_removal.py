@@ -1,4 +1,4 @@
-"""What the fence of a rewind or a reset removes from the sink, as a person has asked for it."""
+"""What the fence of a rewind or a reset removes from the sink, as requested by a person."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person said about the rows in the sink."""
+    """What a person requested for the rows in the sink."""
 
     is_delete: bool
     sink: str | None
@@ -32,7 +32,7 @@ class Asked:
         return "all" if self.sink == "empty" else None
 
     def check(self, name: str) -> None:
-        """Refuse what contradicts itself."""
+        """Refuse contradictory arguments."""
         if self.sink not in (None, "keep", "empty"):
             raise ConfigurationError(f"stream {name!r}: what becomes of the sink is keep or empty, got {self.sink!r}.")
         if self.is_delete and self.sink is not None:
@@ -56,14 +56,14 @@ def removal_of(
 
     Args:
         ledger: The stream's ledger.
-        sink_log: The sink's log, ``None`` where it cannot be reached from here.
-        reason: Of the request.
-        asked: What the person said.
-        start: Where the stream will read on (exclusive); ``None``: from its very beginning.
-        is_known: Whether that is known here.
+        sink_log: The sink's log, ``None`` if it cannot be reached from here.
+        reason: The kind of request.
+        asked: What the person requested.
+        start: Where the stream continues (exclusive); ``None``: from its very beginning.
+        is_known: Whether ``start`` is known here.
 
     Raises:
-        ConfigurationError: What was said contradicts itself, or the sink, or the rows cannot be told from others.
+        ConfigurationError: The arguments contradict each other or the sink, or the rows cannot be told from others.
     """
     name, sink = ledger.state.name, ledger.state.sink
     asked.check(name)
@@ -98,7 +98,7 @@ def removal_of(
 
 
 def _sink_problem(sink_log: DeltaLog | None, what: str) -> str | None:
-    """Say why no row, or not exactly those of some versions, can be removed from the sink; the fence looks too."""
+    """Return why the sink does not allow the removal, ``None`` if it does; the fence checks this again."""
     if sink_log is None:
         return None
     metadata = sink_log.state_at(sink_log.latest()).metadata

@@ -1,7 +1,7 @@
-"""Traces of earlier loads in a sink: a stream is created only where none of them can be its own.
+"""Traces of earlier loads in a sink: a stream is created only if none of them can be its own.
 
-A sink outlives staging and checkpoint. Its commits name the streams that wrote them; where log cleanup has taken the
-commits, the transactions in the table's state still say that somebody wrote.
+A sink outlives staging and checkpoint. Its commits name the streams that wrote them. If log cleanup has removed the
+commits, the transactions in the table's state still show that a stream wrote.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
-#: Of a transaction of FDS: ``fds:<uuid>``, then an interval or the name of a write.
+#: Application id of an FDS transaction: ``fds:<uuid>``, then an interval or the name of a write.
 _APP_ID = re.compile(r"fds:([^:#]+)")
 
 
 def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
-    """Refuse to create or bind a stream whose earlier self has written to the sink: its ledger was lost.
+    """Refuse to create or bind a stream if an earlier stream of its name has written to the sink: its ledger was lost.
 
     Searches each table once in a session.
 
     Args:
         connected: The stream; it has no ledger, or is not bound to the sink.
-        sink: The sink, with the uuids that a person knows to be of other streams.
+        sink: The sink, with the uuids that a person has declared to be other streams'.
 
     Raises:
-        LedgerError: A commit names a stream of this name; or the sink has a transaction whose commit is gone, of a
-            stream that nobody knows.
+        LedgerError: A commit names a stream of this name; or the sink has a transaction, without its commit, of an
+            unknown stream.
     """
     for uri in sink.known_tables:
         if uri not in connected.searched:
@@ -73,13 +73,13 @@ def _search(connected: ConnectedStream, uri: str, others: set[str]) -> None:
 
 
 def _commits(log: DeltaLog, newest: int) -> Iterator[Commit]:
-    """Yield all commits that are there, down from the oldest after the last gap in the log."""
+    """Yield all existing commits, oldest first, continuing after each gap in the log."""
     first = log.earliest()
     while first <= newest:
         try:
             yield from log.commits(first, newest)
         except LogGapError as gap:
-            # a cleanup that has not come through; what lies before the gap was yielded
+            # an unfinished log cleanup; the commits before the gap were already yielded
             if gap.earliest_version is None or gap.earliest_version <= first:
                 raise
             first = gap.earliest_version
@@ -94,7 +94,7 @@ def _uuids_in_staging(connected: ConnectedStream) -> Iterator[str]:
             key = StreamFolder(name).entry(0)
             entry = Entry.from_json(connected.staging.get(key)[0], where=key)
         except (FileNotFoundError, FdsError, msgspec.MsgspecError):
-            # no stream, or one that nobody can read: it vouches for nothing
+            # not a stream, or an unreadable one: it proves nothing
             continue
         if isinstance(entry.action, Created):
             yield entry.action.uuid
@@ -109,7 +109,7 @@ def _subject(connected: ConnectedStream) -> str:
 
 def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, object]) -> LedgerError:
     name = connected.stream.name
-    # what a function has written does not say where the stream stood
+    # a function's write does not record the stream's position
     recover = f"; where it is gone, `fds recover {name} --sink URI --table URI` makes it again from the sink"
     where = f"batch {found['batch_id']} of epoch {found['epoch']}" if "write" in found else f"end {found.get('end')}"
     return LedgerError(

@@ -1,7 +1,7 @@
-"""Where a stream ends, as its ledger has it or as the table's log says now.
+"""Where a stream ends, according to its ledger or to the table's current log.
 
-``ending_timestamp`` means a version from the moment a later commit is there. The run that finds it writes it down:
-log cleanup may take the commits by which it was found, and the stream is finished all the same.
+``ending_timestamp`` resolves to a version once there is a later commit. The run that resolves it records the version:
+log cleanup may remove the commits it was resolved from, and the stream must still count as finished.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def end_of(connected: ConnectedStream, state: StreamState) -> StreamEnd | None:
 
 
 def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamState, StreamEnd | None]:
-    """Return where the stream ends as :func:`end_of` does, and write down a version that a time has come to mean."""
+    """Return the stream's end as :func:`end_of` does, and record the version that a timestamp resolves to."""
     end = end_of(connected, state)
     text = connected.stream.options.ending_timestamp
     if text is None or end is None or not end.is_a_commit:
@@ -43,7 +43,7 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
 
 
 def finished_reason(connected: ConnectedStream) -> str | None:
-    """Return in a sentence that the stream has read all up to its end, ``None`` if it has not or has no end."""
+    """Return a sentence if the stream has read everything up to its end, ``None`` if it has not or has no end."""
     state = connected.state
     if state.position is None or state.planned:
         return None
@@ -51,7 +51,7 @@ def finished_reason(connected: ConnectedStream) -> str | None:
 
 
 def reason_to_end(state: StreamState, end: StreamEnd | None) -> str | None:
-    """Return :func:`finished_reason` for an end that is known."""
+    """Return :func:`finished_reason` for a known end."""
     if end is None or state.position is None or state.planned:
         return None
     return end.describe(state.name, state.table) if end.is_reached(Offset.from_json(state.position)) else None

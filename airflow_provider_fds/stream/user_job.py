@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
 _NEEDED = ("uuid", "epoch", "batch_id", "digest")
 
-#: Attempts of a user job have one name in the ledger.
+#: The name that all attempts of a user job have in the ledger.
 _ATTEMPT = "user-job"
 
 
 def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> Owner:
-    """Move the offset over a batch that the user's job says it has loaded.
+    """Move the offset past a batch that the user job reports as loaded.
 
     Args:
         connected: The stream.
-        batch: What the plan gave out: ``uuid``, ``epoch``, ``batch_id``, ``digest``; all texts.
+        batch: The values handed out by the plan: ``uuid``, ``epoch``, ``batch_id``, ``digest``; all strings.
         verify: A Delta table that must hold exactly the transaction of this batch.
 
     Returns:
-        The owner of the batch: the run, as its plan task is named.
+        The owner of the batch: the run, identified by its plan task.
 
     Raises:
-        ConfigurationError: Something is missing in ``batch``.
-        LedgerError: The batch is not the one that is next, or not this run's.
-        VerificationError: The sink has another transaction, or the source's log changed under the plan.
+        ConfigurationError: A value is missing in ``batch``.
+        LedgerError: The batch is not the next one, or does not belong to this run.
+        VerificationError: The sink has another transaction, or the source's log no longer matches the plan.
     """
     missing = [key for key in _NEEDED if not batch.get(key)]
     if missing:
@@ -58,7 +58,7 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
             f"to {batch['uuid']}: the stream was made anew, or staging is another one. Plan again"
         )
     if state.epoch == epoch and batch_id < state.first_uncommitted:
-        return _owner_of(connected, state)  # an earlier attempt of this task has committed it
+        return _owner_of(connected, state)  # an earlier attempt of this task has already committed it
     planned = next((b for b in state.planned if b.batch_id == batch_id), None) if state.epoch == epoch else None
     if planned is None or planned.digest != batch["digest"]:
         raise LedgerError(
@@ -79,7 +79,7 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
             outcome="user_job",
             digest=planned.digest,
             rows=_reported_rows(connected, planned),
-            # what a job makes of its rows it alone knows; how many there were for it the log does
+            # only the job knows how many rows it wrote; the log knows how many it was given
             measures=Measures(rows_read=planned.num_rows),
         )
     )
@@ -87,7 +87,7 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
 
 
 def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | None:
-    """Return the rows that the job says it wrote, in its last report; ``None`` if it does not say."""
+    """Return the rows that the job's last report says it wrote, ``None`` if there is none."""
     state = connected.state
     folder = connected.folder.attempt_reports(state.epoch, planned.batch_id)
     keys = [meta.key for meta in connected.staging.list_after(folder) if REPORT_PREFIX in meta.key]
@@ -102,7 +102,7 @@ def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | N
 
 
 def _block(connected: ConnectedStream, command: Blocked) -> None:
-    """Block the batch and raise; return if a person has accepted exactly this before."""
+    """Block the batch and raise; return if a person has already accepted exactly this."""
     if connected.execute(command).blocked is None:
         return
     raise VerificationError(
@@ -114,7 +114,7 @@ def _block(connected: ConnectedStream, command: Blocked) -> None:
 
 
 def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:
-    """Return this run's own record as an owner: its plan task planned what another task of it commits."""
+    """Return this run as an owner: its plan task plans the batch that another of its tasks commits."""
     asking = connected.context.owner
     run = state.run
     if run is not None and run.owner.is_three_task:
@@ -140,7 +140,7 @@ def _verify_transaction(connected: ConnectedStream, sink: DeltaSink, app_id: str
             table=storage.uri,
         )
     if found.is_undone:
-        # a transaction outlives a RESTORE, its rows do not
+        # a transaction survives a RESTORE, its rows do not
         raise VerificationError(
             f"the sink {storage.uri} has the batch in its history, and was restored or replaced after version "
             f"{found.version}: its rows may be gone. The offset stays where it is; look into the sink, and write the "

@@ -14,14 +14,14 @@ from airflow_provider_fds.source.options import SourceOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Valid stream names: a name is a folder in staging and part of an Airflow Variable's key and of URLs.
+#: Valid stream names: a name becomes a folder in staging and part of an Airflow Variable's key and of URLs.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 _TEMPLATE_MARKERS: Final = ("{{", "{%")
 
 
 class DeltaStream:
-    """A named reading position of one Delta table: where it starts, how large its batches are, and which rules apply.
+    """A named reading position of one Delta table: its start, its batch size and its rules.
 
     A stream is a value: it does no I/O, holds no credentials and compares by content. Its position is in the ledger in
     staging and, visible to people, in the checkpoint. Each name has one position: use another name for another consumer
@@ -30,14 +30,14 @@ class DeltaStream:
     Args:
         name: Name of the position: at most 100 characters of ``[A-Za-z0-9._-]``, not starting with a dot.
         table: URI (``s3://…``, ``file:///…``) or path of the source table.
-        storage_conn_id: Airflow connection for the storage of table and staging; ``None``: the environment's own
+        storage_conn_id: Airflow connection for the storage of table and staging; ``None`` to use the environment's
             credentials.
         read: ``"offset"``: from the last committed offset to the newest version. ``"data_interval"``: each run reads
             the versions committed in its own data interval, start inclusive, end exclusive. There is no offset, and
-            runs may go in any order.
-        checkpoint: Where to keep the committed offset: ``"variable"`` (an Airflow Variable), ``"xcom"`` (an XCom of
-            the task that committed) or ``"file:<path>"``.
-        staging: URI of the folder for ledger and manifests; ``None``: ``[fds] staging``.
+            runs may execute in any order.
+        checkpoint: Where to keep the committed offset: ``"variable"`` (an Airflow Variable), ``"xcom"`` (an XCom of the
+            task that committed) or ``"file:<path>"``.
+        staging: URI of the folder for ledger and manifests; ``None`` uses ``[fds] staging``.
         options: Source options by name; Delta's own camelCase spelling is accepted.
         **source_options: Source options in snake case, see ``docs/options.md``.
 
@@ -131,11 +131,11 @@ class DeltaStream:
 
     @property
     def reads_by_interval(self) -> bool:
-        """Whether each run reads its own data interval, and there is no offset."""
+        """Whether each run reads its own data interval; then there is no offset."""
         return self.read == "data_interval"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the stream as JSON-able values that :meth:`from_dict` accepts. Contains no secret."""
+        """Return the stream as JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""
         return {
             "name": self.name,
             "table": self.table,
@@ -151,7 +151,7 @@ class DeltaStream:
         """Build a stream from the result of :meth:`to_dict`, or from a mapping of the constructor's arguments.
 
         Raises:
-            ConfigurationError: If name or table is missing, or any value is invalid.
+            ConfigurationError: Name or table is missing, or a value is invalid.
         """
         fields = dict(value)
         missing = [key for key in ("name", "table") if key not in fields]
@@ -163,10 +163,10 @@ class DeltaStream:
 
     @classmethod
     def coerce(cls, value: object) -> DeltaStream:
-        """Return ``value`` if it is a stream, build a stream if it is a mapping (such as a value from an XCom).
+        """Return ``value`` if it is a stream; build a stream if it is a mapping (such as a value from an XCom).
 
         Raises:
-            ConfigurationError: For anything else.
+            ConfigurationError: The value is anything else.
         """
         if isinstance(value, DeltaStream):
             return value
@@ -181,10 +181,10 @@ class DeltaStream:
         return self.to_dict()
 
     def rendered(self, render: Callable[[str], str]) -> DeltaStream:
-        """Return a copy whose ``table`` and ``staging`` went through ``render`` (Airflow's templates).
+        """Return a copy with ``table`` and ``staging`` rendered by ``render`` (Airflow's templates).
 
         Raises:
-            ConfigurationError: If a rendered value is invalid.
+            ConfigurationError: A rendered value is invalid.
         """
         fields = self.to_dict()
         fields["table"] = render(self.table)
@@ -197,7 +197,7 @@ def _is_template(value: object) -> bool:
     """Whether Airflow would have to replace the value at run time: a Jinja template, or another task's output."""
     if isinstance(value, str):
         return any(marker in value for marker in _TEMPLATE_MARKERS)
-    # XComArg and its relatives, recognised without importing Airflow
+    # recognises XComArg and similar classes without importing Airflow
     return hasattr(value, "iter_references")
 
 

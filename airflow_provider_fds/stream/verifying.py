@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def check_position(log: DeltaLog, state: StreamState) -> int:
-    """Return the newest version after making sure that the stream can continue from its position.
+    """Return the newest version after checking that the stream can continue from its position.
 
-    The commit before the position must still be the one that was read; where log cleanup has removed it, only the
-    versions from the position on are checked.
+    The commit before the position must still be the one that was read. If log cleanup has removed it, only the versions
+    from the position on are checked.
 
     Raises:
-        LostPositionError: The next version was cleaned up, a version is missing, the table is older than the
-            position, or another table lies at the URI.
+        LostPositionError: The next version was cleaned up, a version is missing, the table is older than the position,
+            or another table is at the URI.
     """
     if state.position is None:
         raise AssertionError("the position of an epoch that is not open was asked for")
@@ -49,11 +49,11 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
 
 
 def verify_version(log: DeltaLog, position: Offset, version: int) -> int:
-    """Return the newest version after making sure that ``version`` is there, or is the next one.
+    """Return the newest version after checking that ``version`` exists or is the next one.
 
     Raises:
-        LostPositionError: As :meth:`DeltaLog.verify_position`; of a table that is shorter now because it was deleted
-            and made again, that it is another one than that of ``position``.
+        LostPositionError: As :meth:`DeltaLog.verify_position`; a table that is shorter because it was deleted and
+            recreated is reported as another table than that of ``position``.
     """
     try:
         return log.verify_position(version)
@@ -63,15 +63,15 @@ def verify_version(log: DeltaLog, position: Offset, version: int) -> int:
 
 
 def check_planned(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
-    """Make sure, before Spark starts, that planned batches are still of the table at the URI.
+    """Check, before Spark starts, that planned batches still belong to the table at the URI.
 
-    The table's id tells it, and the content of the last commit that they were planned from; where log cleanup has
-    removed that, the id alone.
+    Compares the table's id and the content of the last commit that the batches were planned from; if log cleanup has
+    removed that commit, the id alone.
 
     Raises:
-        TableReplacedError: The table was deleted and made again, or its history was written again.
+        TableReplacedError: The table was deleted and recreated, or its history was rewritten.
         LogRewoundError: The table is older than the batches.
-        TableNotFoundError: There is no table any more.
+        TableNotFoundError: The table no longer exists.
     """
     _check_table_of(log, batches)
     last = batches[-1]
@@ -105,10 +105,10 @@ def _check_table_of(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
 
 
 def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
-    """Say in words how the commit files of the batch's range differ from those it was planned from, if they do."""
+    """Return how the commit files of the batch's range differ from those it was planned from, ``None`` if equal."""
     first = batch.first_version
     if Offset.from_json(batch.start).is_initial_snapshot:
-        # the snapshot is frozen in staging; only the commits after it are read again
+        # the snapshot is frozen in staging; only the commits after it are checked
         first += 1
     if first > batch.last_version:
         return None
@@ -123,7 +123,7 @@ def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
 
 
 def _has_same_content(log: DeltaLog, batch: PlannedBatch, first: int, metas: Sequence[ObjectMeta]) -> bool:
-    """Whether the commit files of a range hold what they held when it was planned: by their tags, else by reading."""
+    """Whether the commit files of a range are unchanged since planning: by their ETags, else by their contents."""
     if not batch.log_checksum or _etags(first, metas) == batch.log_etags != "":
         return log.commit(batch.last_version, metas[-1]).sha256 == batch.last_commit_sha256
     read = RangeChecksums()

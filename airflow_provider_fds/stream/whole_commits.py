@@ -1,8 +1,9 @@
-"""Sinks that decide per key see a commit whole.
+"""Keeps commits whole for sinks that decide per key.
 
-A change feed says of an overwrite: these rows are gone, those have come. Whoever applies the rows key by key has to see
-both together, or a key that is still there is deleted by the later batch. So a commit of the feed that both adds and
-removes rows is planned into one batch for such a sink, and a batch that was planned otherwise is not handed to it.
+A change feed describes an overwrite as rows removed and rows added. A sink that applies the rows key by key must see
+both together; otherwise the later batch deletes a key that still exists. For such a sink, a commit of the feed that
+both adds and removes rows is therefore planned into one batch, and a batch that was planned otherwise is not handed to
+it.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
-    """Return what is wrong with the stream's ``whole_commits`` beside this sink, ``None`` if nothing is."""
+    """Return why the stream's ``whole_commits`` does not fit this sink, ``None`` if it fits."""
     options = stream.options
-    # what FDS writes itself is known to need them; a function of the user's may not
+    # sinks of FDS are known to need whole commits; a user's function may not need them
     is_known = sink.needs_whole_commits and sink.target != "function"
     if not is_known or not options.read_change_feed or options.whole_commits is not False:
         return None
@@ -47,12 +48,12 @@ def keeps_replaced_rows(
 
     Args:
         stream: The stream.
-        sink: The sink of the run, ``None`` where it is not known, or the user job writes.
+        sink: The sink of the run, ``None`` if it is unknown or the user job writes.
         bound: The sink that the stream is bound to.
         user_job: Whether the user job writes.
 
     Returns:
-        Yes for a sink that decides per key, and for one of which that is not known, unless the stream says otherwise.
+        True for a sink that decides per key, or that may do so, unless the stream says otherwise.
     """
     options = stream.options
     if not options.read_change_feed or options.whole_commits is False:
@@ -65,13 +66,13 @@ def keeps_replaced_rows(
 
 
 def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
-    """Refuse planned batches, or a position, that cut a commit which the stream's sink has to see whole.
+    """Refuse planned batches, or a position, that cut a commit which the stream's sink must see whole.
 
-    They come from a plan that was made for another sink, under other options, or before FDS kept such commits whole.
-    Where the log has the commit no more, the driver refuses the batch.
+    They come from a plan made for another sink, under other options, or before FDS kept such commits whole. If the log
+    no longer has the commit, the driver refuses the batch.
 
     Raises:
-        ConfigurationError: With what to do.
+        ConfigurationError: Says what to do.
     """
     commits = _Commits(log)
     why = "adds rows and removes rows, and its sink decides per key"
@@ -80,7 +81,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
         if state.sink is not None and not state.sink.is_user_defined
         else " If what writes the rows does not decide per key, say whole_commits=False on the stream."
     )
-    # a rewind of such a sink asks what becomes of its rows
+    # a rewind of such a sink requires --sink
     keep = " --sink keep" if state.sink is not None and state.sink.merges else ""
     position = None if state.position is None else Offset.from_json(state.position)
     if position is not None and commits.are_divided_at(position):
@@ -106,7 +107,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
 
 
 def with_divisions(specs: Iterable[BatchSpec], log: DeltaLog) -> tuple[BatchSpec, ...]:
-    """Return the specs of batches with what the source's log says of the commits that they cut."""
+    """Return the specs of batches, completed with whether each cuts a commit, according to the source's log."""
     commits = _Commits(log)
     result = []
     for spec in specs:
@@ -116,12 +117,12 @@ def with_divisions(specs: Iterable[BatchSpec], log: DeltaLog) -> tuple[BatchSpec
 
 
 def is_inside_commit(offset: Offset) -> bool:
-    """Whether files of a commit were delivered before the offset, so that others of it may come after."""
+    """Whether files of a commit were delivered before the offset, so that more of its files may follow."""
     return offset.next_index > 0 and not offset.is_initial_snapshot
 
 
 class _Commits:
-    """What the source's log says of commits that are cut; reads each of them once."""
+    """What the source's log shows of commits that are cut; reads each commit once."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
