@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check package bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
+.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -28,6 +28,10 @@ package:  ## Build wheel and sdist into dist/, and check what they hold
 	.venv/bin/python -m hatchling build
 	.venv/bin/twine check --strict dist/*
 	.venv/bin/check-wheel-contents dist/*.whl
+
+docs:  ## Build the docs site into build/site; broken links and anchors fail
+	@scripts/bootstrap.sh dev
+	@scripts/docs_site.sh
 
 bench:  ## Measure, and write docs/benchmarks.md
 	@scripts/bootstrap.sh dev
@@ -77,11 +81,12 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	@scripts/bootstrap.sh dev
 	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(UV_COMPILE) requirements/build.in -o requirements/build.txt
+	$(UV_COMPILE) requirements/docs.in -o requirements/docs.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group dev -o requirements/dev.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group demo --constraints requirements/dev.txt -o requirements/demo.txt
 	$(UV_COMPILE) --group spark-3-5 -o requirements/spark-3-5.txt
 	$(UV_COMPILE) --group spark-4-0 -o requirements/spark-4-0.txt
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
-	rm -rf .venv .demo .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-docs build .demo .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
