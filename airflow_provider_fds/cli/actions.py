@@ -6,6 +6,7 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.recover import recover
 from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.stream.operator_actions import ACTIONS, Argument
 
@@ -22,12 +23,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         parser = commands.add_parser(action.name, help=action.help, description=action.description)
         parser.add_argument("stream", metavar="STREAM", help="name of the stream")
         common.add_storage(parser, staging_required=True)
-        parser.add_argument("--why", required=True, metavar="TEXT", help="the reason; recorded in the history")
-        parser.add_argument(
-            "--request-id",
-            metavar="ID",
-            help="identifies this request; a request repeated with the same id is performed once",
-        )
+        why: dict[str, Any] = {"required": True} if action.needs_ledger else {"default": f"fds {action.name}"}
+        parser.add_argument("--why", metavar="TEXT", help="the reason; recorded in the history", **why)
+        if action.needs_ledger:
+            parser.add_argument(
+                "--request-id",
+                metavar="ID",
+                help="identifies this request; a request repeated with the same id is performed once",
+            )
         if action.asks:
             parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
@@ -38,7 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
                     groups[argument.excludes] = parser.add_mutually_exclusive_group(required=True)
                 place = groups[argument.excludes]
             _add(place, argument)
-        parser.set_defaults(command=act, name=action.name)
+        parser.set_defaults(command=act if action.needs_ledger else recover, name=action.name)
 
 
 def act(arguments: argparse.Namespace) -> int:
@@ -64,7 +67,7 @@ def act(arguments: argparse.Namespace) -> int:
         deployment=arguments.deployment,
     )
     # the parser has read the values already
-    values = ((argument, getattr(arguments, argument.name)) for argument in action.arguments)
+    values = ((argument, getattr(arguments, _spelling(argument))) for argument in action.arguments)
     given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
     asked = action.work_out(mover, given)
     if action.asks:
@@ -77,7 +80,7 @@ def act(arguments: argparse.Namespace) -> int:
 
 
 def _add(place: argparse._ActionsContainer, argument: Argument) -> None:
-    flag = "--" + argument.name.replace("_", "-")
+    flag = "--" + _spelling(argument).replace("_", "-")
     if argument.kind == "flag":
         place.add_argument(flag, action="store_true", help=argument.help)
         return
@@ -85,6 +88,10 @@ def _add(place: argparse._ActionsContainer, argument: Argument) -> None:
     if argument.choices:
         more["choices"] = argument.choices
     place.add_argument(flag, type=_reader(argument), metavar=argument.metavar, help=argument.help, **more)
+
+
+def _spelling(argument: Argument) -> str:
+    return argument.spelling or argument.name
 
 
 def _reader(argument: Argument) -> Callable[[str], Any]:

@@ -30,7 +30,7 @@ exit codes:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; each command sets ``command`` to the function that performs it."""
-    from airflow_provider_fds.cli import actions, import_checkpoint, inspect, plan, prepare, recover, run
+    from airflow_provider_fds.cli import actions, import_checkpoint, inspect, plan, prepare, run
 
     root = argparse.ArgumentParser(
         prog="fds",
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
     commands = root.add_subparsers(metavar="COMMAND", required=True)
-    for module in (plan, run, inspect, actions, recover, import_checkpoint, prepare):
+    for module in (plan, run, inspect, actions, import_checkpoint, prepare):
         module.add_commands(commands)
     return root
 

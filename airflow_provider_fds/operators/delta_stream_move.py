@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import BaseOperator, Param
 
+from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
@@ -17,15 +18,19 @@ from airflow_provider_fds.operators.owner import owner_is_running, task_actor
 from airflow_provider_fds.stream.move import is_answered, perform
 from airflow_provider_fds.stream.moving import Mover, readable, readable_sink
 from airflow_provider_fds.stream.operator_actions import ACTIONS, ARGUMENTS
+from airflow_provider_fds.stream.recovery_survey import fits, survey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.stream.operator_actions import OperatorAction
 
 #: What a task can do; the other actions are about the machine that asks.
 _ACTIONS: Final = {name: action for name, action in ACTIONS.items() if not action.is_cli_only}
-_ARGUMENTS: Final = tuple(dict.fromkeys(a.name for action in _ACTIONS.values() for a in action.arguments))
+_ARGUMENTS: Final = tuple(
+    dict.fromkeys(a.name for action in _ACTIONS.values() for a in action.arguments if not a.is_cli_only)
+)
 
 
 class DeltaStreamMoveOperator(BaseOperator):
@@ -50,7 +55,7 @@ class DeltaStreamMoveOperator(BaseOperator):
     Args:
         stream: Name of the stream.
         move: ``rewind``, ``reset``, ``replan``, ``rebind``, ``skip``, ``acknowledge``, ``accept``, ``hold``,
-            ``resume``, ``adopt`` or ``retire``, as the commands of ``fds``.
+            ``resume``, ``adopt``, ``retire`` or ``recover``, as the commands of ``fds``.
         why: The reason; it stays in the history.
         to_version: For ``rewind``: first version to read (inclusive).
         to_timestamp: For ``rewind``: read from the first commit at or after this time; UTC unless it carries a zone.
@@ -68,6 +73,8 @@ class DeltaStreamMoveOperator(BaseOperator):
         force_sink: With ``delete`` or ``sink="empty"``: proceed although others have written to the sink.
         replace: Replace a request that waits to be opened.
         force: For a batch of your own job or function, and for ``adopt``: proceed although its owner counts as running.
+        sink_uri: For ``recover``: the sink to read; ``None``: the one in the ledger.
+        table: For ``recover`` of a stream without a ledger: URI of the source.
         staging: Staging folder of the stream; ``None``: as configured.
         storage_conn_id: Airflow connection for staging and table.
     """
@@ -93,6 +100,8 @@ class DeltaStreamMoveOperator(BaseOperator):
         force_sink: bool | str | None = None,
         replace: bool | str | None = None,
         force: bool | str | None = None,
+        sink_uri: str | None = None,
+        table: str | None = None,
         staging: str | None = None,
         storage_conn_id: str | None = None,
         **kwargs: Any,
@@ -113,6 +122,8 @@ class DeltaStreamMoveOperator(BaseOperator):
         self.force_sink = force_sink
         self.replace = replace
         self.force = force
+        self.sink_uri = sink_uri
+        self.table = table
         self.staging = staging
         self.storage_conn_id = storage_conn_id
 
@@ -121,6 +132,8 @@ class DeltaStreamMoveOperator(BaseOperator):
         with task_failures():
             action, given = self._asked()
             ti, name = context["ti"], deployment()
+            if not action.needs_ledger:
+                return self._recover(given, ti, name)
             ledger = self._ledger()
             request_id = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}[{ti.map_index}]"
             if is_answered(ledger, request_id):
@@ -141,6 +154,30 @@ class DeltaStreamMoveOperator(BaseOperator):
             self.log.info("%s", asked.describe())
             self.log.info("%s", perform(ledger, asked, task_actor(ti, name), request_id))
         return {"stream": self.stream, "before": asked.before, "after": asked.after, "notes": list(asked.notes)}
+
+    def _recover(self, given: dict[str, Any], ti: Any, name: str) -> dict[str, Any]:
+        """Make the ledger agree with the sink, and the stream's Variable with the ledger."""
+        variable = VariableCheckpointStore(self.stream)
+        found = survey(
+            Ledger(self._staging(), self.stream, deployment=name),
+            self.why,
+            open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
+            deployment=name,
+            checkpoint=variable,
+            **given,
+        )
+        self.log.info("%s", "\n".join(found.lines))
+        change = found.work_out()
+        done = "the ledger agrees with the sink, nothing to do"
+        if change is not None:
+            self.log.info("%s", change.describe())
+            done = found.perform(change, task_actor(ti, found.owner_of(change)))
+        self.log.info("%s", done)
+        if not fits(variable, found.ledger):
+            variable.write(found.ledger.checkpoint())
+            self.log.info("%s is written from ledger entry %d", variable.home, found.ledger.n)
+        notes = () if change is None else change.notes
+        return {"stream": self.stream, "before": found.lines[0], "after": done, "notes": list(notes)}
 
     @classmethod
     def form(cls) -> dict[str, Param]:
@@ -169,13 +206,17 @@ class DeltaStreamMoveOperator(BaseOperator):
             raise ConfigurationError(*problems, subject="DeltaStreamMoveOperator")
         return action, action.parse({name: getattr(self, name) for name in _ARGUMENTS})
 
-    def _ledger(self) -> Ledger:
+    def _staging(self) -> Storage:
         staging = staging_uri(self.staging or None, self.stream)
-        storage = open_storage(staging, storage_options(self.storage_conn_id or None, staging))
+        return open_storage(staging, storage_options(self.storage_conn_id or None, staging))
+
+    def _ledger(self) -> Ledger:
+        storage = self._staging()
         ledger = Ledger(storage, self.stream, deployment=deployment())
         if ledger.find().phase == "empty":
             raise ConfigurationError(
-                f"there is no stream {self.stream!r} in {staging}. Check the name, and the staging folder of the stream"
+                f"there is no stream {self.stream!r} in {storage.uri}. Check the name, and the staging folder of the "
+                "stream"
             )
         return ledger
 

@@ -1,7 +1,7 @@
 """What an operator may do to a stream: the one list that ``fds``, Airflow's operator and its form are made from.
 
 An action is a method of :class:`~.moving.Mover` of the same name; its arguments are the keywords of that method, and
-those of :data:`FOR_ALL_REQUESTS`.
+those of :data:`FOR_ALL_REQUESTS`. ``recover``, which needs no ledger, is :func:`~.recovery_survey.survey`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Argument:
         metavar: How the command line shows its value.
         is_required: Whether the action cannot do without it.
         excludes: Name of a group of which exactly one argument is given.
+        spelling: On the command line, if that is not ``name``.
+        is_cli_only: Whether it is about the machine that runs the command.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Argument:
     metavar: str | None = None
     is_required: bool = False
     excludes: str | None = None
+    spelling: str | None = None
+    is_cli_only: bool = False
 
     def parse(self, value: object) -> Any:
         """Return the value that the action takes, from a text, or from the value itself.
@@ -63,6 +67,8 @@ class OperatorAction:
         description: What it does and means, in sentences.
         asks: Whether the command line shows it and asks before it is done.
         is_cli_only: Whether it makes no sense as a task.
+        needs_ledger: Whether it needs a ledger that can be read. An action that needs none is judged by what the
+            sink records: it has no request id, and on the command line no required reason.
     """
 
     name: str
@@ -71,6 +77,7 @@ class OperatorAction:
     arguments: tuple[Argument, ...] = ()
     asks: bool = True
     is_cli_only: bool = False
+    needs_ledger: bool = True
 
     def parse(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Return the arguments that were given, checked; what a form sends for an empty field is not given.
@@ -311,6 +318,35 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
             "retire",
             "end a stream permanently",
             "No run can use the stream anymore, and its name cannot be used again. Nothing is removed.",
+        ),
+        OperatorAction(
+            "recover",
+            "show what sink, ledger, checkpoint and Airflow record about a stream, and repair it",
+            "Show what the sink's commits, the ledger in staging, the checkpoint and (--airflow) Airflow's "
+            "asset events record. A ledger that was lost (use --table to name the source), is older than the sink, or "
+            "has unreadable entries continues after the last batch in the sink. Unreadable entries are listed with "
+            "what is lost. A checkpoint file that is missing or does not match is written again from the ledger; a "
+            "Variable that does not match is removed, and the next run writes it.",
+            (
+                Argument(
+                    "sink_uri",
+                    "text",
+                    "the sink to read (default: the one in the ledger)",
+                    metavar="URI",
+                    spelling="sink",
+                ),
+                Argument("table", "text", "the source, for a stream without a ledger", metavar="URI"),
+                Argument(
+                    "checkpoint", "text", "file that holds the committed offset", metavar="FILE", is_cli_only=True
+                ),
+                Argument(
+                    "airflow",
+                    "flag",
+                    "also read the Variable and the asset events from Airflow's database",
+                    is_cli_only=True,
+                ),
+            ),
+            needs_ledger=False,
         ),
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 
@@ -195,3 +196,24 @@ def test_recover_shows_what_airflow_has_and_removes_a_variable_that_contradicts_
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2]
     assert Variable.get("fds.orders")
+
+
+def test_a_lost_ledger_is_recovered_from_the_ui_and_no_row_is_loaded_again(installation, lake, moved, ledger, tmp_path):
+    from airflow.models.variable import Variable
+
+    lake.append("orders", 1)
+    loads = installation.add(INGEST.format(lake=lake.uri))
+    assert installation.run(loads).state("ingest") == "success"
+    shutil.rmtree(tmp_path / "staging" / "orders")
+    assert moved(move="recover").state("move") == "failed"
+
+    run = moved(move="recover", sink_uri=f"{lake.uri}/bronze/orders", table=f"{lake.uri}/orders")
+
+    assert run.state("move") == "success"
+    assert "epoch 2, goes on at the beginning of version 1" in run.xcom("move")["after"]
+    assert ledger().state.epoch == 2
+    assert '"epoch":1' not in Variable.get("fds.orders")
+    assert moved(move="recover").xcom("move")["after"] == "the ledger agrees with the sink, nothing to do"
+    lake.append("orders", 2)
+    assert installation.run(loads).state("ingest") == "success"
+    assert lake.ids("bronze/orders") == [1, 2]
