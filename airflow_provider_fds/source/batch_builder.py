@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.log import TableState
 from airflow_provider_fds.delta.paths import absolute_vector
-from airflow_provider_fds.source.limits import Admission
+from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.planned import RangeChecksums, SkippedCommit, SourceBatch
 from airflow_provider_fds.source.planned_files import FileCollector
 

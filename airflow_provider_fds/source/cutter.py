@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import StoppedError
+from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.batch_builder import BatchBuilder, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
-from airflow_provider_fds.source.limits import Admission
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch
 

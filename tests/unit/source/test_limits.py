@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from airflow_provider_fds.delta.actions import Add, DeletionVector
-from airflow_provider_fds.source.limits import LIMITS, Admission, UnknownRowsError
+from airflow_provider_fds.source.admission import Admission
+from airflow_provider_fds.source.limits import LIMITS, UnknownRowsError
 from airflow_provider_fds.source.options import SourceOptions
 
 
