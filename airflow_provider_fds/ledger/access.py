@@ -1,7 +1,7 @@
-"""Single accesses to staging, and what performs them one after another.
+"""Single accesses to staging, and the functions that perform them in order.
 
-The ledger's procedures are generators: they yield an access and are sent its result. So a test can stop any writer
-between any two accesses, and answer one as storage would on a bad day.
+The ledger's procedures are generators: they yield an access and are sent its result. This lets a test stop a writer
+between any two accesses, or answer an access the way failing storage would.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ListNames:
 
 @dataclass(frozen=True, slots=True)
 class PutIfAbsent:
-    """Write an object if there is none; the result says whether it was written."""
+    """Write an object if there is none; returns whether it was written."""
 
     key: str
     data: bytes
@@ -66,7 +66,8 @@ class Pause:
 
 Access = Get | ListNames | PutIfAbsent | Put | Delete | Pause
 
-#: A procedure: yields accesses, is sent their results (or thrown their ``StorageError``), returns its own result.
+#: A procedure: it yields accesses, is sent their results (or thrown their ``StorageError``), and returns its own
+#: result.
 Steps = Generator[Access, Any, _T]
 
 
@@ -74,7 +75,7 @@ def answer(access: Access, storage: Storage) -> Any:
     """Perform one access and return its result.
 
     Raises:
-        StorageError: As the storage says.
+        StorageError: The storage failed.
     """
     match access:
         case Get(key):

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Base of all kinds of entry.
 
-    A subclass is proposed to the ledger and written to it as the same value. Its fields are the JSON of the entry;
-    fields that are derived from the state have a default and are filled in by :meth:`decide`. An action that builds on
-    what its sender has seen names it (``epoch``, ``previous``, a start offset), so that it is refused once the ledger
-    has moved on.
+    An instance of a subclass is both the proposal to the ledger and the value written to it. Its fields are the JSON of
+    the entry; fields derived from the state have a default and are filled in by :meth:`decide`. An action that relies
+    on what its sender has seen names it (``epoch``, ``previous``, a start offset), so that it is refused once the
+    ledger has moved on.
 
     Offsets are Delta's streaming offset JSON (format 1): a start is exclusive, an end inclusive. Versions are
-    inclusive. A field that is added later has a default, so that entries written before it can be read; a change that
-    an older reader would misread raises ``ENTRY_FORMAT``.
+    inclusive. A field that is added later has a default, so that older entries can still be read; a change that an
+    older reader would misread raises ``ENTRY_FORMAT``.
 
     Attributes:
         subject: What :meth:`describe` returns; ``{0}`` is the action.
@@ -38,11 +38,11 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return str(self.__struct_config__.tag)
 
     def describe(self) -> str:
-        """Return what is asked for, as the subject of a refusal: ``planning``, ``committing batch 3``."""
+        """Return the action in words, as the subject of a refusal: ``planning``, ``committing batch 3``."""
         return self.subject.format(self)
 
     def decide(self, state: StreamState) -> Self | None:
-        """Return the action as it is to be written, ``None`` if the ledger already says so.
+        """Return the action as it will be written, ``None`` if the ledger already says so.
 
         Pure. The stream exists and is not retired, unless this kind of entry creates or retires it.
 
@@ -52,23 +52,23 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         raise NotImplementedError
 
     def apply(self, state: StreamState) -> StreamState:
-        """Return the state after the action. Pure, and total: an entry that was written is a fact."""
+        """Return the state after the action. Pure, and never refuses: an entry that was written is a fact."""
         raise NotImplementedError
 
     def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
         """Return the state after the action of ``actor``.
 
-        A kind whose effect names who wrote it overrides this instead of :meth:`apply`.
+        A kind whose effect depends on the actor overrides this instead of :meth:`apply`.
         """
         del actor
         return self.apply(state)
 
 
 class BatchAction(BaseAction, frozen=True, kw_only=True):
-    """Base of the kinds of entry that are about planned batches: those of the open epoch, or of one data interval.
+    """Base of the kinds of entry about planned batches: those of the open epoch, or of one data interval.
 
     Attributes:
-        epoch: The stream's epoch; of a data interval its generation.
+        epoch: The stream's epoch; for a data interval, its generation.
         interval: The data interval, ``<start>/<end>``; ``None`` for a stream that reads by offset.
     """
 
@@ -80,7 +80,7 @@ class BatchAction(BaseAction, frozen=True, kw_only=True):
             check_interval_name(self.interval)
 
     def describe(self) -> str:
-        """Return what is asked for, and of which data interval."""
+        """Return the action in words, with its data interval."""
         what = super().describe()
         return what if self.interval is None else f"{what} of interval {self.interval}"
 

@@ -1,4 +1,4 @@
-"""Entries that say what became of planned batches: committed, blocked by a failed verification, or accepted."""
+"""Entries about the outcome of planned batches: committed, blocked by a failed verification, or accepted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_provider_fds.ledger.conditions import (
 )
 from airflow_provider_fds.ledger.intervals import digest_of_parts
 
-# the annotations of a struct are read when it is defined
+# structs read these annotations at run time, when they are defined
 from airflow_provider_fds.ledger.measures import Measures  # noqa: TC001
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
-    """A batch is in the sink, verified; the position moved to ``end``.
+    """A batch is in the sink and verified; the position moved to ``end``.
 
-    Of a data interval all planned batches up to ``batch_id`` are, in one transaction; no position moves.
+    For a data interval, all planned batches up to ``batch_id`` are in the sink, in one transaction; no position moves.
 
     Attributes:
         outcome: ``written``, ``verified`` (looked up in the sink's history) or ``user_job``.
         digest: Digest of the batch's manifest, or of all batches of the transaction.
         end: End of the batch; derived.
-        rows: Rows written, ``None`` where a user job did not say.
+        rows: Rows written, ``None`` if a user job did not report them.
         last_commit_sha256: Digest of the last consumed commit file of the source; derived.
-        was_accepted: Whether a person accepted a verification that failed; derived.
-        measures: What the driver measured, ``None`` where it said nothing.
-        tables: Of a function: version of each named table that holds the newest transaction of the write.
+        was_accepted: Whether a person accepted a failed verification; derived.
+        measures: What the driver measured, ``None`` if it reported nothing.
+        tables: For a function: by named table, the version that holds the newest transaction of its write.
     """
 
     subject: ClassVar[str] = "committing batch {0.batch_id}"
@@ -62,7 +62,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
     tables: dict[str, int] = msgspec.field(default_factory=dict)
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it for the transaction that is next in order, by its owner; nothing to do if it is committed."""
+        """Allow the owner to commit the next transaction; nothing to do if it is already committed."""
         if self._is_committed(state):
             return None
         what, scope = self.describe(), scope_of(state, self)
@@ -107,7 +107,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
         return not record.planned or self.batch_id < record.planned[0].batch_id
 
     def apply(self, state: StreamState) -> StreamState:
-        """Take the batches off the planned ones; of a stream with an offset move the position to their end."""
+        """Remove the batches from the planned ones; for a stream with an offset, move the position to their end."""
         if self.interval is not None:
             return self._apply_to_interval(state, self.interval)
         batch, *rest = state.planned
@@ -144,12 +144,12 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
 
 
 class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
-    """What is in the sink is not what was planned; nothing goes on until a person accepts it or gives it up.
+    """The rows in the sink differ from the plan; nothing continues until a person accepts or discards the batch.
 
-    With an ``interval`` only that one stops.
+    With an ``interval``, only that interval stops.
 
     Attributes:
-        owner: Who found it; ``None`` in older entries.
+        owner: Who found the difference; ``None`` in older entries.
     """
 
     subject: ClassVar[str] = "blocking batch {0.batch_id}"
@@ -164,7 +164,7 @@ class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
     owner: Owner | None = None
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it for the transaction that is next in order, by its owner, unless a person accepted the very same."""
+        """Allow the owner to block the next transaction, unless a person has accepted exactly this failure."""
         what, scope = self.describe(), scope_of(state, self)
         if scope.blocked is not None:
             return None
@@ -185,7 +185,7 @@ class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
 
 
 class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
-    """A person takes the blocked batch as it is in the sink.
+    """A person accepts the blocked batch as it is in the sink.
 
     Attributes:
         epoch: Derived for a data interval, as is ``batch_id``.
@@ -227,7 +227,7 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
         return replace(self, epoch=record.generation, batch_id=record.blocked.batch_id)
 
     def apply(self, state: StreamState) -> StreamState:
-        """Let the stream, or the interval, go on; the next block that says just the same is none."""
+        """Let the stream, or the interval, continue; an identical failure does not block again."""
         scope = state if self.interval is None else state.interval(self.interval)
         return self.change(state, blocked=None, accepted=None if scope is None else scope.blocked)
 

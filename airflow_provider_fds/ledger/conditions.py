@@ -1,4 +1,4 @@
-"""The conditions under which a decision is allowed, each a check that refuses."""
+"""The conditions under which a decision is allowed: each is a check that refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_deployment(state: StreamState, deployment: str) -> None:
-    """Refuse what another Airflow installation than the stream's asks."""
+    """Refuse requests from an Airflow installation that does not own the stream."""
     if state.phase != "empty" and state.deployment != deployment:
         raise refusals.other_deployment(state, deployment)
 
@@ -32,14 +32,14 @@ def check_epoch(state: StreamState, epoch: int, what: str) -> None:
 
 
 def check_open(state: StreamState, epoch: int, what: str) -> None:
-    """Refuse ``what`` if ``epoch`` is not the stream's epoch, or not opened."""
+    """Refuse ``what`` if ``epoch`` is not the stream's epoch or is not open."""
     check_epoch(state, epoch, what)
     if state.phase != "open":
         raise refusals.not_opened(state, what)
 
 
 def scope_of(state: StreamState, action: BatchAction) -> Scope:
-    """Return what the action is about if it is of the newest epoch or generation of that, else refuse it."""
+    """Return the scope of the action if the action is for its newest epoch or generation, else refuse it."""
     if action.interval is not None:
         return interval_of(state, action)
     check_open(state, action.epoch, action.describe())
@@ -47,7 +47,7 @@ def scope_of(state: StreamState, action: BatchAction) -> Scope:
 
 
 def interval_of(state: StreamState, action: BatchAction) -> IntervalRecord:
-    """Return the record of the action's interval if it is of the newest generation, else refuse it."""
+    """Return the record of the action's interval if the action is for its newest generation, else refuse it."""
     check_interval_stream(state)
     record = state.interval(action.interval or "")
     if record is None or record.generation != action.epoch:
@@ -59,7 +59,7 @@ def interval_of(state: StreamState, action: BatchAction) -> IntervalRecord:
 
 
 def check_interval_stream(state: StreamState) -> None:
-    """Refuse work on data intervals of a stream that reads by offset."""
+    """Refuse work on data intervals for a stream that reads by offset."""
     if state.phase == "open":
         raise refusals.refusal(
             state,
@@ -106,7 +106,7 @@ def check_nothing_planned(state: StreamState, owner: Owner, what: str) -> None:
 def check_next(state: StreamState, scope: Scope, batch_id: int, what: str) -> tuple[PlannedBatch, ...]:
     """Return the batches of the next transaction if ``batch_id`` is the last of them, else refuse ``what``.
 
-    That is the first planned batch; all planned batches of an interval if the sink replaces.
+    The next transaction is the first planned batch; for an interval whose sink replaces, all planned batches.
     """
     is_whole = scope is not state and state.sink is not None and state.sink.replaces
     parts = scope.planned if is_whole else scope.planned[:1]
@@ -127,7 +127,7 @@ def check_next(state: StreamState, scope: Scope, batch_id: int, what: str) -> tu
 
 
 def check_target(state: StreamState, owner: Owner, target: int) -> None:
-    """Refuse a run that plans beyond the target it fixed when it planned first."""
+    """Refuse a run that plans past the target it fixed when it first planned."""
     run = state.run_of(owner)
     if run is not None and run.target is not None and run.target != target:
         raise refusals.refusal(
@@ -160,7 +160,7 @@ def check_batches(state: StreamState, batches: tuple[PlannedBatch, ...]) -> None
 
 
 def check_stretch(state: StreamState, start: str, end: str, what: str, *, after: str | None = None) -> None:
-    """Refuse a stretch that does not start where ``after`` (the position) ends, or does not move forward."""
+    """Refuse a range that does not start where ``after`` (default: the position) ends, or does not move forward."""
     begin, finish = offset_of(state, start, f"the start of {what}"), offset_of(state, end, f"the end of {what}")
     expected = state.position if after is None else after
     if not expected or begin != Offset.from_json(expected):
@@ -172,7 +172,7 @@ def check_stretch(state: StreamState, start: str, end: str, what: str, *, after:
 
 
 def check_meaning(state: StreamState, meaning_digest: str) -> None:
-    """Refuse options that count the files of a version in another way while the position lies inside a version.
+    """Refuse options that count the files of a version differently while the position is inside a version.
 
     The index within an initial snapshot counts the files of the frozen snapshot, which no option changes.
     """
@@ -190,7 +190,7 @@ def check_meaning(state: StreamState, meaning_digest: str) -> None:
 
 
 def check_table_id(state: StreamState, table_id: str | None) -> None:
-    """Refuse a sink whose table id is not the one the ledger knows."""
+    """Refuse a sink whose table id differs from the one in the ledger."""
     if table_id is not None and state.sink_table_id is not None and table_id != state.sink_table_id:
         raise refusals.changed_sink(state, f"its table id is {table_id}, recorded is {state.sink_table_id}")
 
@@ -198,7 +198,7 @@ def check_table_id(state: StreamState, table_id: str | None) -> None:
 def check_sink_of_commit(
     state: StreamState, batch_id: int, version: int | None, table_id: str | None, *, after: int | None
 ) -> None:
-    """Refuse a commit to a sink that is not as the ledger knows it; it is later than version ``after``."""
+    """Refuse a commit to a sink that contradicts the ledger; its version must be later than ``after``."""
     if version is None or table_id is None:
         raise refusals.refusal(
             state, f"the report of batch {batch_id} does not say which version of which table holds it"
@@ -212,7 +212,7 @@ def check_sink_of_commit(
 
 
 def offset_of(state: StreamState, text: str, what: str) -> Offset:
-    """Return the offset that ``text`` is, if it belongs to the table of the stream; else refuse ``what``."""
+    """Parse ``text`` as an offset; refuse ``what`` if it belongs to another table than the stream's."""
     offset = Offset.from_json(text)
     if state.table_id is not None and offset.table_id != state.table_id and state.phase == "open":
         raise refusals.refusal(

@@ -1,4 +1,4 @@
-"""All kinds of entry, and an entry as it is written: JSON on one line, always the same bytes for the same entry."""
+"""All kinds of entry, and an entry as it is written: JSON on one line, the same bytes for the same entry."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from airflow_provider_fds.ledger.owner import Actor  # noqa: TC001  # the struct
 if TYPE_CHECKING:
     from datetime import datetime
 
-#: Version of the entries' JSON. Raised when a reader of the old one would misread the new one.
+#: Version of the entries' JSON. It is raised when a reader of the old format would misread the new one.
 ENTRY_FORMAT: Final = 1
 
 
-#: The kinds of entry of format 1: a new one is a class and a line here.
+#: The kinds of entry of format 1; a new kind is a class and a line here.
 Action = (
     epoch_entries.Created
     | epoch_entries.Opened
@@ -51,11 +51,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One decision, written once.
 
     Attributes:
-        n: Number of the entry, from 0 without a gap.
-        id: Random; by it a writer whose response was lost knows its own entry again.
+        n: Number of the entry; numbers start at 0 and have no gaps.
+        id: Random; lets a writer whose response was lost recognise its own entry.
         time: When it was written, by the writer's clock: ISO 8601, UTC, milliseconds.
         writer: Version of FDS that wrote it.
-        request_id: Name of a person's request; the same name is the same request.
+        request_id: Name of a person's request; the same name means the same request.
     """
 
     format: int = ENTRY_FORMAT
@@ -80,8 +80,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """Read an entry; ``where`` is its URI, for the message.
 
         Raises:
-            UnreadableEntryError: Another format, an action that format 1 does not have, or no entry at all. An entry
-                is never passed over: it may be the one that forbids what comes next.
+            UnreadableEntryError: Another format, an action unknown to format 1, or not an entry at all. An entry is
+                never passed over, because it may forbid what comes next.
         """
         try:
             entry = _DECODER.decode(data)
@@ -108,7 +108,7 @@ def digest_of(data: bytes) -> str:
 
 
 def iso_time(time: datetime) -> str:
-    """Return a time with a zone as entries have it: ISO 8601, UTC, milliseconds. Texts compare as the times do."""
+    """Format a time with a zone for entries: ISO 8601, UTC, milliseconds. The strings sort like the times."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -139,7 +139,7 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
             data=data,
         )
     if not _is_newer(header.writer):
-        # what this version wrote, or one before it, it can read
+        # this version can read what it, or an earlier version, wrote
         return UnreadableEntryError(
             f"ledger entry {where} is damaged: {describe(error)}. Entries are written whole and never changed; restore "
             "the file from a copy of the staging folder",
@@ -154,7 +154,7 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
 
 
 def _is_newer(writer: str) -> bool:
-    """Say whether a version of FDS is later than this one, or cannot be told to be earlier."""
+    """Return whether a version of FDS is later than this one, or cannot be compared with it."""
     try:
         found, own = (tuple(int(part) for part in version.split(".")) for version in (writer, __version__))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The fold of a ledger: number and digest of the last entry read, and the state all entries up to it come to."""
+"""The fold of a ledger: number and digest of the last entry read, and the state that all entries up to it result in."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from airflow_provider_fds.ledger.state import StreamState  # noqa: TC001  # read
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
 
-#: Raised when the same entries come to another state than before: folds written before are then not read.
+#: Raised when the same entries result in another state than before; older folds are then not read.
 FOLD_FORMAT: Final = 7
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True):
-    """What the entries 0 to ``n`` come to.
+    """The result of the entries 0 to ``n``.
 
-    In staging it is a hint that saves reading them all: it may be missing, and counts only if entry ``n`` has its
+    In staging it is a hint that avoids reading all entries: it may be missing, and counts only if entry ``n`` has its
     digest.
 
     Attributes:
@@ -61,7 +61,7 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, data: bytes) -> Fold | None:
-        """Read a fold; ``None`` if it is of another format or damaged, since it is only a hint."""
+        """Read a fold; ``None`` if it has another format or is damaged, since it is only a hint."""
         try:
             stored = _STORED.decode(data)
             if digest_of(bytes(stored.fold)) != stored.sum:
@@ -74,7 +74,7 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A fold in staging: its bytes and their digest, since a state that is a little off would be believed."""
+    """A fold in staging: its bytes and their digest, which detects a slightly damaged state."""
 
     sum: str
     fold: msgspec.Raw

@@ -1,10 +1,10 @@
-"""What a stream may throw away: manifests, attempts, snapshots and folds that nobody needs any more.
+"""What a stream may delete: manifests, attempts, snapshots and folds that nobody needs any longer.
 
-Kept are the newest batches *and* whatever was committed recently (docs/design/ledger.md, "Retention"), everything of
-planned batches and of the run that works on them, and the snapshot of the open epoch. Entries are never removed: a
-ledger can always be read from its beginning.
+The newest batches are kept *and* everything committed recently (docs/design/ledger.md, "Retention"), everything about
+planned batches and the run that works on them, and the snapshot of the open epoch. Entries are never removed: a ledger
+can always be read from its beginning.
 
-What writers that died have left is in ``leftovers.py``.
+``leftovers.py`` handles what dead writers have left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
-#: Folds that are kept: so many of the newest, and one of every so many entries for checkpoints that are far behind.
+#: The number of newest folds to keep. Of the others, one per ``FOLD_STRIDE`` entries is kept, for checkpoints that are
+#: far behind.
 KEPT_FOLDS: Final = 5
 FOLD_STRIDE: Final = 1000
 
@@ -44,12 +45,12 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long the things of a committed batch are kept: as long as one of the two asks for it.
+    """How long the files of a committed batch are kept: as long as either limit requires it.
 
     Attributes:
-        batches: The newest so many batches.
-        age: Since the commit. Give the source's file retention if that is shorter: without its files a manifest is
-            of no use.
+        batches: Number of newest batches to keep.
+        age: Time since the commit. Use the source's file retention if it is shorter: without its files, a manifest is
+            useless.
     """
 
     batches: int = 100
@@ -58,15 +59,15 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """What of the batches may go.
+    """What may be removed.
 
     Attributes:
         manifests: Folders of manifests, relative to the stream's folder.
-        batches: Epoch and id of the batches whose attempts and jobs may go.
-        interval_attempts: Folders of attempts and jobs of data intervals that may go, relative to the stream's folder.
-        fences: Epochs whose fence is written, so that its attempts may go; those that went before are among them as
+        batches: Epoch and id of the batches whose attempts and jobs may be removed.
+        interval_attempts: Removable folders of attempts and jobs of data intervals, relative to the stream's folder.
+        fences: Epochs whose fence is written, so that its attempts may be removed; epochs already done are included as
             long as their entries are read.
-        next_entry: Entries before it have nothing more to give; the next time begin there.
+        next_entry: The entry to begin with the next time; earlier entries are no longer needed.
         leftovers: Folders of manifests that no entry names.
     """
 
@@ -84,13 +85,13 @@ def removable(
     now: datetime,
     retention: Retention,
 ) -> Removable:
-    """Return what of the batches may be removed. Pure; reads no further than to the first entry that is too young.
+    """Return what may be removed of batches. Pure; reads up to the first entry that is too young.
 
     Args:
-        entries: Entries in order, from the number on that :attr:`Removable.next_entry` gave before, else from 0.
+        entries: Entries in order, beginning with the last :attr:`Removable.next_entry`, else with 0.
         state: The state at the head of the ledger.
-        now: The time, with a zone.
-        retention: How long things are kept.
+        now: The time, with a time zone.
+        retention: How long files are kept.
     """
     earliest = iso_time(now - retention.age)
     planned: dict[tuple[int, int], tuple[str, int]] = {}
@@ -112,7 +113,7 @@ def removable(
             case Committed(epoch=epoch, batch_id=batch_id):
                 decided = [(epoch, batch_id)]
             case Requested(epoch=epoch):
-                # what was planned and not committed in the epoch that closes here is decided too
+                # uncommitted batches of the epoch that closes here are decided, too
                 decided = [key for key in planned if key[0] < epoch]
             case Opened(epoch=epoch):
                 fences.append(epoch)
@@ -132,7 +133,7 @@ def removable(
 
 
 class _OldIntervals:
-    """Data intervals in entries that are old enough: what was planned goes once it is committed, or planned again."""
+    """Data intervals in entries that are old enough: a plan is removable once it is committed or planned again."""
 
     def __init__(self) -> None:
         self.manifests: list[str] = []
@@ -169,7 +170,7 @@ def removable_snapshots(
 ) -> tuple[str, ...]:
     """Return the keys of the frozen snapshots that no open epoch starts with. Pure.
 
-    A young one may belong to an epoch that is about to be opened.
+    A young snapshot is kept, because it may belong to an epoch that is about to be opened.
     """
     in_use = "" if state.snapshot is None else f"{state.name}/{state.snapshot.key}"
     earliest_ms = (now - retention.age).timestamp() * 1000
@@ -177,24 +178,24 @@ def removable_snapshots(
 
 
 def removable_folds(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Return which folds may go, of those that are there. Pure."""
+    """Return which of the given folds may be removed. Pure."""
     return tuple(n for n in sorted(numbers)[:-KEPT_FOLDS] if (n + 1) % FOLD_STRIDE)
 
 
 def purge_expired(ledger: Ledger, storage: Storage, *, now: datetime, retention: Retention | None = None) -> Removable:
-    """Remove what may go, and note how far this has come. Safe to repeat, and while the stream is worked on.
+    """Remove what may be removed, and record the progress. Safe to repeat, and while the stream is in use.
 
     Args:
         ledger: The ledger, read to its head.
         storage: Root of staging.
-        now: The time, with a zone.
-        retention: How long things are kept; ``None``: 100 batches and 14 days.
+        now: The time, with a time zone.
+        retention: How long files are kept; ``None``: 100 batches and 14 days.
 
     Returns:
-        What of the batches was removed.
+        What was removed of batches.
 
     Raises:
-        StorageError: Staging did not answer; what is left goes the next time.
+        StorageError: Staging did not answer; the rest is removed the next time.
     """
     folder, state = ledger.folder, ledger.state
     retention = retention or Retention()
@@ -246,9 +247,12 @@ def _remove_batches(storage: Storage, folder: StreamFolder, found: Removable) ->
 
 
 class _Note(msgspec.Struct):
-    """How far housekeeping has come, when it looked for leftovers, and the newest epoch without attempts of its fence.
+    """The progress of housekeeping; a hint.
 
-    A hint.
+    Attributes:
+        next_entry: The entry to begin with the next time.
+        looked: When leftovers were last looked for.
+        fence: Newest epoch whose fence attempts are removed.
     """
 
     next_entry: int

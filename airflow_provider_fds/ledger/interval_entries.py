@@ -1,6 +1,6 @@
-"""Entries of a stream that reads data intervals: boundaries that are resolved once, and generations of an interval.
+"""Entries of a stream that reads data intervals: boundaries, resolved once, and generations of an interval.
 
-Intervals are independent: the state of one never prevents another.
+Intervals are independent: the state of one never blocks another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow_provider_fds.ledger.conditions import check_interval_stream, check_
 from airflow_provider_fds.ledger.intervals import KnownBoundary, clamped, instants_of
 from airflow_provider_fds.ledger.layout import check_interval_name
 
-# the annotations of a struct are read when it is defined
+# structs read these annotations at run time, when they are defined
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Boundary(BaseAction, frozen=True, kw_only=True, tag="boundary"):
 
     Attributes:
         instant: ISO 8601, UTC, milliseconds.
-        version: May be the one after the newest, when no commit had reached the instant. The boundaries that are
-            known win over what is proposed.
+        version: The version after the newest one, if no commit had reached the instant. Known boundaries take
+            precedence over the proposed version.
         table_id: ``metaData.id`` of the source table.
     """
 
@@ -62,15 +62,15 @@ class Boundary(BaseAction, frozen=True, kw_only=True, tag="boundary"):
 
 
 class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened"):
-    """A data interval (``<start>/<end>``) is worked on, for the ``generation``-th time from 1.
+    """A data interval (``<start>/<end>``) is loaded for the ``generation``-th time, counted from 1.
 
     It has the versions ``first_version`` to ``last_version``, both inclusive; none if the last is below the first.
 
     Attributes:
-        generation: The next one.
+        generation: The next generation.
         first_version: Derived from the boundaries, as is ``last_version``.
         owner: Who opens it; ``None`` in older entries.
-        previous: Owner of an uncommitted generation before it that was found not to run.
+        previous: Owner of an earlier, uncommitted generation that was found not to run.
     """
 
     subject: ClassVar[str] = "opening interval {0.interval}"
@@ -86,7 +86,7 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
         check_interval_name(self.interval)
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it once both boundaries are resolved; again only for a sink that replaces."""
+        """Allow it once both boundaries are resolved; a second time only for a sink that replaces."""
         what = self.describe()
         check_interval_stream(state)
         check_not_held(state, what)

@@ -1,4 +1,4 @@
-"""Data intervals: their names, the instants between them, and the digest of batches that are one transaction."""
+"""Data intervals: their names, the instants between them, and the digest of batches that form one transaction."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class KnownBoundary(msgspec.Struct, frozen=True, array_like=True):
     """A resolved instant.
 
     Attributes:
-        instant: ISO 8601, UTC, milliseconds; texts compare as the times do.
-        version: First version that belongs to the interval that begins here; the one before it ends below.
+        instant: ISO 8601, UTC, milliseconds; the strings sort like the times.
+        version: First version of the interval that begins here; the previous interval ends before it.
     """
 
     instant: str
@@ -39,12 +39,12 @@ def instants_of(interval: str) -> tuple[str, str]:
 
 
 def interval_folder(interval: str) -> str:
-    """Return the name as a folder: no character in it that a store or Hadoop takes for something else."""
+    """Return the name as a folder name, without characters that have a meaning to a store or to Hadoop."""
     return interval.replace("/", "_").replace(":", "").replace("-", "")
 
 
 def digest_of_parts(parts: Sequence[PlannedBatch]) -> str:
-    """Return the digest of batches that are one transaction: their own for one, else one over theirs, in order."""
+    """Return the digest of batches that form one transaction: the batch's own, or one over all of theirs, in order."""
     if len(parts) == 1:
         return parts[0].digest
     return hashlib.sha256("\n".join(part.digest for part in parts).encode()).hexdigest()[:_DIGEST_CHARACTERS]
@@ -58,10 +58,10 @@ def neighbours(known: Sequence[KnownBoundary], instant: str) -> tuple[KnownBound
 
 
 def clamped(known: Sequence[KnownBoundary], instant: str, version: int) -> int:
-    """Return the version of a new boundary: the one that was found, moved between those of its neighbours.
+    """Return the version of a new boundary: the version that was found, clamped between those of its neighbours.
 
-    Times that files have can change (a copy, a restored backup) and depend on which of them are left; what is
-    known stays, so that no version is in two intervals and none in neither.
+    File times can change (a copy, a restored backup) and depend on which files are left. Known boundaries stay, so that
+    each version belongs to exactly one interval.
     """
     lower, upper = neighbours(known, instant)
     if lower is not None:

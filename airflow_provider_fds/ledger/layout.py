@@ -1,4 +1,4 @@
-"""Where the things of a stream lie in staging: every key, in one place (docs/design/ledger.md, "Files in staging").
+"""The keys of a stream's files in staging, all in one place (docs/design/ledger.md, "Files in staging").
 
 Keys are relative to the root of the staging storage and begin with the name of the stream.
 """
@@ -18,14 +18,14 @@ _SNAPSHOT: Final = re.compile(r"snapshots/[A-Za-z0-9._-]+")
 
 
 class ForeignKeyError(ValueError):
-    """A ledger entry names something that is not in the folder of its stream."""
+    """A ledger entry names a file that is not in the folder of its stream."""
 
 
 def check_stream_name(name: str) -> None:
-    """Raise ``ConfigurationError`` if ``name`` is no name for a stream.
+    """Raise ``ConfigurationError`` if ``name`` is not a valid stream name.
 
-    A name is 1 to 100 of ``A-Z a-z 0-9 . _ -`` and does not begin with a dot: it is a folder in staging, and in the
-    key of an Airflow Variable.
+    A name is 1 to 100 of ``A-Z a-z 0-9 . _ -`` and does not begin with a dot: it becomes a folder in staging, and part
+    of the key of an Airflow Variable.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise ConfigurationError(
@@ -35,7 +35,7 @@ def check_stream_name(name: str) -> None:
 
 
 def numbered_name(n: int) -> str:
-    """Return the file name of entry (or fold) ``n``: 20 digits, so that names sort as numbers do."""
+    """Return the file name of entry (or fold) ``n``: 20 digits, so that names sort like numbers."""
     return f"{n:020d}.json"
 
 
@@ -46,19 +46,19 @@ def parse_numbered_name(name: str) -> int | None:
 
 
 def check_manifest_key(key: str) -> None:
-    """Raise ``ForeignKeyError`` unless ``key`` can be the folder of a manifest; an empty one stands for none."""
+    """Raise ``ForeignKeyError`` unless ``key`` is a valid folder of a manifest; an empty key means no manifest."""
     if key and (_MANIFEST.fullmatch(key) is None or ".." in key.split("/")):
         raise ForeignKeyError(f"the manifest {key!r} is not a folder below 'manifests/'")
 
 
 def check_snapshot_key(key: str) -> None:
-    """Raise ``ForeignKeyError`` unless ``key`` can be the file of a frozen snapshot."""
+    """Raise ``ForeignKeyError`` unless ``key`` is a valid file of a frozen snapshot."""
     if _SNAPSHOT.fullmatch(key) is None:
         raise ForeignKeyError(f"the snapshot {key!r} is not a file in 'snapshots/'")
 
 
 def check_interval_name(interval: str) -> None:
-    """Raise ``ForeignKeyError`` unless ``interval`` is ``<start>/<end>``, of which a folder is named."""
+    """Raise ``ForeignKeyError`` unless ``interval`` is ``<start>/<end>``; a folder is named after it."""
     start, _, end = interval.partition("/")
     if not start or not end or "/" in end:
         raise ForeignKeyError(f"the data interval {interval!r} is not <start>/<end>")
@@ -69,7 +69,7 @@ class StreamFolder:
     """The keys of one stream in staging.
 
     Raises:
-        ConfigurationError: The name is none.
+        ConfigurationError: The name is invalid.
     """
 
     name: str
@@ -94,27 +94,27 @@ class StreamFolder:
 
     @property
     def manifests(self) -> str:
-        """Folder below which the manifests lie (``batch/publish.py`` names them)."""
+        """Parent folder of the manifests (``batch/publish.py`` names them)."""
         return f"{self.name}/manifests"
 
     @property
     def probes(self) -> str:
-        """Folder of what the self-test of put-if-absent writes and removes."""
+        """Folder of the objects that the self-test of put-if-absent writes and removes."""
         return f"{self.entries}/_probe"
 
     @property
     def attempts(self) -> str:
-        """Folder below which an attempt puts its started marker and report (``batch/spec.py`` names them)."""
+        """Parent folder of an attempt's started marker and report (``batch/spec.py`` names them)."""
         return f"{self.name}/attempts"
 
     @property
     def jobs(self) -> str:
-        """Folder below which the jobs for Spark lie, which Spark only reads."""
+        """Parent folder of the jobs for Spark, which Spark only reads."""
         return f"{self.name}/jobs"
 
     @property
     def cleaned(self) -> str:
-        """The note of how far housekeeping has come; a hint."""
+        """The record of housekeeping's progress; a hint."""
         return f"{self.name}/housekeeping.json"
 
     def entry(self, n: int) -> str:
@@ -126,15 +126,15 @@ class StreamFolder:
         return f"{self.folds}/{numbered_name(n)}"
 
     def probe(self, token: str) -> str:
-        """Return the key the self-test of put-if-absent writes and removes."""
+        """Return the key that the self-test of put-if-absent writes and removes."""
         return f"{self.probes}/{token}"
 
     def below(self, key: str) -> str:
-        """Return the key, from the root of staging, of what an entry names relative to the stream's folder."""
+        """Return the key, from the root of staging, for a key that is relative to the stream's folder."""
         return f"{self.name}/{key}"
 
     def attempt_reports(self, epoch: int, batch_id: int) -> str:
-        """Return the folder that holds what all attempts of one batch left."""
+        """Return the folder of the files of all attempts of one batch."""
         return f"{self.attempts}/{epoch}/{batch_id}"
 
     def job_specs(self, epoch: int, batch_id: int) -> str:
@@ -146,7 +146,7 @@ class StreamFolder:
         return f"{self.jobs}/{epoch}/fence"
 
     def fence_reports(self, epoch: int) -> str:
-        """Return the folder that holds what all attempts of the epoch's fence left."""
+        """Return the folder of the files of all attempts of the epoch's fence."""
         return f"{self.attempts}/{epoch}/fence"
 
 

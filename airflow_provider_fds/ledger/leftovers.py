@@ -1,8 +1,8 @@
-"""What writers that died have left in staging: manifests that no entry names, probes, files half written.
+"""Removes what dead writers have left in staging: manifests that no entry names, probes, half-written files.
 
-A manifest is written before the entry that names it. Its writer may die in between, or find that another one has
-planned the batch: then it lies there and is of no use. It may go once its batch is decided, because within an epoch a
-batch is planned once; before that its writer may still be about to name it.
+A manifest is written before the entry that names it. Its writer may die in between, or find that another writer has
+planned the batch; then the manifest is useless. It may be removed once its batch is decided, because within an epoch a
+batch is planned once. Before that, its writer may still be about to name it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
-#: It is looked for leftovers so often: they are rare, and cost a few listings.
+#: How often to look for leftovers: they are rare, and finding them costs a few listings.
 LOOK_EVERY: Final = timedelta(days=1)
-#: A probe or a half-written file is a leftover after so long: its writer has gone, or is stuck for good.
+#: Age at which a probe or a half-written file is a leftover: its writer is gone or stuck for good.
 _UNFINISHED: Final = timedelta(days=1)
 #: Epoch and batch id.
 Batch = tuple[int, int]
@@ -40,7 +40,7 @@ _MANIFEST: Final = re.compile(r"(\d+)-[^/]+")
 def manifest_folders(storage: Storage, folder: StreamFolder) -> dict[Batch, set[str]]:
     """Return the folders of manifests in staging by epoch and batch id, relative to the stream's folder.
 
-    One listing, and one for each epoch.
+    Costs one listing, and one for each epoch.
     """
     found: dict[Batch, set[str]] = {}
     for epoch in storage.list_folders(folder.manifests):
@@ -55,14 +55,14 @@ def manifest_folders(storage: Storage, folder: StreamFolder) -> dict[Batch, set[
 def orphans(
     folders: dict[Batch, set[str]], entries: Iterable[Entry], state: StreamState, is_kept: Callable[[Batch], bool]
 ) -> tuple[str, ...]:
-    """Return the folders of manifests that no entry names and no entry will. Pure.
+    """Return the folders of manifests that no entry names or will name. Pure.
 
     Args:
         folders: What is in staging, by epoch and batch id.
-        entries: The entries in order, from the first on that names a manifest which housekeeping has not removed;
-            read as far as is needed.
-        state: The state at the head of the ledger, or at an earlier time than ``folders``.
-        is_kept: Whether the manifest of a batch must stay, whatever ``entries`` begin with.
+        entries: The entries in order, beginning with the first that names a manifest which housekeeping has not
+            removed; read only as far as needed.
+        state: The state at the head of the ledger, or at a time before ``folders``.
+        is_kept: Whether the manifest of a batch must stay, wherever ``entries`` begin.
     """
     decided = {batch for batch in folders if batch < (state.epoch, state.next_batch_id)}
     # a decided batch has one folder, that of its plan, unless housekeeping has passed it
@@ -88,7 +88,7 @@ def orphans(
 def interval_manifest_folders(storage: Storage, folder: StreamFolder) -> dict[Generation, set[str]]:
     """Return the folders of manifests of data intervals in staging, relative to the stream's folder.
 
-    One listing, and one for each interval and generation.
+    Costs one listing, and one for each interval and generation.
     """
     return {
         (interval, int(generation)): {f"manifests/{interval}/{generation}/{name}" for name in names}
@@ -100,14 +100,15 @@ def interval_manifest_folders(storage: Storage, folder: StreamFolder) -> dict[Ge
 
 
 def interval_orphans(folders: dict[Generation, set[str]], entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Return the folders of manifests of data intervals that no entry names and no entry will. Pure.
+    """Return the folders of manifests of data intervals that no entry names or will name. Pure.
 
-    A generation is planned once. Until it is, or the next one is opened, a writer may be about to name what lies there.
+    A generation is planned once. Until it is planned, or the next generation is opened, a writer may be about to name
+    its folders.
 
     Args:
         folders: What is in staging.
-        entries: The entries in order, from the first on that names a manifest which housekeeping has not removed; none
-            newer than ``folders``.
+        entries: The entries in order, beginning with the first that names a manifest which housekeeping has not
+            removed; none newer than ``folders``.
     """
     named: dict[Generation, set[str]] = {}
     for entry in entries:
@@ -123,17 +124,17 @@ def interval_orphans(folders: dict[Generation, set[str]], entries: Iterable[Entr
 def remove_leftovers(
     ledger: Ledger, storage: Storage, *, first_entry: int, is_kept: Callable[[Batch], bool], now: datetime
 ) -> tuple[str, ...]:
-    """Remove what writers that died have left, and return the folders of manifests among it.
+    """Remove what dead writers have left, and return the removed folders of manifests.
 
     Args:
         ledger: The ledger, read to its head.
         storage: Root of staging.
         first_entry: First entry that names a manifest which housekeeping has not removed.
         is_kept: Whether the manifest of a batch must stay.
-        now: The time, with a zone.
+        now: The time, with a time zone.
 
     Raises:
-        StorageError: Staging did not answer; what is left goes the next time.
+        StorageError: Staging did not answer; the rest is removed the next time.
     """
     folder = ledger.folder
     entries = ledger.entries(first_entry, needs_all=True)

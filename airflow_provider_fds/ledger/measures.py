@@ -1,4 +1,4 @@
-"""What was measured of batches: rows in, files and bytes out, seconds; decides nothing, and is added up."""
+"""What was measured of batches: rows in, files and bytes out, seconds. No decision depends on it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import msgspec
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one batch or several. ``None`` is what nobody knows, of one of them or of all.
+    """The measures of one or more batches. ``None`` means unknown for at least one of them.
 
     Attributes:
         rows_read: Rows of the batch, before a filter, a transform or a merge of the sink.
         files_written: Data files of the sink's commits.
         bytes_written: Bytes of these files.
-        seconds: Wall-clock seconds on the Spark driver by phase (``look``, ``load``, ``write``, ``verify``); none of
+        seconds: Wall-clock seconds on the Spark driver by phase (``look``, ``load``, ``write``, ``verify``); empty for
             a batch that a user job has loaded.
-        warnings: What a person should know of the sink, such as rows that another writer took out.
+        warnings: What a person should know about the sink, such as rows that another writer removed.
     """
 
     rows_read: int | None = None
@@ -26,7 +26,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: list[str] = []
 
     def plus(self, other: Measures | None) -> Measures:
-        """Return the sum; ``None`` is a batch of which nothing was measured."""
+        """Return the sum; ``None`` is a batch that was not measured."""
         more = UNKNOWN if other is None else other
         seconds = dict(self.seconds)
         for phase, took in more.seconds.items():
@@ -44,10 +44,10 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-#: Of a batch of which nothing was measured.
+#: The measures of a batch that was not measured.
 UNKNOWN: Final = Measures()
 
-#: Of no batch at all.
+#: The measures of no batch at all.
 NONE_YET: Final = Measures(rows_read=0, files_written=0, bytes_written=0)
 
 __all__ = ["NONE_YET", "UNKNOWN", "Measures"]

@@ -1,4 +1,4 @@
-"""Entries that stop a stream, let it go on, transfer it or retire it."""
+"""Entries that stop a stream, let it continue, transfer it or retire it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Quarantined(BaseAction, frozen=True, kw_only=True, tag="quarantined"):
         return None if is_known else self
 
     def apply(self, state: StreamState) -> StreamState:
-        """Remember it."""
+        """Record it."""
         return replace(state, quarantined=self)
 
 
@@ -46,12 +46,12 @@ class Held(BaseAction, frozen=True, kw_only=True, tag="held"):
         return self if state.held is None else None
 
     def apply(self, state: StreamState) -> StreamState:
-        """Remember it."""
+        """Record it."""
         return replace(state, held=self)
 
 
 class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
-    """A person lets the stream go on after ``held`` or ``quarantined``."""
+    """A person lets the stream continue after ``held`` or ``quarantined``."""
 
     subject: ClassVar[str] = "resuming the stream"
 
@@ -67,10 +67,10 @@ class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
-    """A person looked at ``version`` and lets the stream pass it: its schema takes effect, or its rows are left out.
+    """A person examined ``version`` and lets the stream pass it: its schema takes effect, or its rows are omitted.
 
     Attributes:
-        skip: Whether the rows are left out even if the stream may read them.
+        skip: Whether the rows are omitted even if the stream may read them.
     """
 
     subject: ClassVar[str] = "acknowledging version {0.version}"
@@ -80,7 +80,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
     skip: bool = False
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless it is known; with ``skip`` only for a version of which nothing is read or planned."""
+        """Allow it unless already acknowledged; with ``skip`` only for a version that is not read or planned yet."""
         if self.skip:
             self._check_unread(state)
         is_known = any((known.version, known.skip) == (self.version, self.skip) for known in state.acknowledged)
@@ -106,7 +106,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
             )
 
     def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
-        """Remember it with the person's name; it ends a quarantine before that version."""
+        """Record it with the person's name; it ends a quarantine before that version."""
         quarantined = state.quarantined
         if quarantined is not None and quarantined.version == self.version:
             quarantined = None
@@ -118,7 +118,7 @@ class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
     """Another Airflow installation, ``deployment``, owns the stream from here on.
 
     Attributes:
-        previous: The installation that owned it; derived.
+        previous: The installation that owned it before; derived.
     """
 
     subject: ClassVar[str] = "transferring the stream"
@@ -148,7 +148,7 @@ class Retired(BaseAction, frozen=True, kw_only=True, tag="retired"):
         return self if state.retired is None else None
 
     def apply(self, state: StreamState) -> StreamState:
-        """Remember it."""
+        """Record it."""
         return replace(state, retired=self)
 
 

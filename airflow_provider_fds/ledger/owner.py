@@ -1,4 +1,4 @@
-"""Who writes an entry, and who may work a batch."""
+"""Who writes an entry, and who may work on a batch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _PLAN: Final = "plan:"
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wrote an entry: a task of Airflow, or a person at a machine.
+    """Who wrote an entry: an Airflow task, or a person at a machine.
 
     Attributes:
         deployment: The Airflow installation (``[fds] deployment``) on whose behalf it was written.
-        try_number: Number of the task's try, from 1.
+        try_number: Airflow's try number of the task, from 1.
         user: Name of the account, for a person.
         host: Name of the machine, for a person.
     """
@@ -30,7 +30,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
 
     def describe(self) -> str:
-        """Return the actor as people read it."""
+        """Return the actor in words."""
         if self.dag_id is None:
             return f"{self.user or 'somebody'}@{self.host or 'unknown host'}"
         words = _describe_task(self.dag_id, self.run_id, self.task_id, self.map_index)
@@ -38,15 +38,15 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may work the planned batches: a task instance of Airflow whatever its attempt, or a process of the CLI.
+    """Who may work on the planned batches: an Airflow task instance in any of its attempts, or a process of the CLI.
 
-    Two owners are the same if all fields are. So the retry of a task is the same owner as its first attempt.
+    Two owners are equal if all fields are, so the retry of a task is the same owner as its first attempt.
 
     Attributes:
-        kind: ``airflow``, or ``cli``.
+        kind: ``airflow`` or ``cli``.
         deployment: The Airflow installation the owner runs in.
-        run_id: Run of the DAG; for the CLI what tells one process from another, such as ``user@host:pid``.
-        is_three_task: Whether plan, load and commit are three tasks. Such an owner runs while its DAG run does.
+        run_id: Run of the DAG; for the CLI an id that distinguishes processes, such as ``user@host:pid``.
+        is_three_task: Whether plan, load and commit are three tasks. Such an owner runs as long as its DAG run.
     """
 
     kind: Literal["airflow", "cli"]
@@ -59,7 +59,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_plan(cls, deployment: str) -> Owner:
-        """Return the owner of batches that a command plans or frees and does not load; see :attr:`only_plans`."""
+        """Return the owner of batches that a command plans or frees without loading them; see :attr:`only_plans`."""
         return cls(kind="cli", deployment=deployment, run_id=f"{_PLAN}{uuid4().hex[:12]}")
 
     @property
@@ -68,7 +68,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "cli" and (self.run_id or "").startswith(_PLAN)
 
     def describe(self) -> str:
-        """Return the owner as people read it."""
+        """Return the owner in words."""
         if self.kind == "cli":
             return f"fds {self.run_id or 'on an unknown machine'}"
         return _describe_task(self.dag_id, self.run_id, self.task_id, self.map_index)

@@ -1,4 +1,4 @@
-"""Entries that say which batches are planned and by whom, and that pass over commits without data."""
+"""Entries that plan batches, change their owner, or move past commits without data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from airflow_provider_fds.ledger.conditions import (
     scope_of,
 )
 
-# the annotations of a struct are read when it is defined
+# structs read these annotations at run time, when they are defined
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.values import PlannedBatch, Skipped  # noqa: TC001
 
@@ -35,8 +35,8 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
     """Batches frozen by a run; their manifests are written.
 
     Attributes:
-        target: Newest version the run saw when it planned first; the last version of a data interval.
-        batches: At least one; none in a data interval without data for a sink that appends.
+        target: Newest version that the run saw when it first planned; the last version of a data interval.
+        batches: At least one; none for a data interval without data and a sink that appends.
         options_digest: Digest of all source options.
         meaning_digest: Digest of the options that change what an index within a version counts.
     """
@@ -50,7 +50,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
     meaning_digest: str
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow batches that follow the position without a gap if nothing else is planned; an interval's once."""
+        """Allow batches that follow the position without a gap if nothing else is planned; for an interval, once."""
         what = self.describe()
         if self.interval is not None:
             return self._decide_of_interval(state)
@@ -89,7 +89,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         return self
 
     def _check_others(self, state: StreamState, record: IntervalRecord) -> None:
-        """Refuse versions of another interval, whose rows a sink that appends would have twice."""
+        """Refuse versions of another interval: a sink that appends would have their rows twice."""
         for other in state.intervals:
             first = max(record.first_version, other.first_version)
             last = min(record.last_version, other.last_version)
@@ -128,11 +128,11 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
 
 
 class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
-    """The planned batches have a new owner, since the one before no longer runs.
+    """The planned batches have a new owner, since the previous one no longer runs.
 
     Attributes:
-        previous: The owner that was found not to run. If another has claimed since, the claim is refused.
-        why: How that was found out.
+        previous: The owner that was found not to run. If another owner has claimed since, the claim is refused.
+        why: How that was found.
     """
 
     subject: ClassVar[str] = "taking over the planned batches"
@@ -154,7 +154,7 @@ class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
         return self
 
     def apply(self, state: StreamState) -> StreamState:
-        """Give the batches to the new owner, whose run has no target of its own."""
+        """Give the batches to the new owner, whose run has no target yet."""
         if self.interval is not None:
             return self.change(state, owner=self.owner)
         return state.with_run(self.owner, self.epoch)

@@ -1,6 +1,6 @@
-"""The checkpoint: the value kept in Airflow (or a file) that says how far a stream has come.
+"""The checkpoint: the value kept in Airflow (or a file) that records the position of a stream.
 
-It is a checkpoint *of the ledger*: the ledger decides, the checkpoint shows the position to people and tells a run
+It is a checkpoint *of the ledger*: the ledger decides; the checkpoint shows the position to people and tells a run
 where to start reading.
 """
 
@@ -18,13 +18,13 @@ CHECKPOINT_FORMAT: Final = 1
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a stream has come.
+    """The position of a stream.
 
     Attributes:
         stream: Name of the stream.
-        uuid: Id of the stream, given when it was created.
+        uuid: Id of the stream, assigned when it was created.
         deployment: The Airflow installation that owns it.
-        n: Number of the last ledger entry that is folded into this value.
+        n: Number of the last ledger entry included in this value.
         digest: Digest of that entry.
         epoch: The stream's epoch.
         batch_id: Last committed batch of the epoch, ``None`` if there is none.
@@ -47,10 +47,10 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes, *, home: str) -> Checkpoint:
-        """Read a checkpoint; ``home`` says in words where it was found, for the message.
+        """Read a checkpoint; ``home`` describes where it was found, for the message.
 
         Raises:
-            CheckpointError: Another format, or no checkpoint.
+            CheckpointError: It has another format, or is not a checkpoint.
         """
         try:
             found = _DECODER.decode(text)

@@ -1,6 +1,6 @@
 """The protocol as two pure functions: what may be written next, and what the entries result in.
 
-Each kind of entry has its own rule and effect; here is what holds for all (docs/design/ledger.md, "Entries").
+Each kind of entry has its own rule and effect; this module has what applies to all (docs/design/ledger.md, "Entries").
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def decide(state: StreamState, action: ActionT) -> ActionT | None:
-    """Return a proposed action as it is to be written, ``None`` if the ledger already says what it asks for.
+    """Return a proposed action as it will be written, ``None`` if the ledger already says what it asks for.
 
     Raises:
-        StreamMovedError: The ledger moved on since the sender looked (retryable: look again).
-        EpochClosedError: The action belongs to a closed epoch (retryable: in the newest one).
+        StreamMovedError: The ledger has moved on since the sender read it (retryable after reading again).
+        EpochClosedError: The action belongs to a closed epoch (retryable in the newest one).
         StreamBusyError: The planned batches belong to another run (retryable).
-        SinkError: The sink is another one, or not as the ledger knows it.
-        LedgerError: Anything else that the state does not allow; the message names the command to run.
+        SinkError: The sink is another one, or contradicts the ledger.
+        LedgerError: The state does not allow the action for another reason; the message names the command to run.
     """
     if state.phase == "empty" and not isinstance(action, Created):
         raise refusals.not_created(state)

@@ -1,4 +1,4 @@
-"""Reading a ledger: from the checkpoint on, or found by LIST. Procedures of single accesses (``access.py``)."""
+"""Reads a ledger, from the checkpoint or found by LIST. Procedures of single accesses (``access.py``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.access import Access, Steps
     from airflow_provider_fds.ledger.position import Checkpoint
 
-#: After so many entries read one by one, a newer fold is looked for.
+#: After reading this many entries one by one, look for a newer fold.
 FAR_BEHIND: Final = 60
 
 _log: Final = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def pause_before(attempt: int) -> Pause:
 
 
 def retried(access: Access) -> Steps[Any]:
-    """Perform an access that may be repeated, again if storage does not answer."""
+    """Perform a repeatable access, again if storage does not answer."""
     for attempt in range(1, TRIES):
         try:
             return (yield access)
@@ -51,7 +51,7 @@ class LedgerReader:
 
     Attributes:
         uri: URI of the staging root, for messages.
-        deployment: This installation, for messages; ``None`` where nobody knows it.
+        deployment: This installation, for messages; ``None`` if unknown.
     """
 
     folder: StreamFolder
@@ -66,7 +66,7 @@ class LedgerReader:
         """Read entry ``n`` with its bytes; ``None`` if there is none.
 
         Raises:
-            UnreadableEntryError: It is damaged, under another number, or of a newer version of FDS.
+            UnreadableEntryError: It is damaged, has another number, or was written by a newer version of FDS.
         """
         data = yield from retried(Get(self.folder.entry(n)))
         if data is None:
@@ -90,7 +90,7 @@ class LedgerReader:
         return entry, data
 
     def on_from(self, fold: Fold) -> Steps[Fold]:
-        """Read the entries after ``fold`` until there is none; from far behind, leap to the newest fold in staging."""
+        """Read the entries after ``fold`` to the end; if far behind, jump to the newest fold in staging."""
         start = fold.n
         while (longer := (yield from self._next(fold))) is not None:
             fold = longer
@@ -99,7 +99,7 @@ class LedgerReader:
         return fold
 
     def up_to(self, n: int) -> Steps[Fold]:
-        """Return the fold of the entries 0 to ``n``, both inclusive; entry ``n`` must be there."""
+        """Return the fold of the entries 0 to ``n``, both inclusive; entry ``n`` must exist."""
         fold = yield from self._newest_fold(n)
         while fold.n < n:
             found = yield from self.entry(fold.n + 1)
@@ -109,7 +109,7 @@ class LedgerReader:
         return fold
 
     def found(self) -> Steps[tuple[Fold, int]]:
-        """Find the ledger by LIST and read it; return its fold and the number of the fold in staging it came from."""
+        """Find the ledger by LIST and read it; return its fold, and the number of the staged fold it started from."""
         fold = base = yield from self._newest_fold(None)
         numbers = yield from self._numbers(_name_before(fold.n + 1))
         while numbers and fold.n < numbers[-1]:
@@ -126,7 +126,7 @@ class LedgerReader:
         """Read the ledger up to entry ``checkpoint.n``, compare the two there, and read on to the head.
 
         Returns:
-            The fold, and the number of the fold in staging it came from (-1 if there was none).
+            The fold, and the number of the fold in staging it started from (-1 if there was none).
 
         Raises:
             CheckpointError: The two disagree.
@@ -147,7 +147,7 @@ class LedgerReader:
             if longer is None:
                 raise (yield from self._ahead(checkpoint))
             fold = longer
-        # what the ledger came to at an entry before one that cannot be read, nobody can say any more
+        # the state before an unreadable entry is no longer known, so only the uuid can be compared
         is_known = fold.n == checkpoint.n
         self._compare(checkpoint, fold.checkpoint() if is_known else replace(checkpoint, uuid=fold.state.uuid))
         return (yield from self.on_from(fold)), base
@@ -164,7 +164,7 @@ class LedgerReader:
         return Fold(n=-1, digest="", state=StreamState(name=self.folder.name))
 
     def _if_true(self, fold: Fold | None) -> Steps[Fold | None]:
-        """Return ``fold`` if its last entry is there with its digest."""
+        """Return ``fold`` if its last entry exists with its digest."""
         if fold is None:
             return None
         try:
@@ -178,7 +178,7 @@ class LedgerReader:
         return None
 
     def _next(self, fold: Fold) -> Steps[Fold | None]:
-        """Return the fold with the entry after it, or one past an entry that cannot be read; ``None`` at the end."""
+        """Return the fold with the next entry, or one past an unreadable entry; ``None`` at the end."""
         try:
             found = yield from self.entry(fold.n + 1)
         except UnreadableEntryError as damage:
@@ -186,7 +186,7 @@ class LedgerReader:
         return None if found is None else fold.plus(*found)
 
     def _after(self, damage: UnreadableEntryError) -> Steps[Fold]:
-        """Return a state that does not depend on an entry that cannot be read.
+        """Return a state that does not depend on an unreadable entry.
 
         Raises:
             UnreadableEntryError: There is none.
@@ -206,7 +206,7 @@ class LedgerReader:
     def begun_again(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
         """Return the newest entry after ``n`` with which the ledger was begun again, ``None`` if there is none.
 
-        The state after it depends on no entry before it.
+        The state after it depends on no earlier entry.
         """
         for later in reversed((yield from self._numbers(_name_before(n + 1)))):
             try:
@@ -255,7 +255,7 @@ class LedgerReader:
         )
 
     def _compare(self, checkpoint: Checkpoint, ledger: Checkpoint) -> None:
-        """Refuse a checkpoint that is not the one the ledger comes to at that entry."""
+        """Refuse a checkpoint that differs from what the ledger results in at that entry."""
         if checkpoint == ledger:
             return
         name = self.folder.name

@@ -1,4 +1,4 @@
-"""Why the ledger refuses: each refusal says what was asked, what the ledger says, and the command to run."""
+"""The ledger's refusals: each says what was requested, what the ledger says, and the command to run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class StreamMovedError(LedgerError):
-    """The ledger moved on since the sender of the command looked; look again and decide anew."""
+    """The ledger has moved on since the sender of the command read it; read again and decide anew."""
 
     retryable: ClassVar[bool] = True
 
 
 class EpochClosedError(LedgerError):
-    """The command belongs to an epoch that is closed: nothing of it may be planned or committed any more.
+    """The command belongs to a closed epoch: nothing of it may be planned or committed any longer.
 
     Attributes:
         epoch: The closed epoch the command belongs to.
-        newest_epoch: The stream's epoch now.
+        newest_epoch: The stream's current epoch.
     """
 
     retryable: ClassVar[bool] = True
@@ -64,7 +64,7 @@ def epoch_closed(state: StreamState, what: str, epoch: int) -> EpochClosedError:
 
 
 def not_created(state: StreamState) -> LedgerError:
-    """Return the refusal of anything but the creation on an empty ledger."""
+    """Return the refusal of anything but a creation, for an empty ledger."""
     return refusal(
         state,
         "there is no ledger of this name in staging. The first run of the stream makes one; if the stream had run "
@@ -74,7 +74,7 @@ def not_created(state: StreamState) -> LedgerError:
 
 
 def not_opened(state: StreamState, what: str, *, or_else: str = "") -> LedgerError:
-    """Return the refusal of ``what`` while the epoch waits to be opened; ``or_else`` says what helps at once."""
+    """Return the refusal of ``what`` while the epoch waits to be opened; ``or_else`` names an immediate alternative."""
     why = f" ({state.request.reason}: {state.request.why})" if state.request is not None else ""
     return refusal(
         state,
@@ -160,7 +160,7 @@ def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBus
 
 
 def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> SinkError:
-    """Return the refusal of another sink than the one the stream is bound to."""
+    """Return the refusal of a sink other than the one the stream is bound to."""
     return SinkError(
         f"{_subject(state)}: the stream is bound to {bound.describe()}, and cannot write to {wanted.describe()}: rows "
         "would be missing in one of them. Use the sink it is bound to, a stream with another name for a second sink, "
@@ -170,7 +170,7 @@ def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> S
 
 
 def changed_sink(state: StreamState, text: str) -> SinkError:
-    """Return the refusal of a sink that is not as the ledger knows it; ``text`` says what differs."""
+    """Return the refusal of a sink that contradicts the ledger; ``text`` says what differs."""
     target = state.sink.describe() if state.sink is not None else "the sink"
     return SinkError(
         f"{_subject(state)}: {target} is not as the ledger knows it: {text}. It was replaced, restored or written to "
@@ -180,7 +180,7 @@ def changed_sink(state: StreamState, text: str) -> SinkError:
 
 
 def other_deployment(state: StreamState, deployment: str) -> LedgerError:
-    """Return the refusal of anything that another Airflow installation asks."""
+    """Return the refusal of a request from another Airflow installation."""
     return refusal(
         state,
         f"the stream belongs to the Airflow installation {state.deployment!r}, this one is {deployment!r}. Two that "

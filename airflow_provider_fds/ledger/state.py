@@ -1,4 +1,4 @@
-"""The state of a stream: the value that all its entries, folded in order, come to."""
+"""The state of a stream: the result of folding all its entries in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 
-# the annotations of a struct are read when it is defined, so nothing of this is for type checking only
+# structs read these annotations at run time, when they are defined
 from airflow_provider_fds.ledger.commit_entries import Blocked, Committed  # noqa: TC001
 from airflow_provider_fds.ledger.epoch_entries import Ended, Requested  # noqa: TC001
 from airflow_provider_fds.ledger.intervals import KnownBoundary  # noqa: TC001
@@ -25,13 +25,13 @@ from airflow_provider_fds.ledger.values import (
     SnapshotRef,
 )
 
-#: So many runs, the newest, are in the state; older ones are found in the entries.
+#: Number of newest runs in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
 
-#: So many acknowledged versions, the newest, are remembered.
+#: Number of newest acknowledged versions in the state.
 KEPT_ACKNOWLEDGEMENTS: Final = 100
 
-#: So many names of persons' requests, the newest, are remembered.
+#: Number of newest names of people's requests in the state.
 KEPT_REQUESTS: Final = 100
 
 
@@ -46,12 +46,12 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What one run has done in one epoch.
 
     Attributes:
-        target: Newest version the run saw when it planned first, ``None`` as long as it has not planned itself.
+        target: Newest version that the run saw when it first planned, ``None`` until it has planned itself.
         batches: Number of batches it committed; if 0, the fields up to ``sink_version`` are ``None`` or 0.
         start: Start of the first committed batch (exclusive).
         end: End of the last committed batch (inclusive).
-        rows: Rows written, ``None`` if one batch did not say.
-        measures: What was measured of the committed batches, together.
+        rows: Rows written, ``None`` if unknown for one batch.
+        measures: Measures of the committed batches, in total.
     """
 
     owner: Owner
@@ -94,16 +94,16 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         interval: ``<start>/<end>``, both as in :class:`KnownBoundary`; the end is exclusive.
-        generation: Counts from 1 how often the interval was opened; it takes the place of an epoch in transactions.
+        generation: How often the interval was opened, counted from 1; transactions use it in place of an epoch.
         first_version: First version of the interval.
-        last_version: Last version of it (inclusive), one below the first if it has none.
-        owner: Who planned this generation, ``None`` as long as it is not planned.
+        last_version: Its last version (inclusive), one below the first if it has none.
+        owner: Who planned this generation, ``None`` until it is planned.
         planned: Batches of this generation that are not committed.
-        since: Version of the sink that was the newest of this stream when the generation was planned.
-        batches: Number of committed batches of this generation, as far as the next fields go.
-        rows: Rows written, ``None`` if one batch did not say.
-        measures: What was measured of the committed batches, together.
-        blocked: The verification that failed, until a person's word or the next generation.
+        since: Newest version of the sink that this stream had written when the generation was planned.
+        batches: Number of committed batches of this generation, which the following fields describe.
+        rows: Rows written, ``None`` if unknown for one batch.
+        measures: Measures of the committed batches, in total.
+        blocked: The failed verification, until a person decides or the next generation begins.
         accepted: The failed verification that a person accepted, until its batch is committed.
     """
 
@@ -141,7 +141,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def is_planned(self) -> bool:
-        """Whether this generation was planned, if only to find that there is nothing in it."""
+        """Whether this generation was planned, even if the plan has no batch."""
         return self.owner is not None
 
     @property
@@ -151,7 +151,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's request that was written: by its name the same request is known again."""
+    """A person's request that was written; its name identifies a repeated request."""
 
     request_id: str
     n: int
@@ -177,44 +177,44 @@ class ClosedEpoch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a stream stands.
+    """The state of a stream.
 
     Offsets are Delta's streaming offset JSON.
 
     Attributes:
         phase: ``empty``: no entry. ``requested``: ``epoch`` waits to be opened. ``open``: batches of ``epoch`` can be
             planned and committed.
-        request: What asked for ``epoch``, while it waits to be opened; ``None`` for epoch 1.
-        fence_sink: Sink in which the epochs before ``epoch`` have to be closed before it can be opened.
-        closed: The epoch before, while ``epoch`` waits to be opened; ``None`` for epoch 1.
-        shown: Uncommitted batches in the sink because of which a run did not open a requested epoch, since the last
-            one that was opened.
+        request: The request for ``epoch``, while it waits to be opened; ``None`` for epoch 1.
+        fence_sink: Sink in which the earlier epochs must be closed before ``epoch`` can be opened.
+        closed: The previous epoch, while ``epoch`` waits to be opened; ``None`` for epoch 1.
+        shown: Uncommitted batches in the sink that kept a run from opening a requested epoch, since the last epoch was
+            opened.
         epoch_start: Start of the epoch (exclusive), ``None`` unless open.
-        continues: Whether the epoch goes on where the one before it was, and was not moved by a person.
+        continues: Whether the epoch continues where the previous one ended, and was not moved by a person.
         position: Everything up to and including it is committed, ``None`` unless open.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
-        left: The sink of before a ``rebind``, until the open epoch is bound to one.
-        sink_table_id: ``metaData.id`` the sink must have, ``None`` while it is not known to be there.
+        left: The sink before a ``rebind``, until the open epoch is bound to a sink.
+        sink_table_id: ``metaData.id`` the sink must have, ``None`` while it is not known to exist.
         sink_version: Version of the sink that holds the last commit or fence of this stream.
-        sink_warnings: What fences have found in the sink, to be told with the next batch that is committed.
-        tables: Of a function: version that each named table must have at least, because the stream has written it, or
-            its fence.
+        sink_warnings: What fences have found in the sink, to be reported with the next committed batch.
+        tables: For a function: by named table, the version that it must have at least, because the stream has written
+            it, or its fence.
         next_batch_id: Id of the next batch to be planned.
         planned: Batches that are planned and not committed, in order.
         runs: The newest runs, oldest first.
-        last_committed: The last committed batch, of whatever epoch.
+        last_committed: The last committed batch of any epoch.
         last_txn_end: ``after`` of the next batch: end of the epoch's last batch with a transaction, else its start.
         prev_txn_version: Newest transaction of this stream in the sink, ``None`` if there is none.
         last_commit_sha256: Digest of the last consumed commit file of the source, ``None`` if none was read.
-        ended: The version that a time as the stream's end means in this epoch, once it is known.
-        blocked: The verification that failed, until a person's word.
+        ended: The version that the stream's end, given as a time, resolves to in this epoch, once it is known.
+        blocked: The failed verification, until a person decides.
         accepted: The failed verification that a person accepted, until its batch is committed.
-        acknowledged: Versions that persons let the stream pass, the newest words last.
-        options_digest: Source options of the last plan.
-        meaning_digest: Of them those that change what an index within a version counts.
+        acknowledged: Versions that people let the stream pass, the newest acknowledgement last.
+        options_digest: Digest of the source options of the last plan.
+        meaning_digest: Digest of those that change what an index within a version counts.
         boundaries: Resolved instants of a stream that reads data intervals, in order of time.
-        intervals: Its intervals, those that something was done with last at the end.
+        intervals: Its intervals, the most recently changed last.
     """
 
     name: str
@@ -269,22 +269,22 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_fence(self) -> bool:
-        """Whether the epochs before have to be closed in the sink by Spark before ``epoch`` can be opened."""
+        """Whether Spark must close the earlier epochs in the sink before ``epoch`` can be opened."""
         return self.phase == "requested" and self.fence_sink is not None and self.fence_sink.is_fenced
 
     @property
     def owner(self) -> Owner | None:
-        """Who may work the planned batches, ``None`` if nothing is planned."""
+        """Who may work on the planned batches, ``None`` if nothing is planned."""
         return self.runs[-1].owner if self.planned else None
 
     @property
     def run(self) -> RunRecord | None:
-        """The newest run, of whatever epoch."""
+        """The newest run of any epoch."""
         return self.runs[-1] if self.runs else None
 
     @property
     def first_uncommitted(self) -> int:
-        """Id of the batch that is next to be committed, planned or not."""
+        """Id of the next batch to be committed, planned or not."""
         return self.next_batch_id - len(self.planned)
 
     @property
@@ -298,7 +298,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return txn_version(self.epoch, self.next_batch_id - 1) if self.planned else self.prev_txn_version
 
     def run_of(self, owner: Owner) -> RunRecord | None:
-        """Return the newest record of ``owner`` in this epoch, if it is among those the state keeps."""
+        """Return the newest record of ``owner`` in this epoch, if the state still has it."""
         return next((r for r in reversed(self.runs) if r.owner == owner and r.epoch == self.epoch), None)
 
     def as_closed(self) -> ClosedEpoch:
@@ -325,7 +325,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, runs=(*self.runs, RunRecord(owner=owner, epoch=epoch, target=target))[-KEPT_RUNS:])
 
     def with_acknowledged(self, version: int, *, who: str, why: str, skip: bool) -> StreamState:
-        """Return the state with an acknowledged version; it takes the place of an earlier one of that version."""
+        """Return the state with an acknowledged version; it replaces an earlier acknowledgement of that version."""
         others = (known for known in self.acknowledged if known.version != version)
         new = Acknowledgement(version=version, who=who, why=why, skip=skip)
         return replace(self, acknowledged=(*others, new)[-KEPT_ACKNOWLEDGEMENTS:])
@@ -336,7 +336,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, answered=(*self.answered, new)[-KEPT_REQUESTS:])
 
     def with_generation(self, interval: str, generation: int, first_version: int, last_version: int) -> StreamState:
-        """Return the state with a new generation of an interval; its earlier one is forgotten."""
+        """Return the state with a new generation of an interval, which replaces the earlier one."""
         return self.with_interval(
             IntervalRecord(
                 interval=interval, generation=generation, first_version=first_version, last_version=last_version
@@ -344,7 +344,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_interval(self, record: IntervalRecord) -> StreamState:
-        """Return the state with a new record of an interval, as the one that was changed last."""
+        """Return the state with a new record of an interval, as the most recently changed one."""
         others = tuple(known for known in self.intervals if known.interval != record.interval)
         return replace(self, intervals=(*others, record))
 

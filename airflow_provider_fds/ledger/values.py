@@ -1,6 +1,6 @@
-"""What entries are made of: the sink of a stream, a planned batch, a fence, and the like.
+"""The values that entries consist of: the sink of a stream, a planned batch, a fence, and so on.
 
-A field that is added later has a default, so that entries written before it can be read.
+A field that is added later has a default, so that older entries can still be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: The file, relative to the stream's folder.
-        timestamp_ms: Commit time of the version, milliseconds since the epoch; kept since log cleanup takes it.
+        timestamp_ms: Commit time of the version, milliseconds since the epoch; kept because log cleanup removes it.
     """
 
     version: int
@@ -38,7 +38,7 @@ class SeenBatch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         digest: Digest of its manifest, empty if the ledger does not know the batch.
         sink_version: Version of the sink that holds it.
-        write: Of a function: name of the write whose table holds it; empty for a sink of FDS.
+        write: For a function: name of the write whose table holds it; empty for a sink of FDS.
     """
 
     epoch: int
@@ -52,10 +52,10 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """What the fence of a requested epoch removes from the sink, in its own transaction.
 
     Attributes:
-        what: ``rows``: those with ``_source_version`` at or after ``from_version``. ``all``: every row; of a sink that
-            keeps history (``scd=2``) the rows that are current are closed instead.
+        what: ``rows``: those with ``_source_version`` at or after ``from_version``. ``all``: every row; in a sink that
+            keeps history (``scd=2``), the current rows are closed instead.
         from_version: First version of the source whose rows are removed (inclusive), ``None`` with ``all``.
-        is_forced: Whether it is done although others may have written to the sink.
+        is_forced: Whether rows are removed even if others may have written to the sink.
     """
 
     what: Literal["rows", "all"]
@@ -64,18 +64,18 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
-    """How the epochs before the opened one were closed in the sink.
+    """How the earlier epochs were closed in the sink.
 
     Attributes:
         status: ``done``: an empty append with a higher transaction version is in the sink. ``sink_missing``: there is
-            no sink, so the first write of the epoch creates it or fails. ``not_needed``: first epoch, or own job.
+            no sink, so the first write of the epoch creates it or fails. ``not_needed``: first epoch, or user job.
         versions: Transaction version of the fence by transaction application id.
         sink_version: Version of the sink that holds the fence.
-        sink_table_id: ``metaData.id`` of that sink: from here on it is the stream's.
-        removal: What the fence removed from the sink, ``None`` if nothing was asked for.
-        removed_rows: Rows that it removed or closed, ``None`` if the sink does not say.
-        lacks_committed: Whether the sink lacked batches before the fence that were committed, or may have.
-        warnings: What a person should know of the sink as it was before the fence.
+        sink_table_id: ``metaData.id`` of that sink, which is the stream's from here on.
+        removal: What the fence removed from the sink, ``None`` if nothing was requested.
+        removed_rows: Number of rows removed or closed, ``None`` if the sink does not report it.
+        lacks_committed: Whether the sink lacked, or may have lacked, committed batches before the fence.
+        warnings: What a person should know about the sink before the fence.
     """
 
     status: Literal["not_needed", "done", "sink_missing"] = "not_needed"
@@ -110,7 +110,7 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_user_defined(self) -> bool:
-        """Whether code of the user's writes, and FDS does not know where: no fence, no table, no check of it."""
+        """Whether user code writes the rows to places unknown to FDS: no fence, no table, no check of the sink."""
         if self.is_user_job:
             return True
         sink = sink_class(self.kind)
@@ -118,35 +118,35 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_function(self) -> bool:
-        """Whether a function of the user's writes, as a sink of FDS."""
+        """Whether a user's function writes the rows, as a sink of FDS."""
         sink = sink_class(self.kind)
         return sink is not None and sink.target == "function"
 
     @property
     def is_fenced(self) -> bool:
-        """Whether older epochs are closed in the sink: where FDS knows a table."""
+        """Whether older epochs are closed in the sink, which is possible if FDS knows a table."""
         return not self.is_user_defined or bool(self.tables)
 
     @property
     def replaces(self) -> bool:
-        """Whether a write takes the place of an earlier one of the same data interval."""
+        """Whether a write replaces an earlier one of the same data interval."""
         sink = sink_class(self.kind)
         return sink is not None and sink.replaces
 
     @property
     def merges(self) -> bool:
-        """Whether a row that comes again takes the place of the one with its key."""
+        """Whether an incoming row replaces the row with its key."""
         sink = sink_class(self.kind)
         return sink is not None and sink.needs_keys
 
     def adds_writes_to(self, bound: SinkBinding) -> bool:
-        """Whether this is the function of ``bound``, with more writes or tables: those of before stay as they are."""
+        """Whether this is the function of ``bound`` with added writes or tables, and the earlier ones unchanged."""
         is_same_function = (self.kind, self.target) == (bound.kind, bound.target)
         keeps = set(self.app_ids) >= set(bound.app_ids) and self.tables.items() >= bound.tables.items()
         return is_same_function and self.is_function and keeps and self != bound
 
     def describe(self) -> str:
-        """Return the sink as people read it."""
+        """Return the sink in words."""
         if self.is_user_job:
             return "the user job"
         if not self.is_function:
@@ -171,7 +171,7 @@ class LeftSink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit of the range that gives no rows, and why."""
+    """A commit of the range that yields no rows, and why."""
 
     version: int
     operation: str | None
@@ -184,12 +184,12 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         manifest: Folder of the manifest, relative to the stream's folder; empty if there is none.
         digest: Digest of the manifest.
-        num_rows: Rows by the statistics of the log, ``None`` if a file has none.
-        prev_txn_version: Newest transaction the sink must have before this batch, ``None`` for none at all.
+        num_rows: Rows according to the log's statistics, ``None`` if a file has none.
+        prev_txn_version: Newest transaction that the sink must have before this batch, ``None`` for none.
         log_digest: Digest over versions and sizes of the commit files of the range.
         last_commit_sha256: Digest of the commit file of ``last_version``.
         log_checksum: Checksum over versions and contents of the commit files of the range; empty in older entries.
-        log_etags: Digest over versions and storage tags of these files; empty where the storage has no tags.
+        log_etags: Digest over versions and ETags of these files; empty if the storage has no ETags.
     """
 
     batch_id: int
@@ -218,8 +218,8 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         who: That person, in words.
-        why: The reason that was given.
-        skip: Whether its rows are left out even if the stream may read them.
+        why: The reason given.
+        skip: Whether its rows are omitted even if the stream may read them.
     """
 
     version: int
@@ -229,10 +229,10 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that could not be read when the ledger was begun again.
+    """An entry that was unreadable when the ledger was begun again.
 
     Attributes:
-        sha256: Of its bytes, empty if it was missing.
+        sha256: Digest of its bytes, empty if it was missing.
         why: What was wrong with it.
     """
 
@@ -242,20 +242,20 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sink says of a stream whose ledger was lost, or cannot be read.
+    """What a sink records of a stream whose ledger was lost or is unreadable.
 
-    The fields after ``sink`` are for a ledger that cannot be read: what its other entries say.
+    The fields after ``sink`` are for an unreadable ledger: they hold what its other entries say.
 
     Attributes:
-        epoch: Newest epoch that the sink has a batch or a fence of.
+        epoch: Newest epoch of which the sink has a batch or a fence.
         position: End of the newest batch (inclusive).
         sink: The sink.
-        after: The new epoch comes after this one too: the newest that an entry may have requested.
-        snapshot: The frozen snapshot that the position lies in.
-        meaning_digest: Of the options that a position within a version was counted with.
+        after: The newest epoch that an entry may have requested; the new epoch comes after it, too.
+        snapshot: The frozen snapshot that contains the position.
+        meaning_digest: Digest of the options by which a position within a version was counted.
         held: Why the stream is held, ``None`` if it is not.
         acknowledged: Versions that the stream may pass.
-        given_up: The entries that could not be read.
+        given_up: The unreadable entries.
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""Writing an entry once, and making sure that the store can. Procedures of single accesses (``access.py``)."""
+"""Writes an entry exactly once, after checking that the store can. Procedures of single accesses (``access.py``)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
-    """Write an entry; say whether it is there, ``False`` if another writer has taken its number.
+    """Write an entry; return ``True`` if it is in the ledger, ``False`` if another writer has taken its number.
 
-    A lost response is no problem: the entry is read back, and its random id tells whose it is. Bytes and number stay
-    the same in every attempt, so a put that arrives late can only be this very entry, or finds the number taken.
+    A lost response does no harm: the entry is read back, and its random id shows whose it is. Bytes and number are the
+    same in every attempt, so a put that arrives late either writes this very entry or finds the number taken.
 
     Raises:
         LedgerError: The bytes cannot be read back as an entry; nothing is written.
-        StorageError: It could not be found out whether the entry is there.
+        StorageError: It could not be determined whether the entry was written.
     """
-    # entries are never changed: one that no reader could read must not be written
+    # entries are never changed, so an unreadable one must not be written
     Entry.from_json(data, where=reader.where(entry.n))
     failure: StorageError | None = None
     for attempt in range(1, TRIES + 1):
@@ -39,7 +39,7 @@ def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
             is_written, failure = False, error
         if is_written:
             return True
-        # also without a failure it may be mine: clients of object stores repeat requests by themselves
+        # even without an error it may be this writer's: clients of object stores repeat requests by themselves
         found = yield from reader.entry(entry.n)
         if found is not None:
             return found[0].id == entry.id
@@ -52,7 +52,7 @@ def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
 
 
 def self_test(folder: StreamFolder, uri: str) -> Steps[None]:
-    """Make sure that the store writes an object only if there is none.
+    """Check that the store writes an object only if there is none.
 
     Args:
         folder: The stream's folder, in which an object is written and removed.
