@@ -46,6 +46,8 @@ class UserArguments:
     principal: str | None = None
     proxy_user: str | None = None
     yarn_queue: str | None = None
+    #: FDS's own: a version of Delta in place of the one that it chooses, or ``"provided"``.
+    delta_version: str | None = None
 
     @classmethod
     def of(cls, operator: Any) -> UserArguments:
@@ -64,7 +66,7 @@ class UserArguments:
 class SubmitTask(Protocol):
     """A task that starts spark-submit: an Airflow task that is a ``SparkSubmitOperator``."""
 
-    def submit(self, arguments: SubmitArguments, context: Any, *, use_bundled_spark: bool) -> None:
+    def submit(self, arguments: SubmitArguments, context: Any) -> None:
         """Call spark-submit with ``arguments`` and wait for it."""
 
     def kill_submission(self) -> None:

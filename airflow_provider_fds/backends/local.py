@@ -11,6 +11,7 @@ from airflow_provider_fds.spark import launch
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.object_store import job_storage
+from airflow_provider_fds.spark.own_spark import OwnSpark, choose_spark, own_delta_problems
 from airflow_provider_fds.stream.collecting import collecting
 
 if TYPE_CHECKING:
@@ -19,21 +20,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalBackend(SparkBackend):
-    """The Spark of the installed pyspark, in client mode. An exception that ends the wait also ends Spark."""
+    """The Spark of the installed pyspark or the user's own, in client mode.
+
+    An exception that ends the wait also ends Spark.
+    """
 
     master: str
     arguments: UserArguments
     tell: Callable[[str], None]
 
     def check(self) -> None:
-        """Refuse a machine on which Spark cannot start."""
-        conf = self.arguments.conf
-        problems = [problem for problem in (java_problem(), spark_problem()) if problem is not None]
-        problems += brought_delta_problems(
-            conf.get("spark.jars.packages"), conf.get("spark.jars"), conf.get("spark.driver.extraClassPath")
-        )
+        """Refuse a machine on which Spark cannot start, and versions that do not go together."""
+        conf, delta_version = self.arguments.conf, self.arguments.delta_version
+        brought = [conf.get(name) for name in ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")]
+        spark = self._own_spark()
+        if spark is not None:
+            problems = own_delta_problems(spark, brought, delta_version)
+        else:
+            problems = [problem for problem in (java_problem(), spark_problem()) if problem is not None]
+            problems += [] if delta_version else brought_delta_problems(*brought)
         if problems:
             raise ConfigurationError(*problems, subject="Spark on this machine")
+
+    def _own_spark(self) -> OwnSpark | None:
+        try:
+            return choose_spark(self.master, self.arguments.spark_binary)
+        except SparkSetupError as error:
+            raise ConfigurationError(str(error), subject="Spark on this machine") from error
 
     def run(self, application: Application) -> Outcome:
         """Run spark-submit, and commit batches as they are reported."""
@@ -48,6 +61,8 @@ class LocalBackend(SparkBackend):
                     on_line=self.tell,
                     storage=storage,
                     num_bytes=application.num_bytes,
+                    own_spark=self._own_spark(),
+                    delta_version=self.arguments.delta_version,
                 )
             except SparkSetupError as error:
                 raise ConfigurationError(str(error)) from error

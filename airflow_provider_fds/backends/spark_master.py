@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
-
-from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINARY
 
 from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.spark.cache import SparkSetupError
-from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, other_spark_problem, spark_problem
+from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.object_store import JobStorage, job_storage
+from airflow_provider_fds.spark.own_spark import OwnSpark, choose_spark, own_delta_problems
 from airflow_provider_fds.spark.settings import conf_problems, is_local_master
 from airflow_provider_fds.spark.submit import SubmitArguments, submission, submit_arguments
 
@@ -59,16 +56,20 @@ class SparkMaster:
         """Whether the driver runs on this machine."""
         return self.is_local or self.deploy_mode != "cluster"
 
-    @property
-    def uses_bundled_spark(self) -> bool:
-        """Whether the Spark inside pip's pyspark is started: always for a local master, else if there is no other."""
-        if self.binary is not None:
-            return False
-        return self.is_local or shutil.which("spark-submit") is None
+    def own_spark(self, given: UserArguments) -> OwnSpark | None:
+        """Return the user's Spark that is started, ``None`` for the one of the installed pyspark.
+
+        Raises:
+            SparkSetupError: As :func:`~airflow_provider_fds.spark.own_spark.choose_spark`.
+        """
+        env_vars = {} if self.shows_environment else {name: str(value) for name, value in given.env_vars.items()}
+        return choose_spark(self.master, self.binary, env_vars, cache_dir(), driver_is_here=self.driver_is_here)
 
 
 def check_master(place: SparkMaster, given: UserArguments) -> None:
-    """Check everything that can be checked before a plan or a write. The only JVM it starts is ``java -version``.
+    """Check everything that can be checked before a plan or a write.
+
+    Starts no JVM but those of ``java -version`` and, once for a Spark of the user's own, ``spark-submit --version``.
 
     Raises:
         ConfigurationError: No Java for a driver on this machine, no matching pyspark, or a forbidden setting; all
@@ -76,20 +77,25 @@ def check_master(place: SparkMaster, given: UserArguments) -> None:
     """
     problems = conf_problems(given.conf)
     problems += _place_problems(place, given)
-    if place.driver_is_here and (problem := java_problem()) is not None:
-        problems.append(problem)
-    if place.uses_bundled_spark:
-        if (problem := spark_problem()) is not None:
-            problems.append(problem)
-        conf = given.conf
-        problems += brought_delta_problems(given.packages, conf.get(_PACKAGES), given.jars, conf.get("spark.jars"))
-        problems += brought_delta_problems(given.driver_class_path, conf.get("spark.driver.extraClassPath"))
-    else:
-        spark_home = given.env_vars.get("SPARK_HOME") or os.environ.get("SPARK_HOME")
-        if (problem := other_spark_problem(place.binary or DEFAULT_SPARK_BINARY, spark_home)) is not None:
-            problems.append(problem)
+    problems += _spark_problems(place, given)
     if problems:
         raise ConfigurationError(*problems, subject=f"Spark job of connection {place.conn_id!r}")
+
+
+def _spark_problems(place: SparkMaster, given: UserArguments) -> list[str]:
+    """Return what is wrong with the Spark that is started, its Java and its Delta, one sentence each."""
+    conf = given.conf
+    brought = [given.packages, conf.get(_PACKAGES), given.jars, conf.get("spark.jars")]
+    brought += [given.driver_class_path, conf.get("spark.driver.extraClassPath")]
+    try:
+        spark = place.own_spark(given)
+    except SparkSetupError as error:
+        return [str(error)]
+    if spark is not None:
+        return own_delta_problems(spark, brought, given.delta_version)
+    found = (java_problem() if place.driver_is_here else None, spark_problem())
+    problems = [problem for problem in found if problem is not None]
+    return problems if given.delta_version else problems + brought_delta_problems(*brought)
 
 
 def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
@@ -145,7 +151,10 @@ def prepare_submission(
             deploy_mode=place.deploy_mode or "client",
             conf={**given.conf, _PACKAGES: packages} if packages else given.conf,
             cache_dir=cache_dir,
-            use_bundled_spark=place.uses_bundled_spark,
+            own_spark=place.own_spark(given),
+            delta_version=given.delta_version,
+            jars=given.jars,
+            class_path=given.driver_class_path,
             storage=storage,
             properties_file=given.properties_file,
             num_bytes=num_bytes,
@@ -185,7 +194,7 @@ def submitted(place: SparkMaster, made: SubmitArguments, cache_dir: Path | None)
     """
     with ExitStack() as stack:
         try:
-            given = stack.enter_context(submission(made, cache_dir, use_bundled_spark=place.uses_bundled_spark))
+            given = stack.enter_context(submission(made, cache_dir))
         except SparkSetupError as error:
             raise ConfigurationError(f"Spark cannot be started for connection {place.conn_id!r}: {error}") from error
         yield given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import AirflowException
 
@@ -14,15 +15,17 @@ from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.spark.session_job import SessionJob
 from airflow_provider_fds.stream.collecting import commit_reported
 
+if TYPE_CHECKING:
+    from airflow_provider_fds.spark.own_spark import OwnSpark
+
 
 @dataclass(frozen=True)
 class SessionMaster(SparkMaster):
     """A master whose driver is always that of the installed pyspark, in client mode."""
 
-    @property
-    def uses_bundled_spark(self) -> bool:
-        """Always."""
-        return True
+    def own_spark(self, given: UserArguments) -> OwnSpark | None:  # noqa: ARG002
+        """Return ``None``: a session of this process is of the installed pyspark."""
+        return None
 
 
 @dataclass

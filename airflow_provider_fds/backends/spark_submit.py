@@ -82,7 +82,7 @@ class SubmitBackend(ConnectionBackend):
                 submitted(self.master, made, cache_dir()) as arguments,
                 collecting(application.session, application.work, application.on_commit),
             ):
-                self.task.submit(arguments, application.context, use_bundled_spark=self.master.uses_bundled_spark)
+                self.task.submit(arguments, application.context)
             if made.class_archive is not None:
                 made.class_archive.make_in_background()
         except AirflowException as failed:

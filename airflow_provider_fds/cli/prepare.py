@@ -20,23 +20,33 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "starts faster. Takes a minute and 200 MB in FDS_CACHE_DIR. Without this command, the first run fetches the "
         "JARs, and the archive is built after that run.",
     )
+    parser.add_argument(
+        "--spark-binary",
+        metavar="PATH",
+        help="spark-submit of your own Spark, for its JARs; default: the installed pyspark, else SPARK_HOME or PATH",
+    )
     parser.set_defaults(command=prepare)
 
 
-def prepare(_: argparse.Namespace) -> int:
+def prepare(given: argparse.Namespace) -> int:
     """Perform ``fds prepare``."""
     from airflow_provider_fds.spark.cache import SparkSetupError
     from airflow_provider_fds.spark.install import java_problem
+    from airflow_provider_fds.spark.own_spark import choose_spark
     from airflow_provider_fds.spark.submit import submit_arguments
 
-    if (problem := java_problem()) is not None:
-        raise ConfigurationError(problem)
     try:
-        arguments = submit_arguments("", master="local[2]")
+        own_spark = choose_spark("local[2]", given.spark_binary)
+        if own_spark is None and (problem := java_problem()) is not None:
+            raise ConfigurationError(problem)
+        arguments = submit_arguments("", master="local[2]", own_spark=own_spark)
     except SparkSetupError as error:
         raise ConfigurationError(str(error)) from error
     print(f"JARs: {arguments.driver_class_path}")
     archive = arguments.class_archive
+    if own_spark is not None:
+        print(f"no archive of classes: {own_spark.describe()}, and archives are made for the installed pyspark alone")
+        return EXIT_OK
     if archive is None:
         print("no archive of classes: it is switched off (FDS_CLASS_ARCHIVE), or Spark's settings are in a folder")
         return EXIT_OK

@@ -51,6 +51,16 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="file that holds the committed offset")
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument(
+        "--spark-binary",
+        metavar="PATH",
+        help="spark-submit of your own Spark (3.5 to 4.2); default: the installed pyspark, else SPARK_HOME or PATH",
+    )
+    parser.add_argument(
+        "--delta-version",
+        metavar="VERSION",
+        help="a version of Delta instead of the one that FDS chooses for the Spark; 'provided': that Spark has it",
+    )
+    parser.add_argument(
         "--spark-remote",
         metavar="sc://HOST:PORT",
         help="a running Spark Connect server, instead of --master; the token is read from the environment variable "
@@ -101,7 +111,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
-    given = UserArguments(conf=common.pairs(arguments.conf, "--conf"))
+    given = UserArguments(
+        conf=common.pairs(arguments.conf, "--conf"),
+        spark_binary=arguments.spark_binary,
+        delta_version=arguments.delta_version,
+    )
     backend = command_line_backend(arguments.master, arguments.spark_remote, given, _log_line)
     backend.check()
     sink = DeltaTableSink(

@@ -102,7 +102,8 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     All other arguments are those of ``SparkSubmitOperator``: ``conf``, ``jars``, ``packages``, ``driver_memory``,
     ``env_vars``, ``spark_binary`` and so on. ``application``, ``application_args``, ``java_class`` and ``durable=True``
-    are not accepted: the ledger decides what a retry does.
+    are not accepted: the ledger decides what a retry does. ``delta_version`` names a version of Delta instead of
+    the one that FDS chooses for the Spark, or ``"provided"`` if a Spark of your own has Delta already.
 
     Args:
         stream: The stream, or a dict of its arguments.

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class SparkTask(SparkSubmitOperator):
     """Runs applications of FDS with the arguments of ``SparkSubmitOperator``; subclasses choose the applications."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, delta_version: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.delta_version = delta_version
         # a job that Airflow would rejoin reports under the name of an attempt that is over; a new attempt looks into
         # the sink
         self.durable = False
@@ -41,14 +42,14 @@ class SparkTask(SparkSubmitOperator):
         found: str | None = getattr(self._hook, "_yarn_application_id", None)
         return found
 
-    def submit(self, arguments: SubmitArguments, context: Any, *, use_bundled_spark: bool) -> None:
+    def submit(self, arguments: SubmitArguments, context: Any) -> None:
         """Call spark-submit as ``SparkSubmitOperator`` does, with ``arguments``.
 
         Raises:
             AirflowException: It failed.
         """
         properties_file = self.properties_file
-        self._set_submission(arguments, use_bundled_spark=use_bundled_spark)
+        self._set_submission(arguments)
         try:
             super().execute(context)
         finally:
@@ -70,7 +71,7 @@ class SparkTask(SparkSubmitOperator):
     def _get_hook(self) -> SubmitHook:
         return SubmitHook.like(super()._get_hook(), loads_defaults=self._loads_defaults)
 
-    def _set_submission(self, made: SubmitArguments, *, use_bundled_spark: bool) -> None:
+    def _set_submission(self, made: SubmitArguments) -> None:
         self.application = made.application
         self.application_args = list(made.application_args)
         self.conf = dict(made.conf)
@@ -81,6 +82,5 @@ class SparkTask(SparkSubmitOperator):
         self.env_vars = dict(made.env_vars) or None
         self.properties_file = made.properties_file
         self._loads_defaults = made.loads_defaults
-        if use_bundled_spark:
-            self._spark_binary = made.spark_binary
+        self._spark_binary = made.spark_binary
         self._hook = None  # it would hold the arguments of the application before

@@ -25,7 +25,7 @@ from airflow_provider_fds.spark.cache import (
     default_cache_dir,
     locked,
 )
-from airflow_provider_fds.spark.versions import DeltaJar, minor, of_minor
+from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, DeltaJar, delta_coordinates, minor, of_minor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,6 +67,12 @@ def bundled_spark_home() -> Path:
     return home
 
 
+def has_bundled_spark() -> bool:
+    """Whether pip installed a Spark with pyspark, whatever its version; pyspark-client has none."""
+    home = _pyspark_folder()
+    return home is not None and (home / "bin" / "spark-submit").is_file()
+
+
 def _pyspark_folder() -> Path | None:
     spec = util.find_spec("pyspark")
     return Path(spec.origin).parent if spec is not None and spec.origin else None
@@ -104,7 +110,9 @@ def spark_problem() -> str | None:
     if (problem := _client_conflict(pyspark, client)) is not None:
         return problem
     if delta is None:
-        return f"delta-spark is not installed: {INSTALL_SPARK}"
+        if of_minor(pyspark) not in DELTA_OF_SPARK:
+            return f"delta-spark is not installed, and FDS knows no Delta for pyspark {pyspark}: {INSTALL_SPARK}"
+        return _files_problem(pyspark)
     needed = [text for text in metadata.requires("delta-spark") or () if re.match(r"pyspark\s*[<>=!~(]", text)]
     if not allows(needed, pyspark):
         return (
@@ -148,36 +156,6 @@ def _client_conflict(pyspark: str, client: str | None) -> str | None:
     )
 
 
-def other_spark_problem(binary: str, spark_home: str | None) -> str | None:
-    """Return that a spark-submit of one's own starts a Spark of another version than the installed pyspark.
-
-    Args:
-        binary: Its name, or its path.
-        spark_home: ``SPARK_HOME`` as it will be set for it, which it follows; ``None`` if it is not.
-
-    Returns:
-        One sentence, ``None`` if it fits, is not there, or does not show its version in the names of its JARs.
-    """
-    found = shutil.which(binary)
-    if found is None:
-        return None
-    pyspark = _version("pyspark")
-    beside = Path(found).resolve().parent.parent
-    homes = [Path(spark_home)] if spark_home else [beside, *beside.glob("lib/python*/site-packages/pyspark")]
-    for home in homes:
-        for jar in (home / "jars").glob("spark-core_*.jar"):
-            spark = jar.stem.split("-", 2)[-1]
-            if pyspark is None or minor(spark) == minor(pyspark):
-                return None
-            because = "SPARK_HOME" if spark_home else found
-            return (
-                f"{binary} starts Spark {spark} ({because}: {home}), the installed pyspark is {pyspark}, and FDS's "
-                f"Delta is for that one. Leave spark-binary and SPARK_HOME out where the bundled Spark will do, or let "
-                f"them lead to a Spark {of_minor(pyspark)}"
-            )
-    return None
-
-
 def brought_delta_problems(*names: str | None) -> list[str]:
     """Return what is wrong with JARs of Delta that a user brings along for the bundled Spark, one sentence each.
 
@@ -189,9 +167,7 @@ def brought_delta_problems(*names: str | None) -> list[str]:
     # what is wrong with the installation is told by itself
     if not found or spark_problem() is not None:
         return []
-    return brought_problems(
-        found, spark=metadata.version("pyspark"), delta=metadata.version("delta-spark"), expected=delta_package()
-    )
+    return brought_problems(found, spark=metadata.version("pyspark"), delta=_delta_of_pip(), expected=delta_package())
 
 
 def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: str) -> list[str]:
@@ -266,43 +242,55 @@ def java_program() -> str | None:
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
-def java_problem() -> str | None:
-    """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can."""
+def java_problem(minimum: int = MINIMUM_JAVA) -> str | None:
+    """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can.
+
+    Args:
+        minimum: The oldest Java on which that Spark starts.
+    """
     home, java = os.environ.get("JAVA_HOME"), java_program()
     if java is None:
-        return f"Spark needs Java {MINIMUM_JAVA} or newer and found none on PATH: {_INSTALL_JAVA}"
+        return f"Spark needs Java {minimum} or newer and found none on PATH: {_INSTALL_JAVA}"
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except OSError as e:
         where = f"JAVA_HOME is {home}, but there is no" if home else "cannot run"
-        return f"Spark needs Java {MINIMUM_JAVA} or newer; {where} {java} ({e.strerror}): {_INSTALL_JAVA}"
+        return f"Spark needs Java {minimum} or newer; {where} {java} ({e.strerror}): {_INSTALL_JAVA}"
     except subprocess.TimeoutExpired:
-        return f"Spark needs Java {MINIMUM_JAVA} or newer; {java} -version did not answer: {_INSTALL_JAVA}"
+        return f"Spark needs Java {minimum} or newer; {java} -version did not answer: {_INSTALL_JAVA}"
     said = ran.stderr + ran.stdout
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None:
-        return f"Spark needs Java {MINIMUM_JAVA} or newer; {java} -version says {said.strip()[:200]!r}: {_INSTALL_JAVA}"
-    if int(found[1]) < MINIMUM_JAVA:
-        return f"Spark needs Java {MINIMUM_JAVA} or newer; {java} is Java {found[1]}: {_INSTALL_JAVA}"
+        return f"Spark needs Java {minimum} or newer; {java} -version says {said.strip()[:200]!r}: {_INSTALL_JAVA}"
+    if int(found[1]) < minimum:
+        return f"Spark needs Java {minimum} or newer; {java} is Java {found[1]}: {_INSTALL_JAVA}"
     return None
 
 
-def delta_package() -> str:
+def delta_package(delta_version: str | None = None) -> str:
     """Return the Maven coordinates of Delta for the installed pyspark and delta-spark.
+
+    Args:
+        delta_version: A version of Delta, in place of that of delta-spark.
 
     Raises:
         SparkSetupError: as :func:`spark_problem`.
     """
     if problem := spark_problem():
         raise SparkSetupError(problem)
-    spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
+    spark, delta = metadata.version("pyspark"), _delta_of_pip() if delta_version is None else delta_version
     scala = "2.12" if spark_major() < 4 else "2.13"  # noqa: PLR2004
-    # since 4.1 Delta is built for several versions of Spark, and says for which
-    built_for = "" if delta.startswith(("3.", "4.0.")) else f"_{'.'.join(spark.split('.')[:2])}"
-    return f"io.delta:delta-spark{built_for}_{scala}:{delta}"
+    return delta_coordinates(spark, scala, delta)
 
 
-def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
+def _delta_of_pip() -> str:
+    """Return the version of the installed delta-spark; without one, that of the table for the installed pyspark."""
+    return _version("delta-spark") or DELTA_OF_SPARK[of_minor(metadata.version("pyspark"))]
+
+
+def delta_jars(
+    cache_dir: Path | None = None, package: str | None = None, spark_submit: str | None = None
+) -> tuple[Path, Path]:
     """Return Delta's JARs (delta-spark, delta-storage), resolved through Ivy the first time, offline ever after.
 
     The first call of a machine takes some ten seconds and needs a Maven repository; Ivy's own settings apply. Calls
@@ -310,11 +298,13 @@ def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
 
     Args:
         cache_dir: Where they are kept; default :func:`default_cache_dir`.
+        package: Maven coordinates of Delta; default :func:`delta_package`.
+        spark_submit: The program that resolves them, of a Spark of the user's own; default that of pip's pyspark.
 
     Raises:
         SparkSetupError: no Java, no pyspark, versions that do not fit, or the JARs cannot be resolved.
     """
-    package = delta_package()
+    package = delta_package() if package is None else package
     _, artifact, version = package.split(":")
     cache = default_cache_dir() if cache_dir is None else cache_dir
     jars = cache / "jars"
@@ -322,7 +312,7 @@ def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
     _check_folders(cache, jars)
     if all(jar.is_file() for jar in kept):
         return _checked(kept)
-    if problem := java_problem():
+    if spark_submit is None and (problem := java_problem()):
         raise SparkSetupError(problem)
     try:
         for folder in (cache, jars):
@@ -333,7 +323,9 @@ def delta_jars(cache_dir: Path | None = None) -> tuple[Path, Path]:
         ) from e
     with locked(cache / "jars.lock"):
         if not all(jar.is_file() for jar in kept):
-            resolved = _resolve(package, cache / "ivy")
+            # Spark 3.5 and Spark 4 have versions of Ivy that do not read each other's folders
+            ivy = cache / ("ivy" if spark_submit is None else f"ivy-{artifact.removeprefix('delta-spark_')}")
+            resolved = _resolve(package, ivy, spark_submit)
             for jar in kept:
                 _keep(resolved, jar, package)
     return _checked(kept)
@@ -385,17 +377,22 @@ def _checked(jars: tuple[Path, Path]) -> tuple[Path, Path]:
     return jars
 
 
-def _resolve(package: str, ivy: Path) -> Path:
+def _resolve(package: str, ivy: Path, spark_submit: str | None = None) -> Path:
     with tempfile.TemporaryDirectory(prefix="fds-resolve-") as folder:
         # spark-submit resolves packages before it runs the application, which has nothing to do
         application = Path(folder) / "resolve.py"
         application.write_text("")
-        home = bundled_spark_home()
+        env = child_environment()
+        if spark_submit is None:
+            home = bundled_spark_home()
+            spark_submit = str(home / "bin" / "spark-submit")
+            env |= spark_env(home)
+        else:
+            env |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         command = [
-            *(str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", package),
+            *(spark_submit, "--master", "local[1]", "--packages", package),
             *("--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false", str(application)),
         ]
-        env = {**child_environment(), **spark_env(home)}
         ran = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)  # noqa: S603
     if ran.returncode != 0:
         tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:])
@@ -411,8 +408,8 @@ def _keep(resolved: Path, jar: Path, package: str) -> None:
     found = resolved / f"io.delta_{jar.name}"
     if not found.is_file():
         raise SparkSetupError(
-            f"{package} was resolved into {resolved}, but {found.name} is not there: the versions of pyspark "
-            f"({_version('pyspark')}) and delta-spark ({_version('delta-spark')}) may not belong together"
+            f"{package} was resolved into {resolved}, but {found.name} is not there: the versions of Spark "
+            "and Delta may not belong together"
         )
     partial = jar.with_name(f"{jar.name}.{os.getpid()}.tmp")
     shutil.copyfile(found, partial)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_fds.spark.object_store import JobStorage
+    from airflow_provider_fds.spark.own_spark import OwnSpark
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,8 +46,10 @@ def run_locally(
     on_line: Callable[[str], None] | None = None,
     storage: JobStorage | None = None,
     num_bytes: int = 0,
+    own_spark: OwnSpark | None = None,
+    delta_version: str | None = None,
 ) -> int:
-    """Run the job in client mode with the bundled Spark, wait for it, and return its exit code.
+    """Run the job in client mode with the bundled Spark or the user's own, wait for it, and return its exit code.
 
     Lines of the application (``FDS …``) and errors go to ``on_line`` (default: this module's logger) as they come;
     everything else is held back, and its last lines follow if the job ended without a word of its own. Whatever ends
@@ -60,14 +63,23 @@ def run_locally(
         on_line: Gets each line, without its line end.
         storage: Where the job reads and writes, for what Spark has to know of S3.
         num_bytes: Planned bytes of all its batches.
+        own_spark: The user's Spark; ``None``: the bundled one.
+        delta_version: See :func:`~airflow_provider_fds.spark.submit.submit_arguments`.
 
     Raises:
         SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced.
     """
-    if problem := java_problem():
+    if own_spark is None and (problem := java_problem()):
         raise SparkSetupError(problem)
     arguments = submit_arguments(
-        spec_uri, master=master, conf=conf, cache_dir=cache_dir, storage=storage, num_bytes=num_bytes
+        spec_uri,
+        master=master,
+        conf=conf,
+        cache_dir=cache_dir,
+        own_spark=own_spark,
+        delta_version=delta_version,
+        storage=storage,
+        num_bytes=num_bytes,
     )
     with submission(arguments, cache_dir) as submitted:
         code = _run(submitted, on_line)

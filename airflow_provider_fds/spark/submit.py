@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,11 +25,12 @@ from airflow_provider_fds.spark.install import (
     brought_delta_problems,
     bundled_spark_home,
     delta_jars,
+    delta_package,
     s3a_jars,
     spark_env,
-    spark_major,
 )
 from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
+from airflow_provider_fds.spark.own_spark import PROVIDED, OwnSpark, brought_deltas, own_delta_problems
 from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
 from airflow_provider_fds.spark.settings import (
     DEFAULT_JAVA_OPTIONS,
@@ -44,6 +44,7 @@ from airflow_provider_fds.spark.settings import (
     lean_conf,
     setting_text,
 )
+from airflow_provider_fds.spark.versions import minor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -129,9 +130,10 @@ class SubmitArguments:
             file.
         class_archive: The archive of classes that the driver uses, or would use if it were there.
         users_settings: Names of the settings that are the user's.
+        own_spark: The user's own Spark, ``None`` for the one of the installed pyspark.
         py_files: The driver's modules.
         env_vars: Environment of the driver, for local and client mode with the bundled Spark; else empty.
-        spark_binary: spark-submit of the bundled Spark, else plain ``spark-submit``.
+        spark_binary: spark-submit of the Spark that is started.
     """
 
     master: str
@@ -149,6 +151,7 @@ class SubmitArguments:
     secret_conf: dict[str, str] = field(default_factory=dict, repr=False)
     class_archive: ClassArchive | None = None
     users_settings: frozenset[str] = frozenset()
+    own_spark: OwnSpark | None = None
 
     def command(self) -> list[str]:
         """Return the command line. The environment is :attr:`env_vars` on top of this process's."""
@@ -173,7 +176,10 @@ def submit_arguments(
     deploy_mode: str = "client",
     conf: Mapping[str, Any] | None = None,
     cache_dir: Path | None = None,
-    use_bundled_spark: bool = True,
+    own_spark: OwnSpark | None = None,
+    delta_version: str | None = None,
+    jars: str | None = None,
+    class_path: str | None = None,
     storage: JobStorage | None = None,
     properties_file: str | None = None,
     num_bytes: int = 0,
@@ -181,7 +187,7 @@ def submit_arguments(
     """Put together what spark-submit gets for the job at ``spec_uri``.
 
     Local masters get Delta's JARs on the class path of the JVM; others get them as ``--jars``, because executors need
-    them too. A Spark that is not the bundled one must have the version of the installed pyspark: the JARs are for that.
+    them too. A Spark of the user's own gets the Delta that belongs to its version, unless there is one already.
     Where the job touches S3, the bundled Spark gets the file system that it lacks, S3A gets the keys that Airflow's
     side has, and a sink there is committed to through FDS's log store.
 
@@ -191,7 +197,10 @@ def submit_arguments(
         deploy_mode: ``client`` or ``cluster``.
         conf: The user's Spark settings; they win where nothing is forced.
         cache_dir: For JARs and zip; default :func:`default_cache_dir`.
-        use_bundled_spark: Start the Spark that pip installed, with this Python (local and client mode only).
+        own_spark: The user's Spark to start; ``None``: the one that pip installed, with this Python (client mode only).
+        delta_version: A version of Delta in place of the one that FDS chooses, or ``"provided"``: add none.
+        jars: The user's own ``--jars``, which the caller adds; a Delta among them stands for FDS's own.
+        class_path: The user's own class path, which the caller adds; likewise.
         storage: Where the job reads and writes.
         properties_file: The user's own file of settings; what it says of S3 stands.
         num_bytes: Planned bytes of all its batches: with many, a local driver compiles better, and later.
@@ -204,15 +213,18 @@ def submit_arguments(
     settings = merged_conf(lean_conf(master, deploy_mode, num_bytes), conf)
     cache = default_cache_dir() if cache_dir is None else cache_dir
     is_local = is_local_master(master)
-    packages = _packages(settings, use_bundled_spark=use_bundled_spark)
+    use_bundled_spark = own_spark is None
+    packages = [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]
+    added = _added_delta(own_spark, delta_version, settings, jars, class_path)
     brings_delta = any(package.startswith(_DELTA_ARTIFACT) for package in packages)
     # a class and what it extends have to come from one class loader: packages are in that of --jars
     on_class_path = is_local and not brings_delta
-    jars = [] if brings_delta else [str(jar) for jar in delta_jars(cache)]
+    spark_submit = None if own_spark is None else own_spark.path
+    own_jars = [] if added is None else [str(jar) for jar in delta_jars(cache, added, spark_submit)]
     if use_bundled_spark and storage.is_on_s3 and not any(_S3A_ARTIFACT in package for package in packages):
         if on_class_path:
             # as a package, Spark copies its 700 MB at every start
-            jars += [str(jar) for jar in s3a_jars(cache)]
+            own_jars += [str(jar) for jar in s3a_jars(cache)]
         else:
             packages.append(HADOOP_AWS_PACKAGE)
     if packages:
@@ -220,15 +232,15 @@ def submit_arguments(
 
     own = dict(conf or {})
     if storage.is_on_s3:
-        text = _properties_text(properties_file, use_bundled_spark=use_bundled_spark, env={})
+        text = _properties_text(properties_file, own_spark, env={})
         own |= dict.fromkeys(property_names(text), "")
     log_store = log_store_settings(storage, own)
     shown, secret = s3a_settings(storage, own)
     settings |= {**log_store, **shown}
     if log_store:
-        jars.append(str(log_store_jar()))
+        own_jars.append(str(log_store_jar()))
     env: dict[str, str] = {}
-    binary = "spark-submit"
+    binary = "spark-submit" if own_spark is None else own_spark.command
     archive: ClassArchive | None = None
     if use_bundled_spark and deploy_mode == "client":
         # else a folder spark-warehouse appears wherever the process happens to stand
@@ -239,7 +251,7 @@ def submit_arguments(
         if is_local:
             env["SPARK_LOCAL_IP"] = "127.0.0.1"
         if on_class_path and _CLASS_PATH not in settings:
-            archive = class_archive(":".join(jars), " ".join(LIGHT_JVM), cache)
+            archive = class_archive(":".join(own_jars), " ".join(LIGHT_JVM), cache)
             if archive is not None and (options := archive.options()):
                 settings[DEFAULT_JAVA_OPTIONS] = " ".join([settings[DEFAULT_JAVA_OPTIONS], *options])
     return SubmitArguments(
@@ -248,8 +260,8 @@ def submit_arguments(
         application=str(job_file()),
         application_args=(spec_uri,),
         conf=settings,
-        jars=None if on_class_path else ",".join(jars) or None,
-        driver_class_path=":".join(jars) if on_class_path else None,
+        jars=None if on_class_path else ",".join(own_jars) or None,
+        driver_class_path=":".join(own_jars) or None if on_class_path else None,
         py_files=str(driver_zip(cache)),
         env_vars=env,
         spark_binary=binary,
@@ -257,13 +269,12 @@ def submit_arguments(
         secret_conf=secret,
         class_archive=archive,
         users_settings=frozenset(conf or {}),
+        own_spark=own_spark,
     )
 
 
 @contextmanager
-def submission(
-    arguments: SubmitArguments, cache_dir: Path | None = None, *, use_bundled_spark: bool = True
-) -> Iterator[SubmitArguments]:
+def submission(arguments: SubmitArguments, cache_dir: Path | None = None) -> Iterator[SubmitArguments]:
     """Give the arguments with which spark-submit is called, as long as the body runs.
 
     The user's settings and those of the storages are in a properties file, readable by this user alone, that is removed
@@ -275,8 +286,9 @@ def submission(
     Raises:
         SparkSetupError: The file cannot be written, or the one it replaces cannot be read.
     """
-    knows_option = spark_major() >= _LOADS_DEFAULTS_SINCE
-    is_all = use_bundled_spark or knows_option or arguments.properties_file is not None
+    spark = arguments.own_spark
+    knows_option = spark is not None and minor(spark.version)[0] >= _LOADS_DEFAULTS_SINCE
+    is_all = spark is None or knows_option or arguments.properties_file is not None
     own = {
         key: value
         for key, value in arguments.conf.items()
@@ -287,9 +299,9 @@ def submission(
         return
     cache = default_cache_dir() if cache_dir is None else cache_dir
     given, rest = arguments.properties_file, ""
-    loads_defaults = given is None and not use_bundled_spark and knows_option
+    loads_defaults = given is None and knows_option
     if not loads_defaults:
-        rest = _properties_text(given, use_bundled_spark=use_bundled_spark, env=arguments.env_vars)
+        rest = _properties_text(given, spark, env=arguments.env_vars)
     with private_file(cache, arguments.secret_conf, rest, own) as path:
         yield replace(
             arguments,
@@ -321,23 +333,34 @@ def merged_conf(lean: Mapping[str, str], user: Mapping[str, Any] | None) -> dict
     return conf
 
 
-def _packages(settings: Mapping[str, str], *, use_bundled_spark: bool) -> list[str]:
-    """Return the packages that the user brings; a Delta among them, or among his JARs, has to fit the bundled Spark."""
-    if use_bundled_spark and (problems := brought_delta_problems(settings.get(_PACKAGES), settings.get(_JARS))):
+def _added_delta(
+    own_spark: OwnSpark | None,
+    delta_version: str | None,
+    settings: Mapping[str, str],
+    jars: str | None,
+    class_path: str | None,
+) -> str | None:
+    """Return the Maven coordinates of the Delta that FDS adds, ``None`` where there is one or is not to be any.
+
+    Raises:
+        SparkSetupError: A Delta that the user gives does not fit the Spark.
+    """
+    brought = (settings.get(_PACKAGES), settings.get(_JARS), settings.get(_CLASS_PATH), jars, class_path)
+    if own_spark is None:
+        if delta_version is None and (problems := brought_delta_problems(settings.get(_PACKAGES), settings.get(_JARS))):
+            raise SparkSetupError("; ".join(problems))
+        is_there = any(name.startswith(_DELTA_ARTIFACT) for name in brought_deltas(settings.get(_PACKAGES)))
+        return None if is_there or delta_version == PROVIDED else delta_package(delta_version)
+    if problems := own_delta_problems(own_spark, brought, delta_version):
         raise SparkSetupError("; ".join(problems))
-    return [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]
+    if delta_version == PROVIDED or brought_deltas(*brought) or own_spark.included_delta():
+        return None
+    return own_spark.delta_package(delta_version)
 
 
-def _properties_text(properties_file: str | None, *, use_bundled_spark: bool, env: Mapping[str, str]) -> str:
-    environ = {**os.environ, **env}
-    if use_bundled_spark:
-        home: Path | None = bundled_spark_home()
-    elif environ.get("SPARK_HOME"):
-        home = Path(environ["SPARK_HOME"])
-    else:
-        found = shutil.which("spark-submit")
-        home = Path(found).resolve().parents[1] if found else None
-    return properties_text(properties_file, home, environ)
+def _properties_text(properties_file: str | None, own_spark: OwnSpark | None, env: Mapping[str, str]) -> str:
+    home = bundled_spark_home() if own_spark is None else own_spark.home
+    return properties_text(properties_file, home, {**os.environ, **env})
 
 
 def job_file() -> Path:

@@ -63,6 +63,17 @@ class DeltaJar:
         return f"Delta {self.delta} for {spark}Scala {self.scala}"
 
 
+#: The Delta that FDS adds to a Spark, by Spark's major and minor version: the table by which all Sparks are supplied.
+DELTA_OF_SPARK = {"3.5": "3.3.2", "4.0": "4.0.0", "4.1": "4.4.0", "4.2": "4.4.0"}
+
+
+def delta_coordinates(spark: str, scala: str, delta: str) -> str:
+    """Return the Maven coordinates of a release of Delta for a Spark and a Scala (``2.13``)."""
+    # since 4.1 Delta is built for several versions of Spark, and says for which
+    built_for = "" if minor(delta) <= (4, 0) else f"_{of_minor(spark)}"
+    return f"io.delta:delta-spark{built_for}_{scala}:{delta}"
+
+
 def spark_of(delta: str) -> Optional[str]:
     """Return the one version of Spark that a release of Delta is for, ``None`` if there are several (since 4.1)."""
     if minor(delta) == (4, 0):
@@ -129,9 +140,12 @@ class DriverVersions:
         return (
             f"the JVM has Delta {self.delta}{where}, which was built for Spark {built_for}, and is Spark {self.spark}: "
             "take that JAR out of the packages, jars and class path of the job, and out of the jars folder of that "
-            "Spark; FDS adds the one that goes with pip's delta-spark: "
-            f"pip install 'pyspark=={of_minor(self.spark)}.*' delta-spark"
+            f"Spark; FDS adds {self._needed_delta()} by itself"
         )
+
+    def _needed_delta(self) -> str:
+        known = DELTA_OF_SPARK.get(of_minor(self.spark))
+        return f"Delta {known}" if known is not None else f"the Delta for Spark {of_minor(self.spark)}"
 
 
 def check_versions(spark: Any) -> None:
@@ -183,9 +197,11 @@ def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optio
 
 
 __all__: List[str] = [
+    "DELTA_OF_SPARK",
     "DeltaJar",
     "DriverVersions",
     "check_versions",
+    "delta_coordinates",
     "minor",
     "no_session",
     "of_minor",

@@ -274,3 +274,19 @@ def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *,
             actor,
         )
     Path(stream.checkpoint.removeprefix("file:")).write_text(ledger.checkpoint().to_json())
+
+
+@pytest.fixture
+def spark_on_path(monkeypatch, tmp_path):
+    """Return a function that puts a spark-submit first on PATH, which only says which Spark it is."""
+
+    def make(version="4.2.0", scala="2.13", name="spark-submit"):
+        folder = tmp_path / f"spark-{version}-{scala}" / "bin"
+        folder.mkdir(parents=True, exist_ok=True)
+        program = folder / name
+        program.write_text(f"#!/bin/sh\necho 'version {version}'\necho 'Using Scala version {scala}.18'\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        return str(program)
+
+    return make

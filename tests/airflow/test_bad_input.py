@@ -14,6 +14,7 @@ from airflow_provider_fds.backends.spark_master import SparkMaster, check_master
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks.backfill import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.spark import own_spark
 from airflow_provider_fds.spark.install import delta_package
 from airflow_provider_fds.spark.object_store import JobStorage, Place
 
@@ -73,8 +74,9 @@ def test_without_java_the_message_says_what_to_install(monkeypatch, tmp_path):
         check_master(LOCAL, UserArguments())
 
 
-def test_a_driver_in_the_cluster_needs_no_java_here(monkeypatch, tmp_path):
+def test_a_driver_in_the_cluster_needs_no_java_here(monkeypatch, tmp_path, spark_on_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    spark_on_path()
     monkeypatch.delenv("JAVA_HOME", raising=False)
     check_master(SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit"), UserArguments())
 
@@ -115,23 +117,52 @@ def test_delta_brought_along_as_a_package_is_not_added_again():
     assert (made.jars, made.driver_class_path) == (None, None)
 
 
-def test_a_delta_of_another_version_is_refused_before_anything_is_planned_with_the_one_that_fits():
+def test_a_delta_of_another_version_is_refused_before_anything_is_planned_with_the_one_that_fits(spark_on_path):
     other = "io.delta:delta-spark_2.12:3.3.2"
     given = UserArguments(packages=f"org.x:y:1,{other}", conf={"spark.jars": "/own/delta-spark_2.12-3.3.1.jar"})
+    one = UserArguments(packages=f"org.x:y:1,{other}")
     with pytest.raises(ConfigurationError, match="Leave it out: FDS adds") as caught:
         check_master(LOCAL, given)
     assert [problem.split()[0] for problem in caught.value.problems] == [other, "/own/delta-spark_2.12-3.3.1.jar"]
     assert f"FDS adds {delta_package()} by itself" in caught.value.problems[0]
-    # another Spark has its own Delta; the driver looks at both
-    check_master(SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit"), given)
+    # another Spark has another Delta
+    cluster = SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit")
+    spark_on_path("3.5.7", "2.12")
+    check_master(cluster, one)
+    with pytest.raises(ConfigurationError, match="there is more than one Delta for one Spark"):
+        check_master(cluster, given)
+    spark_on_path("4.2.0", "2.13")
+    with pytest.raises(ConfigurationError, match=r"starts Spark 4\.2\.0 .* and needs Delta for Spark 4\.2"):
+        check_master(cluster, one)
 
 
-def test_on_yarn_and_kubernetes_no_environment_is_added_because_it_would_be_visible_there():
+def test_on_yarn_and_kubernetes_no_environment_is_added_because_it_would_be_visible_there(spark_on_path):
+    spark_on_path()
     backend = SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit")
     storage = JobStorage((Place("s3://lake/orders"),))
     made = prepare_submission(backend, "s3a://spec", given=UserArguments(), storage=storage, cache_dir=None)
     assert made.env_vars == {}
     assert "spark.jars.packages" not in made.conf
+
+
+@pytest.mark.parametrize("extra", [{"spark-binary": "spark3-submit"}, {}])
+def test_a_worker_without_any_spark_is_refused_with_what_to_install(spark_connection, monkeypatch, tmp_path, extra):
+    monkeypatch.setattr(own_spark, "has_bundled_spark", lambda: False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    backend = find_backend(spark_connection(host="spark://master", port=7077, extra=extra))
+    with pytest.raises(ConfigurationError) as caught:
+        backend.check()
+    (problem,) = caught.value.problems
+    found = "the spark-binary 'spark3-submit' is not on this worker's PATH" if extra else "there is no Spark here"
+    assert problem.startswith(found)
+    assert "pip install 'airflow-provider-fds[local]'" in problem
+    assert "a connection of type 'spark_connect'" in problem
+
+
+def test_delta_version_needs_a_driver_of_ones_own(airflow_database, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SERVER", json.dumps({"conn_type": "spark_connect", "host": "sc://host"}))
+    with pytest.raises(ConfigurationError, match="delta_version cannot be given with connection 'server'"):
+        find_backend("server", UserArguments(delta_version="4.4.0")).check()
 
 
 def test_a_missing_spark_connection_stops_the_task_before_a_ledger_is_made(installation, lake, tmp_path):

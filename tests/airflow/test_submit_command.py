@@ -21,8 +21,10 @@ SECRETS = {"spark.hadoop.fs.s3a.secret.key": "s3cr3t\\n", "spark.hadoop.fs.s3a.a
 
 
 @pytest.fixture
-def submitting(airflow_database, monkeypatch, tmp_path):
+def submitting(airflow_database, monkeypatch, tmp_path, spark_on_path):
     """Return an operator whose hook is ready to submit to a cluster, with a spark-submit of the cluster's own."""
+
+    spark_on_path(name="spark3-submit")
 
     @contextmanager
     def make(host, extra, **arguments):
@@ -45,7 +47,7 @@ def submitting(airflow_database, monkeypatch, tmp_path):
         master, given = backend.master, backend.arguments
         made = prepare_submission(master, "s3a://staging/x.job.json", given=given, storage=JobStorage(), cache_dir=None)
         with submitted(master, made, tmp_path) as final:
-            operator._set_submission(final, use_bundled_spark=master.uses_bundled_spark)
+            operator._set_submission(final)
             yield operator, operator._get_hook()
 
     return make

@@ -19,6 +19,7 @@ from airflow_provider_fds.spark.install import (
     java_problem,
     spark_problem,
 )
+from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, delta_coordinates, of_minor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,11 +76,18 @@ def test_two_versions_of_pyspark_and_its_client_are_a_problem(monkeypatch):
         delta_package()
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "delta-spark"])
-def test_a_missing_package_is_named(monkeypatch, missing):
-    versions = {"pyspark": "4.2.0", "pyspark-client": "4.2.0", "delta-spark": "4.4.0", missing: None}
+@pytest.mark.parametrize(("missing", "pyspark"), [("pyspark", "4.2.0"), ("delta-spark", "4.3.0")])
+def test_a_missing_package_is_named(monkeypatch, missing, pyspark):
+    versions = {"pyspark": pyspark, "pyspark-client": pyspark, "delta-spark": "4.4.0", missing: None}
     monkeypatch.setattr(install, "_version", versions.get)
     assert f"{missing} is not installed" in spark_problem()
+
+
+def test_without_delta_spark_the_installed_pyspark_gets_the_delta_of_the_table(monkeypatch):
+    mine = metadata.version("pyspark")
+    monkeypatch.setattr(install, "_version", {"pyspark": mine}.get)
+    assert spark_problem() is None
+    assert delta_package() == delta_coordinates(mine, "2.13", DELTA_OF_SPARK[of_minor(mine)])
 
 
 def test_a_missing_spark_is_named_with_the_extra_that_has_it(monkeypatch):

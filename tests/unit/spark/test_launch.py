@@ -12,6 +12,7 @@ from airflow_provider_fds.spark import cache as cache_module
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import bundled_spark_home, delta_package
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
+from airflow_provider_fds.spark.own_spark import OwnSpark
 from airflow_provider_fds.spark.session_job import shell_arguments
 from airflow_provider_fds.spark.settings import BIG_JOB_BYTES, is_local_master, lean_conf
 from airflow_provider_fds.spark.submit import job_file, merged_conf, submission, submit_arguments
@@ -19,6 +20,9 @@ from airflow_provider_fds.spark.submit import job_file, merged_conf, submission,
 EXTENSIONS = "spark.sql.extensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+
+
+OWN_SPARK = OwnSpark("spark-submit", "/opt/spark/bin/spark-submit", "4.2.0", "2.13")
 
 
 @pytest.fixture
@@ -83,7 +87,7 @@ def test_a_cluster_mode_command_names_nothing_of_this_machine(cache):
 
 
 def test_a_spark_of_ones_own_is_started_by_its_name(cache):
-    arguments = submit_arguments("x", master="local", cache_dir=cache, use_bundled_spark=False)
+    arguments = submit_arguments("x", master="local", cache_dir=cache, own_spark=OWN_SPARK)
     assert (arguments.spark_binary, arguments.env_vars) == ("spark-submit", {})
 
 
@@ -181,7 +185,7 @@ def test_a_job_that_commits_on_s3_gets_the_log_store_in_the_class_loader_of_delt
 
 
 def test_a_spark_of_ones_own_has_its_s3_file_system_already(cache):
-    made = submit_arguments("x", master="yarn", cache_dir=cache, storage=on_s3(), use_bundled_spark=False)
+    made = submit_arguments("x", master="yarn", cache_dir=cache, storage=on_s3(), own_spark=OWN_SPARK)
     assert "spark.jars.packages" not in made.conf
     assert made.jars.endswith("fds-s3-log-store.jar")
 

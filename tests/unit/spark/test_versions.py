@@ -16,7 +16,6 @@ from airflow_provider_fds.spark.install import (
     brought_delta_problems,
     brought_problems,
     delta_package,
-    other_spark_problem,
     spark_problem,
 )
 from airflow_provider_fds.spark.versions import (
@@ -137,27 +136,6 @@ def test_a_delta_that_a_user_brings_has_to_be_the_one_that_pip_has(name, said):
     problems = brought_problems([name], spark="4.2.0", delta="4.4.0", expected="io.delta:delta-spark_4.2_2.13:4.4.0")
     assert len(problems) == (said is not None)
     assert all(said in problem and problem.startswith(name) for problem in problems)
-
-
-@pytest.mark.parametrize("place", ["SPARK_HOME", "beside the binary", "in the environment of the binary"])
-@pytest.mark.parametrize("version", ["3.5.7", metadata.version("pyspark"), None])
-def test_a_spark_submit_of_ones_own_has_to_be_of_the_installed_version(tmp_path, monkeypatch, place, version):
-    (tmp_path / "bin").mkdir()
-    binary = tmp_path / "bin" / "spark3-submit"
-    binary.write_text("#!/bin/sh\n")
-    binary.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    home = {"SPARK_HOME": tmp_path / "elsewhere", "beside the binary": tmp_path}.get(place)
-    home = home or tmp_path / "lib" / "python3.11" / "site-packages" / "pyspark"
-    (home / "jars").mkdir(parents=True)
-    if version is not None:
-        (home / "jars" / f"spark-core_2.13-{version}.jar").touch()
-    said = other_spark_problem("spark3-submit", str(home) if place == "SPARK_HOME" else None)
-    assert (said is None) == (version != "3.5.7")
-    if said is not None:
-        because = "SPARK_HOME" if place == "SPARK_HOME" else binary
-        assert said.startswith(f"spark3-submit starts Spark 3.5.7 ({because}: {home}), the installed pyspark is ")
-    assert other_spark_problem("spark2-submit", None) is None
 
 
 def test_packages_jars_and_class_paths_are_looked_through_for_delta():
