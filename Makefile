@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements clean
+.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -86,6 +86,10 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	$(UV_COMPILE) pyproject.toml --extra local --group demo --constraints requirements/dev.txt -o requirements/demo.txt
 	$(UV_COMPILE) --group spark-3-5 -o requirements/spark-3-5.txt
 	$(UV_COMPILE) --group spark-4-0 -o requirements/spark-4-0.txt
+
+usual-airflow:  ## See what FDS adds to usual installations of Airflow 3.1, 3.2, 3.3 (UPGRADE=1 compiles their pins again)
+	@scripts/bootstrap.sh dev
+	@UPGRADE=$(UPGRADE) scripts/usual_airflow.sh
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
 	rm -rf .venv .venv-docs build .demo .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -62,9 +62,13 @@ class SubmitHook(SparkSubmitHook):
         if given and self._child_env is not None:
             self._child_env.update({name: str(value) for name, value in given.items()})
 
-    def _build_spark_common_args(self) -> list[str]:
-        more = [LOAD_DEFAULTS] if self._loads_defaults else []
-        return [*super()._build_spark_common_args(), *more]
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        # the only method that builds the command in versions 5 and 6 of the provider
+        command = super()._build_spark_submit_command(application)
+        if not self._loads_defaults:
+            return command
+        before = len(command) - 1 - len(self._application_args or [])
+        return [*command[:before], LOAD_DEFAULTS, *command[before:]]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         super()._process_spark_submit_log(bounded(itr))
