@@ -5,13 +5,15 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, shortened
 from airflow_provider_fds.spark.history import quoted
-from airflow_provider_fds.spark.sink_others import intervals_replaced
+from airflow_provider_fds.spark.sink_others import intervals_replaced, uuid_of
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 _CONSTRAINT_CHECK = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
 
 _ROWS_OUTSIDE = ("DELTA_REPLACE_WHERE_MISMATCH",)
+
+#: What ``provenance=True`` alone replaces. Versions of two source tables are the same numbers.
+_BY_VERSION_ALONE = re.compile(r"_source_version BETWEEN \d+ AND \d+")
 
 
 class DeltaReplaceWriter(DeltaTableWriter):
@@ -90,8 +95,42 @@ class DeltaReplaceWriter(DeltaTableWriter):
         detail = self._spark.sql(f"DESCRIBE DETAIL {quoted(self._path)}").select("partitionColumns").collect()
         return list(detail[0]["partitionColumns"])
 
+    def _refuse_versions_of_others(self, history: History, batch: BatchSpec) -> None:
+        """Refuse to replace by version alone where rows of another source table may have the same versions."""
+        if not _BY_VERSION_ALONE.fullmatch(self._replace.replace_where or ""):
+            return
+        source = _source_id(batch.end)
+        known = {batch.uuid}
+        for commit in history.commits:
+            told = commit.metadata or {}
+            if "end" not in told:
+                continue
+            if _source_id(told["end"]) != source:
+                raise self._shared(
+                    batch, f"version {commit.version} has rows of another table, by stream {told['stream']!r}"
+                )
+            known.add(told["uuid"])
+        if self._known_version is not None:
+            # the first look of the stream has seen what was there before
+            return
+        unknown = {uuid_of(app_id) for app_id in self._log.transactions()} - known
+        if unknown:
+            raise self._shared(
+                batch, f"the sink's log does not show which table the stream with uuid {min(unknown)} read"
+            )
+
+    def _shared(self, batch: BatchSpec, what: str) -> RefusalError:
+        return RefusalError(
+            "SinkShared",
+            f"{self._describe(batch)} replaces rows of the sink {self._path} by their source version alone, but "
+            f"{what}, and rows of two tables can have the same version. Nothing was written. Give the stream a sink of "
+            'its own, or give replace_where a predicate that only rows of this stream satisfy, such as "origin = '
+            "'orders' AND _source_version BETWEEN {first_version} AND {last_version}\"",
+        )
+
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
         """Refuse a generation that a later one has replaced; what came before it is replaced by it."""
+        self._refuse_versions_of_others(history, batch)
         newest = self._newest_transaction(history, batch)
         if newest is not None and newest >= batch.txn_version:
             raise RefusalError(
@@ -100,3 +139,11 @@ class DeltaReplaceWriter(DeltaTableWriter):
                 f"{batch.txn_app_id}, and this would be {batch.txn_version}. The interval was loaded again meanwhile; "
                 "nothing was written",
             )
+
+
+def _source_id(offset: str) -> Optional[str]:
+    """Return ``metaData.id`` of the table that an offset is of, ``None`` if the text is no offset."""
+    try:
+        return str(json.loads(offset)["reservoirId"])
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -173,7 +173,12 @@ def _is_of_stream(commit: SinkCommit, uuid: str) -> bool:
     """Whether the stream has made the commit, or a person by a statement that carries its transaction."""
     if (commit.metadata or {}).get("uuid") == uuid:
         return True
-    return any(re.split("[:#]", app_id.removeprefix("fds:"))[0] == uuid for app_id in commit.transactions)
+    return any(uuid_of(app_id) == uuid for app_id in commit.transactions)
+
+
+def uuid_of(app_id: str) -> str:
+    """Return the uuid of the stream that a transaction application id of FDS belongs to; see :func:`.txn_app_id`."""
+    return re.split("[:#]", app_id.removeprefix("fds:"))[0]
 
 
 def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit, uuid: str) -> bool:

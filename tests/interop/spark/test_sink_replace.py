@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -60,6 +61,38 @@ def test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else(
     code, (report,) = stream.work(spark, stream.job(interval_of(third, generation=2), sink=by_provenance))
     assert (code, report.outcome, report.rows_written) == (0, "written", 10)
     assert ids(spark, stream) == [*range(10), *range(20, 30)]
+
+
+@pytest.mark.parametrize("log_is_cut", [False, True], ids=["log whole", "log cut"])
+def test_versions_of_one_table_do_not_replace_those_of_another(spark, stream, tmp_path, log_is_cut):
+    other = type(stream)(tmp_path / "other", tmp_path / "customers")
+    spark.range(100, 105, 1, 1).write.format("delta").save(str(other.source))
+    by_version = DeltaReplaceSink(str(stream.sink_path), provenance=True, merge_schema=True).for_versions(0, 0)
+    theirs = replace(other.plan()[0], stream="customers")
+    assert other.work(spark, other.job(interval_of(theirs), sink=by_version))[0] == 0
+    if log_is_cut:
+        spark.sql(f"ALTER TABLE delta.`{stream.sink_path}` SET TBLPROPERTIES ('x' = 'y')")
+        log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
+        log.forTable(spark._jsparkSession, str(stream.sink_path)).checkpoint()
+        (stream.sink_path / "_delta_log" / f"{0:020}.json").unlink()
+        log.clearCache()
+    code, (report,) = stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=by_version))
+    assert (code, report.error_class, report.retryable) == (11, "SinkShared", False)
+    assert ("customers" in report.error_message) is not log_is_cut
+    assert ids(spark, stream) == [*range(100, 105)]
+    # a predicate that only rows of this stream satisfy
+    of_mine = replace(by_version, replace_where="id < 100")
+    assert stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=of_mine))[0] == 0
+    assert ids(spark, stream) == [*range(10), *range(100, 105)]
+
+
+def test_a_stream_that_reads_the_same_table_anew_replaces_what_the_one_before_has_loaded(spark, stream):
+    by_version = DeltaReplaceSink(str(stream.sink_path), provenance=True).for_versions(0, 0)
+    assert stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=by_version))[0] == 0
+    stream.uuid = str(uuid4())
+    again = replace(stream.plan()[0], stream="orders_2")
+    assert stream.work(spark, stream.job(interval_of(again), sink=by_version))[0] == 0
+    assert ids(spark, stream) == list(range(10))
 
 
 def test_rows_that_had_to_be_copied_are_not_counted(spark, stream, by_provenance):
