@@ -1,4 +1,4 @@
-"""What a person types to load rows again that a sink lacks: commands that work as they stand in a message.
+"""The commands with which a person loads missing rows again, complete as they appear in a message.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
 
-#: No command moves a stream of data intervals, and nothing can close its intervals in the sink as a fence does.
+#: No command moves a stream of data intervals, and no fence can close its intervals in the sink.
 _MISSING_INTERVALS = "giving the stream another name and clearing the runs of the data intervals that the sink lacks"
 
 
 class Advice:
-    """The commands of one stream.
+    """The commands for one stream.
 
     Args:
-        sink: A merge has to be told what becomes of the rows that it has.
+        sink: The sink; a merge requires a decision about the rows it has.
         stream: The stream.
         is_interval: Whether it reads data intervals, which no command moves.
-        is_requested: Whether another epoch is requested already.
+        is_requested: Whether another epoch is already requested.
     """
 
     def __init__(self, sink: DeltaSink, stream: str, *, is_interval: bool = False, is_requested: bool = False) -> None:
@@ -35,7 +35,7 @@ class Advice:
         self._is_requested = is_requested
 
     def rewind(self) -> str:
-        """Return what loads rows again from a version on, which the person knows."""
+        """Return the command that loads rows again from a version that the person knows."""
         name = self._stream
         if self._is_interval:
             # an appended interval that is done is not written again
@@ -49,7 +49,7 @@ class Advice:
         return f"`fds rewind {name} --to-version N --why …`"
 
     def reset(self) -> str:
-        """Return what loads everything anew."""
+        """Return the command that loads everything anew."""
         if self._is_interval:
             return "giving the stream another name and clearing the runs of all data intervals"
         if self._merges:
@@ -57,7 +57,7 @@ class Advice:
         return f"`fds reset {self._stream} --why …`"
 
     def remove_and_load(self, version: int) -> str:
-        """Return what removes rows that nobody can tell and loads them again, those of ``version`` and later."""
+        """Return the command that removes rows FDS cannot identify and loads them again, from ``version`` on."""
         reset = f"`fds reset {self._stream} --sink empty --force-sink --why …`"
         if self._merges:
             # a merge keeps no row that it replaced
@@ -66,25 +66,25 @@ class Advice:
         return f"{reset}, or, with provenance, {rewind}"
 
     def replan(self) -> str:
-        """Return what has the next run look which planned batches the sink has, and go on after them."""
+        """Return the command after which the next run checks which planned batches the sink has and continues."""
         return f"`fds replan {self._stream} --why …`"
 
     def after(self, transaction: Optional[int], epoch: int) -> str:
-        """Return what loads again the batches that a sink lacks.
+        """Return the command that loads the batches that a sink lacks.
 
         Args:
-            transaction: The newest one of the stream in the sink, ``None`` if there is none.
-            epoch: The one that is open.
+            transaction: The stream's newest transaction in the sink, ``None`` if there is none.
+            epoch: The open epoch.
         """
         if self._is_interval:
             return _MISSING_INTERVALS
         if transaction is None or txn_epoch(transaction) != epoch:
-            # batches are counted anew in each epoch
+            # batch ids start anew in each epoch
             return self.reset()
         return self._to_batch(str(txn_batch_id(transaction) + 1))
 
     def from_first_missing(self) -> str:
-        """Return what loads again from a batch on that the person has to find."""
+        """Return the command that loads again from a batch that the person must find."""
         return _MISSING_INTERVALS if self._is_interval else self._to_batch("N")
 
     def _to_batch(self, batch: str) -> str:

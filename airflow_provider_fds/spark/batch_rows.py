@@ -20,13 +20,13 @@ def batch_rows(spark: Any, batch: BatchSpec, *, are_all_read: bool = False) -> A
         are_all_read: Whether every row is read and counted.
 
     Raises:
-        RefusalError: a manifest is not where Spark looks for it.
+        RefusalError: Spark does not find a manifest at its location.
     """
     frame = _load(spark, batch, batch.manifest)
     if are_all_read and not batch.more_manifests:
         return listed_rows(spark, frame, batch.manifest, batch.num_files)
     for manifest in batch.more_manifests:
-        # columns that were added in the middle of an interval are NULL in the rows before
+        # columns that were added in the middle of an interval are NULL in earlier rows
         frame = frame.unionByName(_load(spark, batch, manifest), allowMissingColumns=True)
     return frame
 
@@ -34,7 +34,7 @@ def batch_rows(spark: Any, batch: BatchSpec, *, are_all_read: bool = False) -> A
 def _load(spark: Any, batch: BatchSpec, manifest: str) -> Any:
     try:
         frame = spark.read.format("delta").load(manifest)
-        # Spark Connect looks at nothing before it is asked
+        # Spark Connect checks nothing before it is asked
         frame.columns  # noqa: B018
     except Exception as e:
         if has_condition(e, "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE"):

@@ -1,8 +1,8 @@
-"""FDS's cache of JARs, driver modules and class archives: code that Spark runs, checked before it is used.
+"""FDS's cache of JARs, driver modules and class archives: code that Spark runs, checked before use.
 
-Folders must belong to this user or to root, and nobody else may write into them. JARs of the versions in :data:`PINNED`
-must have the bytes that FDS was tested with. Other JARs are as the Maven repository delivered them (Ivy compares its
-checksums), in a folder that only this user or root can write. Standard library only.
+Folders must belong to this user or to root, and nobody else may write to them. JARs of the versions in :data:`PINNED`
+must have the bytes that FDS was tested with. Other JARs are as the Maven repository delivered them (Ivy verifies its
+checksums), in a folder that only this user or root can write to. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PINNED: Final[dict[str, str]] = {
     "delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
 }
 
-#: SHA-256 of all JARs of a folder by its name, as Ivy resolves them.
+#: SHA-256 of all JARs of a folder, by the folder's name, as Ivy resolves them.
 PINNED_FOLDERS: Final[dict[str, dict[str, str]]] = {
     "hadoop-aws-3.5.0": {
         "org.apache.hadoop_hadoop-aws-3.5.0.jar": "66bd9eefb938b1a1657487324b63c13df2d8b17164a1dd24e0ef37b905bc5baa",
@@ -38,7 +38,7 @@ PINNED_FOLDERS: Final[dict[str, dict[str, str]]] = {
     }
 }
 
-#: A larger JAR is read again only if it was touched since: Amazon's has 686 MB.
+#: A larger JAR is read again only if it was changed since: Amazon's has 686 MB.
 _READ_ALWAYS_BYTES: Final = 16 << 20
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -46,11 +46,11 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class SparkSetupError(Exception):
-    """Something that Spark needs is not on this machine, or not as it has to be; the message says what to do."""
+    """Something that Spark needs is missing on this machine or is not as required; the message says what to do."""
 
 
 def default_cache_dir() -> Path:
-    """Return where the cache is: ``$FDS_CACHE_DIR``, ``$XDG_CACHE_HOME/fds`` or ``~/.cache/fds``."""
+    """Return the location of the cache: ``$FDS_CACHE_DIR``, ``$XDG_CACHE_HOME/fds`` or ``~/.cache/fds``."""
     if own := os.environ.get("FDS_CACHE_DIR"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -58,11 +58,11 @@ def default_cache_dir() -> Path:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder of the cache that only this user can use, with its parents, and check it if it is there.
+    """Create a folder of the cache, with its parents, that only this user can use; check it if it exists.
 
     Raises:
         SparkSetupError: As :func:`check_folder`.
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_folder(folder)
@@ -70,14 +70,14 @@ def make_folder(folder: Path) -> Path:
 
 
 def check_folder(folder: Path, *, is_private: bool = False) -> None:
-    """Check a folder of the cache, if it is there. Rights that others need not have are taken from this user's own.
+    """Check a folder of the cache, if it exists. Removes needless permissions of others from this user's own folder.
 
     Args:
         folder: The folder.
-        is_private: Whether nobody else may read it either; then it must be this user's.
+        is_private: Whether nobody else may read it either; then it must belong to this user.
 
     Raises:
-        SparkSetupError: It belongs to somebody else, or others can write into it.
+        SparkSetupError: It belongs to somebody else, or others can write to it.
     """
     try:
         found = folder.stat()
@@ -105,7 +105,7 @@ def check_jar(jar: Path) -> None:
     """Compare a JAR with the SHA-256 of its version, if FDS knows it.
 
     Raises:
-        SparkSetupError: It has another one, or belongs to another user than its folder may.
+        SparkSetupError: The SHA-256 differs.
     """
     expected = PINNED.get(jar.name)
     if expected is not None:
@@ -113,14 +113,14 @@ def check_jar(jar: Path) -> None:
 
 
 def check_jar_folder(folder: Path, private: Path) -> None:
-    """Compare the JARs of a folder with those of its version, if FDS knows them: there are no others, and none less.
+    """Compare the JARs of a folder with those of its version, if FDS knows them; none may be added or missing.
 
     Args:
         folder: The folder.
-        private: Folder that nobody else can use, for the note of what large JARs were when they were read last.
+        private: A folder that nobody else can use, for records of large JARs that were verified.
 
     Raises:
-        SparkSetupError: There are others, or one has another SHA-256.
+        SparkSetupError: The set of JARs differs, or one has another SHA-256.
     """
     expected = PINNED_FOLDERS.get(folder.name)
     if expected is None:
@@ -138,7 +138,7 @@ def check_jar_folder(folder: Path, private: Path) -> None:
         if found.st_size <= _READ_ALWAYS_BYTES:
             _compare(jar, sha256)
             continue
-        # what others cannot set is the time at which the kernel last changed the file
+        # others cannot forge the time at which the kernel last changed the file
         note = f"{sha256} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
         seen = make_folder(private) / f"{name}.checked"
         check_folder(private, is_private=True)

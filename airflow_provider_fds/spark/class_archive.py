@@ -1,8 +1,8 @@
-"""An archive of Spark's and Delta's classes, mapped by the JVM instead of loaded and verified anew at every start.
+"""An archive of Spark's and Delta's classes, which the JVM maps instead of loading and verifying them at every start.
 
-Java's application class-data sharing (JEP 310, 350). The archive is made once per installation, in the background, by a
-small job of FDS's own, and holds no class of any user. It belongs to one JVM, one Spark and one class path, all of
-which are in its name. ``docs/decisions/2026-11-21-class-archive.md`` has what it saves. Standard library only.
+Uses Java's application class-data sharing (JEP 310, 350). The archive is made once per installation, in the background,
+by a small job of FDS's own, and holds no user classes. It belongs to one JVM, one Spark and one class path; all three
+are part of its name. ``docs/decisions/2026-11-21-class-archive.md`` has what it saves. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from airflow_provider_fds.spark.settings import DEFAULT_JAVA_OPTIONS, lean_conf
 
 _LOG = logging.getLogger(__name__)
 
-#: ``off``: neither made nor used; ``use``: used where there is one; else also made.
+#: ``off``: neither made nor used. ``use``: used if there is one. Otherwise: also made.
 SWITCH: Final = "FDS_CLASS_ARCHIVE"
 
-#: Part of the name of every archive: to be raised when the options or the job by which it is made change.
+#: Part of the name of every archive; raise it when the options or the job that make the archive change.
 _FORMAT: Final = 1
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
-#: Each would put a folder with files onto the class path, of which the JVM makes no archive.
+#: Each of these would add a folder with files to the class path, for which the JVM makes no archive.
 _MORE_CLASS_PATH: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
-#: The archive is some 190 MB: space for it and the file it is written to.
+#: The archive has about 190 MB; this leaves space for it and for the file it is first written to.
 _FREE_BYTES: Final = 1 << 30
 _KEPT: Final = 3
 _SECONDS: Final = 900
@@ -47,13 +47,13 @@ _TRY_AGAIN_SECONDS: Final = 24 * 3600
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """Where the archive of one installation is, or would be.
+    """The location of the archive of one installation, whether or not it exists.
 
     Attributes:
         folder: Holds the archives, in FDS's cache.
         key: Digest of JVM, Spark, class path and options.
-        class_path: What ``--driver-class-path`` has, colon separated.
-        java_options: Options that are the same when it is made and used.
+        class_path: The value of ``--driver-class-path``, colon separated.
+        java_options: Options that are the same when the archive is made and when it is used.
     """
 
     folder: Path
@@ -62,9 +62,9 @@ class ClassArchive:
     java_options: str
 
     def path(self) -> Path | None:
-        """Return the archive, ``None`` if there is none that is whole.
+        """Return the archive, ``None`` if there is no complete one.
 
-        Its size is in its name: of a truncated file the JVM would die.
+        Its size is in its name, because the JVM would crash on a truncated file.
         """
         for found in self.folder.glob(f"{self.key}-*.jsa"):
             with suppress(OSError):
@@ -73,9 +73,9 @@ class ClassArchive:
         return None
 
     def options(self) -> list[str]:
-        """Return the options of a JVM that uses the archive: none if there is none.
+        """Return the options of a JVM that uses the archive; empty if there is none.
 
-        Damage is found by a checksum; whatever does not fit is left alone, and nothing is said about it.
+        A checksum detects damage; the JVM silently ignores an archive that does not fit.
         """
         found = self.path()
         # a space would end the option
@@ -84,9 +84,9 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={found}", "-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off"]
 
     def make_in_background(self) -> bool:
-        """Start making the archive in a process of its own that outlives this one, if it is time to; return whether.
+        """Start a separate process that makes the archive and outlives this one, if it is time to; return whether.
 
-        The process has the lowest priority, and ends at once if another one is at it.
+        The process has the lowest priority, and ends at once if another one is already making the archive.
         """
         if (
             os.environ.get(SWITCH, "on") != "on"
@@ -110,9 +110,9 @@ class ClassArchive:
         return True
 
     def make(self) -> Path | None:
-        """Make the archive, check it, and return it; ``None`` if another process is making it or it cannot be made.
+        """Make and check the archive and return it; ``None`` if another process is making it or making it failed.
 
-        It appears whole or not at all. What went wrong is in a file beside it, and it is not tried again for a day.
+        It appears complete or not at all. An error is written to a file beside it, and prevents new attempts for a day.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
@@ -122,7 +122,7 @@ class ClassArchive:
                 return None
             if (made := self.path()) is not None:
                 return made
-            # of a process that was killed; nobody else is at it
+            # left by a killed process; the lock shows that no other process is using it
             for left in self.folder.glob("*.tmp"):
                 shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(dir=self.folder, suffix=".tmp", ignore_cleanup_errors=True) as work:
@@ -141,7 +141,7 @@ class ClassArchive:
         ran = self._submit(work, f"-XX:ArchiveClassesAtExit={dumped}", job, str(work / "tables"))
         if ran.returncode != 0 or not dumped.is_file():
             return None, f"making the archive ended with {ran.returncode}:\n{ran.stdout[-4000:]}"
-        # with -Xshare:on, a JVM that cannot use it does not start
+        # with -Xshare:on, a JVM that cannot use the archive does not start
         checked = self._submit(work, f"-XX:SharedArchiveFile={dumped} -Xshare:on -XX:+VerifySharedSpaces", "--version")
         if checked.returncode != 0:
             return None, f"a JVM cannot use the archive that it made:\n{checked.stdout[-4000:]}"
@@ -151,7 +151,7 @@ class ClassArchive:
 
     def _submit(self, work: Path, java_option: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         home = bundled_spark_home()
-        # as a batch starts, but for the JVM options that the key is about
+        # as a batch starts, except for the JVM options that are part of the key
         conf = {
             **lean_conf("local[1]"),
             DEFAULT_JAVA_OPTIONS: self.java_options,
@@ -194,20 +194,20 @@ class ClassArchive:
         return folder is not None and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= _FREE_BYTES
 
     def _tidy(self) -> None:
-        """Remove archives of installations that were there before; a JVM that uses one keeps it to its end."""
+        """Remove archives of earlier installations; a JVM that uses one keeps it mapped."""
         archives = sorted(self.folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in archives[_KEPT:]:
             path.unlink(missing_ok=True)
 
 
 def class_archive(class_path: str, java_options: str, cache_dir: Path | None = None) -> ClassArchive | None:
-    """Return the archive for a local driver of the bundled Spark, ``None`` where there cannot be one.
+    """Return the archive for a local driver of the bundled Spark, ``None`` if there cannot be one.
 
     Starts no process.
 
     Args:
-        class_path: What goes to ``--driver-class-path``: FDS's own JARs, none of the user's.
-        java_options: The options of FDS's own that decide what the JVM can map (collector, compiler).
+        class_path: The value of ``--driver-class-path``: FDS's own JARs, none of the user's.
+        java_options: FDS's own options that decide what the JVM can map (collector, compiler).
         cache_dir: FDS's cache; default :func:`~airflow_provider_fds.spark.cache.default_cache_dir`.
     """
     if os.environ.get(SWITCH, "on") == "off" or any(os.environ.get(name) for name in _MORE_CLASS_PATH):
@@ -224,7 +224,7 @@ def class_archive(class_path: str, java_options: str, cache_dir: Path | None = N
         return None
     cache = default_cache_dir() if cache_dir is None else cache_dir
     folder = cache / "classes"
-    # the JVM maps an archive as it is
+    # the JVM maps an archive as it is, so nobody else may write to it
     check_folder(cache)
     check_folder(folder)
     return ClassArchive(folder.absolute(), seen.hexdigest()[:24], class_path, java_options)
@@ -242,7 +242,7 @@ def _jvm() -> Path | None:
 def train(folder: str) -> None:
     """Do a little of everything that a batch does, so that its classes are in the archive.
 
-    It ends in an orderly way: the JVM writes the archive when it ends.
+    It must end normally, because the JVM writes the archive when it exits.
     """
     from pyspark.sql import SparkSession
 
@@ -267,7 +267,7 @@ def train(folder: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Be the job of which the archive is made (one argument), or the process that makes it (the fields of one)."""
+    """Run as the job that the archive is made from (one argument), or as the process that makes it (four arguments)."""
     if len(arguments) == 1:
         train(arguments[0])
         return

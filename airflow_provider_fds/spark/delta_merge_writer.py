@@ -1,7 +1,7 @@
 """The writer of ``DeltaMergeSink``: one row, or one history, per key. Standard library and pyspark, Python 3.9 syntax.
 
-Everything but the statement is as for appends: the same transaction, looked for before and after. A first batch writes
-what the merge would leave, and so creates the table in one commit.
+Only the statement differs from appends: the transaction and the checks before and after are the same. A first batch
+writes what the merge would leave, and so creates the table in one commit.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
-#: Before it, MERGE takes only columns that the table has: Spark 3.5 has no word for it, Delta 4.0 no such columns.
+#: Earlier versions merge only columns that the table has: Spark 3.5 lacks the syntax, Delta 4.0 the support.
 _EVOLVES_SINCE = (4, 2)
 
-#: Types of batch and sink: schema evolution widens the second where the table has type widening.
+#: Types of batch and sink: schema evolution widens the sink's type if the table has type widening.
 _SAME_FAMILY = (("decimal", "decimal"), ("double", "float"))
 
 
@@ -47,7 +47,7 @@ class DeltaMergeWriter(DeltaTableWriter):
         return super()._append(frame, batch)
 
     def _refuse_part(self, batch: BatchSpec) -> None:
-        """Refuse a batch of changes that lacks some of a commit, unless the source's log says that this is harmless."""
+        """Refuse a batch of changes with only part of a commit, unless the source's log shows that this is harmless."""
         inner = batch.inner_versions
         if not inner or batch.divides_commit is False:
             return
@@ -61,10 +61,10 @@ class DeltaMergeWriter(DeltaTableWriter):
         )
 
     def _rows(self, frame: Any) -> Any:
-        """Return the changes: what is to be written, and the columns that say in which order it happened."""
+        """Return the changes: the columns to be written, and the columns that order the changes."""
         rows = prepared(frame, self._sink)
         if self._sink.provenance:
-            # the originals stay, for the order
+            # keep the originals for the order
             named = with_provenance(rows, self._sink, self._path)
             rows = named.selectExpr("*", "_source_version AS _commit_version", "_source_timestamp AS _commit_timestamp")
         needed = [*self._merge.keys, *([self._merge.sequence_by] if self._merge.sequence_by else []), *_ORDER]
@@ -90,7 +90,7 @@ class DeltaMergeWriter(DeltaTableWriter):
         self._fitting.add(types)
 
     def _widened(self) -> Types:
-        """Return types of batch and sink, of which a MERGE widens the sink's."""
+        """Return the types of batch and sink for which a MERGE widens the sink's type."""
         if not self._sink.merge_schema or minor(self._spark.version) < _EVOLVES_SINCE:
             return ()
         properties = read_properties(self._spark, self._path)
@@ -140,9 +140,9 @@ class DeltaMergeWriter(DeltaTableWriter):
                 self._spark.sql(merge).collect()
 
     def _add_columns(self, rows: Any) -> None:
-        """Add the columns that the sink lacks, by an append without rows: a commit of its own before the merge.
+        """Add the columns that the sink lacks, by an append without rows: a separate commit before the merge.
 
-        An attempt that dies between the two leaves columns without values, which the next one finds there.
+        An attempt that dies between the two leaves columns without values; the next attempt finds them there.
         """
         there = self._lower_names()
         if all(name.lower() in there for name in rows.columns):
@@ -153,7 +153,7 @@ class DeltaMergeWriter(DeltaTableWriter):
         return {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
 
     def _check_order(self, sql: MergeSql, batch: BatchSpec) -> None:
-        """Refuse a batch whose rows have no key, no order among the rows of their key, or are not those planned."""
+        """Refuse a batch whose rows lack a key or an order within their key, or are not the planned rows."""
         found = self._spark.sql(sql.problems()).collect()[0]
         if self._sink.takes_all_rows and batch.num_rows not in (None, found["num_rows"]):
             raise RefusalError(

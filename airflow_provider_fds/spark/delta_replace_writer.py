@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.spark.history import History, SinkCommit
     from airflow_provider_fds.spark.writers import Landed
 
-#: Rows that do not satisfy replaceWhere are refused by Delta only while this is on.
+#: Delta refuses rows that do not satisfy replaceWhere only while this is on.
 _CONSTRAINT_CHECK = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
 
 _ROWS_OUTSIDE = ("DELTA_REPLACE_WHERE_MISMATCH",)
@@ -31,10 +31,10 @@ _BY_VERSION_ALONE = re.compile(r"_source_version BETWEEN \d+ AND \d+")
 
 
 class DeltaReplaceWriter(DeltaTableWriter):
-    """Writes an interval with ``replaceWhere``, or over the partitions that its rows lie in.
+    """Writes an interval with ``replaceWhere``, or over the partitions that contain its rows.
 
-    Everything else is as for appends: one transaction, looked for before and after. Only what happened to the table
-    before does not matter, because nothing that an earlier generation of the interval wrote has to be there still.
+    Everything else is the same as for appends: one transaction, with checks before and after. Earlier changes to the
+    table are ignored, because the rows of an earlier generation need not be there any longer.
     """
 
     _breaking_matters = False
@@ -45,7 +45,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
         spark.conf.set(_CONSTRAINT_CHECK, "true")
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
-        """Replace by the rows of the batch; see :meth:`DeltaTableWriter.append`."""
+        """Replace earlier rows by the rows of the batch; see :meth:`DeltaTableWriter.append`."""
         try:
             return super().append(frame, batch)
         except RefusalError:
@@ -86,7 +86,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
                 )
             mode = "dynamic"
         else:
-            # a session that is set to dynamic must not change what the predicate means
+            # a session set to dynamic must not change what the predicate means
             mode = "static"
             writer = writer.option("replaceWhere", self._replace.replace_where)
         return writer.option("partitionOverwriteMode", mode).mode("error" if created else "overwrite")

@@ -1,9 +1,9 @@
 """The writer of ``DeltaTableSink``: each batch lands in a Delta table once, or fails with the reason.
 
-What makes it once: all batches of a stream share one transaction application id, and Delta neither commits a
-transaction version twice nor one below the newest. What that leaves open is looked up in the table's history: a skip
-is invisible, and a restored, replaced or recreated table keeps or loses transactions that its rows do not show.
-Standard library and pyspark, Python 3.9 syntax.
+All batches of a stream share one transaction application id, and Delta neither commits a transaction version twice nor
+one below the newest. That leaves two gaps, which are checked in the table's history: a skip is invisible, and a table
+that was restored, replaced or recreated may keep or lose transactions independently of its rows. Standard library and
+pyspark, Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _TYPES_DIFFER = (
 #: CREATE TABLE lost against another writer.
 _EXISTS_ALREADY = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 
-#: Data intervals are written side by side; a write that lost against another one is repeated so many times.
+#: Data intervals are written concurrently; a write that conflicts with another is repeated this many times.
 _ATTEMPTS = 6
 
 
 class DeltaTableWriter(Writer):
-    """Appends to a Delta table; remembers between the batches of a job where the table was left."""
+    """Appends to a Delta table; remembers the table's state between the batches of a job."""
 
     _sink: DeltaSink
 
@@ -68,24 +68,24 @@ class DeltaTableWriter(Writer):
         self._known_version = job.sink_version
         self._table_id: Optional[str] = None
 
-    #: Whether rows that were loaded before may be gone for good after a RESTORE and its like.
+    #: Whether rows that were loaded earlier may be permanently lost after a RESTORE or a similar operation.
     _breaking_matters = True
 
     @property
     def table_id(self) -> Optional[str]:
-        """``metaData.id`` of the sink, ``None`` as long as it is not there."""
+        """``metaData.id`` of the sink, ``None`` until it exists."""
         return self._table_id
 
     @classmethod
     def close_epochs(cls, spark: Any, job: JobSpec, fence: FenceSpec, sink: Any) -> FenceReport:
-        """Close older epochs by an empty append with a higher transaction, see :func:`.fence.close_epochs`."""
+        """Close older epochs by an empty append with a higher transaction; see :func:`.fence.close_epochs`."""
         return close_epochs(spark, job, fence, sink)
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
-        """Look into the sink before a write: return the batch's commit if an earlier attempt made it, else ``None``.
+        """Check the sink before a write; return the batch's commit if an earlier attempt made it, else ``None``.
 
         Raises:
-            RefusalError: the sink is not what was recorded, or it is not this batch's turn.
+            RefusalError: The sink differs from what was recorded, or it is not this batch's turn.
         """
         check_place(self._spark, self._sink, self._path, batch)
         history = self._log.history(self._known_version)
@@ -103,10 +103,10 @@ class DeltaTableWriter(Writer):
         return self._landed(commit)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
-        """Write the batch, and return its commit: of this attempt, or of another one that was faster.
+        """Write the batch and return its commit, made by this attempt or by a concurrent one that was faster.
 
         Raises:
-            RefusalError: columns do not fit, or the sink has no commit of the batch afterwards.
+            RefusalError: Columns do not fit, or the sink has no commit of the batch afterwards.
         """
         if batch.interval is None:
             return self._append(frame, batch)
@@ -156,12 +156,12 @@ class DeltaTableWriter(Writer):
         return replace(landed, looked_seconds=time.monotonic() - began)
 
     def _rows(self, frame: Any) -> Any:
-        """Return what is written of the batch."""
+        """Return the rows to be written for the batch."""
         rows = prepared(frame, self._sink)
         return with_provenance(rows, self._sink, self._path) if self._sink.provenance else rows.drop(*PROVENANCE)
 
     def _write(self, rows: Any, batch: BatchSpec) -> None:
-        """Commit the rows under the batch's transaction, or have Delta skip them."""
+        """Commit the rows under the batch's transaction, or let Delta skip them."""
         created = self._table_id is None
         if created and self._sink.cluster_by:
             self._create_clustered(rows, batch)
@@ -183,7 +183,7 @@ class DeltaTableWriter(Writer):
         writer.save(self._path)
 
     def _create_clustered(self, rows: Any, batch: BatchSpec) -> None:
-        """Create the table in SQL: the clusterBy of a DataFrame's writer is ignored for a path, in silence."""
+        """Create the table in SQL: a DataFrame writer silently ignores clusterBy for a path."""
         columns = ", ".join(quoted_name(name) for name in self._sink.cluster_by)
         properties = ", ".join(f"{literal(name)} = {literal(text)}" for name, text in self._sink.properties.items())
         with temporary_view(self._spark, rows) as view, self._transaction(batch):
@@ -193,7 +193,7 @@ class DeltaTableWriter(Writer):
             )
 
     def _transaction(self, batch: BatchSpec) -> ContextManager[None]:
-        """Let SQL statements commit as the batch; for as long as one takes."""
+        """Make SQL statements within the context commit as the batch."""
         conf = transaction_conf(batch.txn_app_id, batch.txn_version, self._metadata(batch))
         return session_conf(self._spark, conf)
 
@@ -201,7 +201,7 @@ class DeltaTableWriter(Writer):
         return commit_metadata(batch, self._job.attempt_id, self._settings, self._sink.kind)
 
     def _with_mode(self, writer: Any, created: bool) -> Any:
-        """Set how the rows meet what is there."""
+        """Set how the rows are combined with the existing ones."""
         return writer.mode("error" if created else "append")
 
     def _look_again(self, batch: BatchSpec) -> Optional[Landed]:
@@ -226,7 +226,7 @@ class DeltaTableWriter(Writer):
         """Return the commit that holds the batch, ``None`` if there is none.
 
         Raises:
-            RefusalError: there are two, though Delta makes one: it had forgotten the first.
+            RefusalError: There are two, though Delta makes one: it had forgotten the first.
         """
         commit = history.find(batch)
         landed = history.all_of(batch)
@@ -257,16 +257,16 @@ class DeltaTableWriter(Writer):
                 f"{self._known_version}), and now there is no Delta table. Put it back, or load everything into a new "
                 f"one: {self._advice.reset()}",
             )
-        # fails where a table cannot be made
+        # fails if a table cannot be created here
         read_table_id(self._spark, self._path)
 
     def _identify(self, history: History) -> Optional[str]:
         wanted = self._job.sink_table_id
         last = history.at(self._known_version)
         if wanted is not None and last is not None and last.transaction_of(self._job.batches[0].txn_app_id) is not None:
-            # the stream's last commit is where it was; that the id did not change since is seen with what came since
+            # the stream's last commit is in place; a later change of the id shows in the commits since
             return wanted
-        # the newest metaData is the table's, if one is in sight
+        # the newest metaData is the table's, if it is among the commits read
         seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
         found = seen or read_table_id(self._spark, self._path)
         if wanted is not None and found != wanted:
@@ -286,10 +286,10 @@ class DeltaTableWriter(Writer):
         refuse_namesakes(history, self._path, one.stream, one.uuid, self._sink.other_streams)
 
     def _check_since(self, history: History) -> None:
-        """Nothing may have happened to the table, since the stream last wrote, that transactions do not survive."""
+        """Refuse a sink that has changed since the stream's last write in a way that transactions do not survive."""
         known, one = self._known_version, self._job.batches[0]
         self._check_namesakes(history)
-        # the first look asks Spark for properties and features; each later one sees here what has changed them
+        # the first check asks Spark for properties and features; later ones see changes of them here
         changed = next((commit.properties for commit in history.commits if commit.properties is not None), None)
         check_properties(self._path, changed or {})
         for commit in history.commits:
@@ -332,15 +332,15 @@ class DeltaTableWriter(Writer):
         )
 
     def _newest_transaction(self, history: History, batch: BatchSpec) -> Optional[int]:
-        """Return the newest transaction of the stream, or of the data interval, that the sink has.
+        """Return the newest transaction of the stream, or of the data interval, in the sink.
 
-        Where log cleanup has taken the stream's last commit, the table's state says which it was.
+        If log cleanup has removed the stream's last commit, the table's state still has the transaction.
         """
         newest = history.newest_transaction(batch.txn_app_id)
         if newest is None and history.oldest_version > (self._known_version or 0):
             newest = self._log.transaction(batch.txn_app_id)
             if batch.interval is not None and newest is not None and newest < fence_version(batch.epoch):
-                # an earlier generation of the interval; one comes after the other
+                # an earlier generation of the interval; generations follow each other
                 return None
         return newest
 
@@ -358,7 +358,7 @@ class DeltaTableWriter(Writer):
             )
         if newest != expected:
             if newest is None and expected is not None:
-                # what came before the last known commit was not read
+                # commits before the last known one were not read
                 newest = self._log.transaction(batch.txn_app_id)
             found = "no transaction" if newest is None else f"transaction {newest}"
             raise RefusalError(

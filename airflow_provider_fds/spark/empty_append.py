@@ -1,4 +1,4 @@
-"""An append without rows, for the sake of its transaction. Standard library and pyspark, Python 3.9 syntax."""
+"""An append without rows, only for its transaction. Standard library and pyspark, Python 3.9 syntax."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _IDENTITY = "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED"
 
 
 def append_nothing(spark: Any, path: str, app_id: str, version: int, user_metadata: str) -> None:
-    """Commit a transaction without rows to a table; Delta skips it where it has that transaction or a later one.
+    """Commit a transaction without rows to a table; Delta skips it if it has that transaction or a later one.
 
-    Raises what Spark raises, a conflict with a concurrent writer too.
+    Raises what Spark raises, including a conflict with a concurrent writer.
     """
     table = spark.read.format("delta").load(path).where("false")
-    # identity columns cannot be given, and columns do not say that they are such; one column is enough
+    # identity columns cannot be written, and cannot be recognised from here; a single other column is enough
     choices = list(_columns(table.columns))
     for columns in choices:
         try:

@@ -1,4 +1,4 @@
-"""Why a batch failed: from exceptions of Python, py4j and the JVM to words, an error class, and "retry or not".
+"""Why a batch failed: turns exceptions of Python, py4j and the JVM into an error class, a message, and "retry or not".
 
 Standard library only, Python 3.9 syntax.
 """
@@ -16,14 +16,14 @@ from airflow_provider_fds.credentials import redacted
 _MESSAGE_CHARS = 1500
 _CHAIN_DEPTH = 20
 
-#: Somebody else committed at the same moment: look into the sink again before anything is decided.
+#: Another writer committed at the same moment: check the sink again before deciding.
 _CONFLICTS = re.compile(
     r"DELTA_CONCURRENT_|DELTA_PROTOCOL_CHANGED|DELTA_METADATA_CHANGED|DELTA_PATH_EXISTS|"
     r"Concurrent(Transaction|Append|Write|DeleteRead|DeleteDelete)Exception|ProtocolChangedException|"
     r"MetadataChangedException"
 )
 
-#: What the same rows, the same sink and the same settings bring about again.
+#: Conditions that recur with the same rows, the same sink and the same settings.
 _LASTING = re.compile(
     r"^(FAILED_READ_FILE\.(FILE_NOT_EXIST|PARQUET_COLUMN_DATA_TYPE_MISMATCH|CANNOT_READ_FILE_FOOTER)|"
     r"PATH_NOT_FOUND|UNRESOLVED_COLUMN|COLUMN_ALREADY_EXISTS|DATA_SOURCE_NOT_FOUND|INSERT_COLUMN|"
@@ -38,17 +38,17 @@ _OUT_OF_MEMORY = re.compile(
     r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY|"
     r"exceeding (?:physical |virtual )?memory limits|OOMKilled|[Ee]xit (?:code|status)[: ]+(?:137|143|52)\b"
 )
-#: What a client of Spark Connect says once another thread has closed it, because its task is being killed.
+#: Messages of a Spark Connect client that another thread has closed because its task is being killed.
 _CLIENT_CLOSED = re.compile(
     r"^SparkConnectException .*No active Spark session found|Channel closed!|Cannot invoke RPC on closed channel"
 )
-#: Code that was compiled against another version than the one it meets.
+#: Code that was compiled against another version than the one at run time.
 _LINKAGE = re.compile(
     r"\.(NoSuchMethodError|NoSuchFieldError|NoClassDefFoundError|AbstractMethodError|IncompatibleClassChangeError|"
     r"IllegalAccessError|VerifyError|UnsupportedClassVersionError)$"
 )
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
-#: Errors of Python that the same rows bring about again; others (network, disk) may pass.
+#: Python errors that recur with the same rows; others (network, disk) may pass.
 _LASTING_IN_PYTHON = re.compile(
     r"(?:Value|Type|Lookup|Key|Index|Attribute|Name|Assertion|ZeroDivision|Import|ModuleNotFound|NotImplemented|Unicode\w*|"
     r"Syntax|Arithmetic|Overflow|UnboundLocal)Error$"
@@ -59,11 +59,11 @@ _MISSING_FILE = re.compile(r"(?:File|path:?) ((?:[\w+.-]+:)?/.*?) does not exist
 
 
 class RefusalError(Exception):
-    """Something FDS itself found wrong with a batch or its sink.
+    """A problem that FDS itself found with a batch or its sink.
 
     Attributes:
         error_class: Name of the problem in the attempt report, such as ``OutOfTurn``.
-        retryable: Whether the same batch may go through later.
+        retryable: Whether the same batch may succeed later.
     """
 
     def __init__(self, error_class: str, message: str, retryable: bool = False) -> None:
@@ -90,13 +90,13 @@ class _Cause:
 
     @property
     def condition(self) -> Optional[str]:
-        """Spark's error condition, which stands in brackets in front of the text."""
+        """Spark's error condition, which precedes the text in brackets."""
         found = re.search(r"(?:^|\s)\[([A-Z][A-Z0-9]*_[A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]", self.text)
         return found.group(1) if found else None
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the write lost against another one, and the sink has to be asked what became of the batch."""
+    """Whether the write lost against another one, so that the sink must be checked for the batch."""
     return any(_CONFLICTS.search(cause.name + " " + cause.text) for cause in _chain(error))
 
 
@@ -106,10 +106,10 @@ def has_condition(error: BaseException, *conditions: str) -> bool:
 
 
 def explain(error: BaseException) -> Failure:
-    """Return class, shortened message and retryability of what a driver met.
+    """Return class, shortened message and retryability of an exception on the driver.
 
-    The innermost Spark or Delta condition names the failure; the outer ones are the layers it came through. Where
-    nothing is known against it, a failure is retryable: a retry works on exactly the same rows.
+    The innermost Spark or Delta condition names the failure; the outer ones are the layers it came through. A failure
+    is retryable unless known otherwise: a retry works on exactly the same rows.
     """
     if isinstance(error, RefusalError):
         return Failure(error.error_class, shortened(str(error)), error.retryable)
@@ -118,7 +118,7 @@ def explain(error: BaseException) -> Failure:
     cause = named[-1] if named else chain[-1]
     name = (cause.condition if named else None) or cause.name.rsplit(".", 1)[-1]
     everything = "\n".join(f"{c.name}: {c.text}" for c in chain)
-    # Spark 3.5 has no condition of its own for either
+    # Spark 3.5 has no such condition; there the class of the exception tells
     if name == _FILE_GONE or any(c.name.endswith("SparkFileNotFoundException") for c in chain):
         return Failure(_FILE_GONE, _files_are_gone(everything), retryable=False)
     if (in_function := _user_function(error, everything)) is not None:
@@ -132,7 +132,7 @@ def explain(error: BaseException) -> Failure:
     if name.startswith(("FAILED_READ_FILE", "TASK_WRITE_FAILED")) and _DAMAGED_FILE.search(everything):
         text = f"a data file of the batch is damaged, Spark cannot read it: {_first_line(cause.text)}; restore the file"
         return Failure(name, shortened(text), retryable=False)
-    # an AnalysisException is about the query as it stands, before any task runs
+    # an AnalysisException concerns the query itself, before any task runs
     lasting = (
         _LASTING.match(name) is not None
         or any(c.name.endswith("AnalysisException") for c in chain)
@@ -146,7 +146,7 @@ def explain(error: BaseException) -> Failure:
 
 
 def shortened(text: str) -> str:
-    """Return the text for a report: cut, and without anything that looks like a credential."""
+    """Return the text for a report: truncated, and without anything that looks like a credential."""
     text = redacted(text)
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
 
@@ -161,7 +161,7 @@ def _files_are_gone(everything: str) -> str:
 
 
 def _of_the_jvm(chain: List[_Cause], everything: str) -> Optional[Failure]:
-    """Return the failure of a JVM that lacks memory, or whose classes do not go together, ``None`` if it is neither."""
+    """Return the failure of a JVM that lacks memory or has incompatible classes, ``None`` if it is neither."""
     if _OUT_OF_MEMORY.search(everything):
         return Failure("OutOfMemory", _out_of_memory(everything), retryable=True)
     unlinked = next((cause for cause in chain if _LINKAGE.search(cause.name)), None)
@@ -177,7 +177,7 @@ def _unlinked(cause: _Cause) -> str:
 
 
 def _another_writer(name: str) -> str:
-    # Delta speaks of two streaming queries that share a checkpoint here; there is neither
+    # Delta's message mentions two streaming queries that share a checkpoint, which does not apply here
     return (
         f"another writer committed to the sink at the same moment ({name}), most likely an earlier attempt of this "
         "stream that is still running; this attempt wrote nothing. A retry finds out which rows are there"
@@ -185,7 +185,7 @@ def _another_writer(name: str) -> str:
 
 
 def _user_function(error: BaseException, everything: str) -> Optional[Failure]:
-    """Return the failure of a Python function of the user's, on the driver or in a worker, ``None`` if it is none."""
+    """Return the failure of a user's Python function, on the driver or in a worker, ``None`` if it is not one."""
     if "org.apache.spark.api.python.PythonException" in everything or "from the Python worker" in everything:
         found = [frame for frame in _FRAME.findall(everything) if not _is_foreign(frame[0])]
         said = re.findall(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)$", everything, re.MULTILINE)
@@ -204,13 +204,13 @@ def _user_function(error: BaseException, everything: str) -> Optional[Failure]:
 
 
 def users_frame(error: BaseException) -> Optional[traceback.FrameSummary]:
-    """Return the innermost place in code of the user's that an exception came through, ``None`` if there is none."""
+    """Return the innermost frame of user code that an exception passed through, ``None`` if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_foreign(frame.filename)]
     return frames[-1] if frames else None
 
 
 def is_bug(error: BaseException) -> bool:
-    """Whether an exception of Python is of a kind that the same code and the same rows bring about again."""
+    """Whether a Python exception is of a kind that recurs with the same code and the same rows."""
     return any(_LASTING_IN_PYTHON.search(kind.__name__) for kind in type(error).__mro__)
 
 
@@ -225,7 +225,7 @@ def _function_failed(file: str, line: str, function: str, said: str, lasting: Op
 
 
 def _is_foreign(file: str) -> bool:
-    """Whether a file of Python is FDS's own, Spark's or of the standard library."""
+    """Whether a Python file belongs to FDS, Spark or the standard library."""
     path = file.replace("\\", "/")
     libraries = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     is_library = any(path.startswith(f"{library}/") for library in libraries) and "/site-packages/" not in path
@@ -243,7 +243,7 @@ def _out_of_memory(everything: str) -> str:
 
 
 def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[Failure]:
-    """Return what a Spark Connect server, or the way to it, has to do with the failure, ``None`` if nothing."""
+    """Return the failure if a Spark Connect server, or the connection to it, caused it, else ``None``."""
     status = getattr(getattr(error, "_grpc_status_code", None), "name", None)
     if status is None and (found := re.search(r"StatusCode\.([A-Z_]+)", cause.text)):
         status = found.group(1)
@@ -274,7 +274,7 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
             "server's log"
         )
         return Failure("OperationEnded", text, retryable=True)
-    # nothing answers, or it is a new one that knows nothing of before
+    # nothing answers, or a new server that has no earlier session
     if status == "UNAVAILABLE" or name.startswith("INVALID_HANDLE."):
         return Failure("ServerLost", _server_lost(cause), retryable=True)
     return None
@@ -323,7 +323,7 @@ def _chain(error: BaseException) -> List[_Cause]:
 
 
 def _connect_chain(error: BaseException) -> List[_Cause]:
-    """Return the chain of an exception that a Spark Connect server has sent: causes are only in its stack trace."""
+    """Return the chain of an exception from a Spark Connect server: its causes are only in the stack trace."""
     message = str(getattr(error, "_message", None) or error)
     lines = str(getattr(error, "_stacktrace", None) or "").splitlines()
     name = lines[0] if lines else type(error).__name__
@@ -341,7 +341,7 @@ def _connect_chain(error: BaseException) -> List[_Cause]:
 
 
 def _java_exception(error: BaseException) -> Any:
-    """Return the throwable behind an exception of py4j or pyspark, ``None`` for a Python one."""
+    """Return the Java throwable of a py4j or pyspark exception, ``None`` for a Python one."""
     fields = vars(error)
     java = fields.get("java_exception")
     origin = fields.get("_origin") if java is None else None

@@ -1,10 +1,10 @@
 """The fence: a commit that closes, in the sink, everything older than an epoch.
 
-Delta skips a transaction that is not above the newest one of its application, and refuses it where both are on the way.
-So once the sink has the fence's transaction, no writer of an older epoch can land any more, however long it was paused.
-The commit is an append without rows. Where the epoch's request asks for it, it is the statement that removes the rows
-that the epoch reads again: neither the removal nor the transaction can then come without the other.
-Standard library and pyspark, Python 3.9 syntax.
+Delta skips a transaction that is not above the newest one of its application, and refuses it if both are in flight.
+Once the sink has the fence's transaction, no writer of an older epoch can land any longer, however long it was paused.
+The commit is an append without rows. If the epoch's request asks for it, it is instead the statement that removes the
+rows that the epoch reads again, so that removal and transaction can only happen together. Standard library and pyspark,
+Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from airflow_provider_fds.spark.versions import check_versions
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
-#: A zombie may commit between a look and a write, once per batch it still has; more than this is something else.
+#: A zombie may commit between a check and a write, once per batch it still has; more conflicts have another cause.
 _MOST_ATTEMPTS = 5
 
-#: The conditions of a DELETE as Delta writes them down: by the version that the rows came from, and none at all.
+#: The conditions of a DELETE in Delta's notation: by the source's version, and no condition at all.
 _BY_VERSION = re.compile(
     r'\["\(?`?_source_version`?(?:#\d+L?)? >= (?:cast\()?(\d+)L?(?: as bigint\))?\)?"\]', re.IGNORECASE
 )
@@ -52,7 +52,7 @@ _NO_CONDITION = ("", "[]", '["true"]')
 
 
 def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -> FenceReport:
-    """Write the fence if it is not there, and say what of older epochs has landed before it."""
+    """Write the fence if it is not there, and report which batches of older epochs landed before it."""
     try:
         check_versions(spark)
         force(spark)
@@ -80,7 +80,7 @@ class _Fence:
         self._log = SinkLog(spark, self._path)
         self._known = spec.sink_version
         self._is_older = False
-        # what only a log checkpoint says; once the fence is written, it says the fence
+        # a transaction known only from a log checkpoint; once the fence is written, the fence records it
         self._checkpointed: Optional[int] = None
         way_on = Advice(sink, fence.stream, is_requested=True).rewind()
         self._others = RowsTaken(sink, self._path, self._log, uuid=fence.uuid, breaking_too=False, way_on=way_on)
@@ -90,7 +90,7 @@ class _Fence:
         for _ in range(_MOST_ATTEMPTS):
             history = self._history()
             if history is None:
-                # fails where a table cannot be made
+                # fails if a table cannot be created here
                 read_table_id(self._spark, self._path)
                 return FenceReport(self._fence.uuid, self._fence.epoch, self._spec.attempt_id, "sink_missing")
             check_table(self._spark, self._path)
@@ -115,10 +115,11 @@ class _Fence:
         )
 
     def _history(self) -> Optional[History]:
-        """Return the sink's commits since the stream's last one; all, where the table is older than that."""
+        """Return the sink's commits since the stream's last one; all of them if the table is older than that."""
         history = self._log.history(self._known)
         if history is not None and self._known is not None and history.newest_version < self._known:
-            # another table than the stream wrote to, or an older state of it: what is there, the ledger knows already
+            # another table than the one the stream wrote to, or an older state of it: the ledger already knows its
+            # contents
             self._known, self._is_older = None, True
             return self._log.history(None)
         return history
@@ -137,10 +138,10 @@ class _Fence:
         return next((c for c in history.commits if c.transaction_of(self._fence.txn_app_id) == wanted), None)
 
     def _remove(self, newest_version: int) -> None:
-        """Remove the rows under the fence's transaction; where there are none, Delta may not have committed."""
+        """Remove the rows under the fence's transaction; if there are none, Delta may not have committed."""
         removal = Removal(self._spark, self._fence, self._sink, self._path)
         history = self._log.history(None)
-        assert history is not None  # noqa: S101  # the caller has looked
+        assert history is not None  # noqa: S101  # the caller has checked it
         removal.check(history)
         metadata = fence_metadata(self._fence, self._spec.attempt_id, newest=self._checkpointed)
         reach("fence.commit.before")
@@ -155,7 +156,7 @@ class _Fence:
         reach("fence.commit.after")
         after = self._log.history(newest_version)
         if after is not None and self._find(after) is None:
-            # what lands from here on was not looked at
+            # commits that landed after newest_version were not checked
             self._write(newest_version)
 
     def _write(self, removed_to: Optional[int]) -> None:
@@ -172,7 +173,7 @@ class _Fence:
             reach("fence.commit.after")
 
     def _report(self, history: History, fence: SinkCommit) -> FenceReport:
-        # the newest metaData is the table's, if one is in sight
+        # the newest metaData is the table's, if it is among the commits read
         seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
         removed_to = self._removed_to(fence)
         kept = history.kept(self._fence.txn_app_id, fence.version)
@@ -203,19 +204,19 @@ class _Fence:
         )
 
     def _is_cut(self, history: History) -> bool:
-        """Whether log cleanup took commits since the stream's last known one."""
+        """Whether log cleanup removed commits since the stream's last known one."""
         return history.oldest_version > (0 if self._known is None else self._known)
 
     def _newest_before(self, history: History, fence: SinkCommit) -> Optional[int]:
         """Return the stream's newest transaction before the fence."""
         app_id = self._fence.txn_app_id
         seen = [commit.transaction_of(app_id) for commit in history.commits if commit.version < fence.version]
-        # the fence has what the checkpoint said before it was written
+        # the fence has what the log checkpoint contained before the fence was written
         seen.append((fence.metadata or {}).get("newest", self._checkpointed))
         return max((transaction for transaction in seen if transaction is not None), default=None)
 
     def _removed(self, history: History, kept: Kept, fence: SinkCommit) -> Tuple[RemovedRows, ...]:
-        """Return the removals by fences up to this one, of which those count that no RESTORE took back."""
+        """Return the removals by fences up to this one, except those that a RESTORE undid."""
         found: List[RemovedRows] = []
         for commit in reversed(history.commits):
             epoch = txn_epoch(commit.transaction_of(self._fence.txn_app_id) or 0)
@@ -225,9 +226,9 @@ class _Fence:
         return tuple(found)
 
     def _removed_to(self, fence: SinkCommit) -> Optional[int]:
-        """Return the newest version whose rows the fence removed, ``None`` if it removed none that it was to."""
+        """Return the newest version whose rows the fence removed, ``None`` if it did not remove what was requested."""
         removal = dict((fence.metadata or {}).get("removes") or {})
-        # a commit that removes rows conflicts with every other one of the stream, so it has seen all before it
+        # a commit that removes rows conflicts with every other commit of the stream, so it has seen all earlier ones
         removed_to = removal.pop("to", fence.version - 1)
         is_wanted = self._fence.removes is not None and removal == removal_metadata(self._fence)
         return int(removed_to) if is_wanted else None
@@ -255,7 +256,7 @@ class _Fence:
 
 
 def _removal_of(commit: SinkCommit, epoch: int) -> RemovedRows:
-    """Return what a fence removed: its commit says it, or the condition of a statement that a person typed."""
+    """Return what a fence removed, according to its commit or to the condition of a statement that a person ran."""
     if commit.metadata is not None:
         asked = dict(commit.metadata.get("removes") or {})
         return RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version"))
@@ -271,15 +272,15 @@ def _removal_of(commit: SinkCommit, epoch: int) -> RemovedRows:
 
 
 def _gone_before(removed: Iterable[RemovedRows], fence_at: int) -> List[int]:
-    """Return up to where every batch that was not committed is gone; a statement that was typed does not say it.
+    """Return the versions up to which every uncommitted batch is gone; a person's statement does not record this.
 
-    A rewind goes back, so that such a batch begins after the rows from which a fence removes.
+    A rewind moves backwards, so such a batch begins after the rows from which a fence removes.
     """
     return [one.sink_version for one in removed if one.what is not None and one.sink_version < fence_at]
 
 
 def _removed_rows(fence: SinkCommit) -> Optional[int]:
-    """Return the rows that the fence removed, or closed in a history."""
+    """Return the number of rows that the fence removed, or closed in a history."""
     names = {"DELETE": "numDeletedRows", "UPDATE": "numUpdatedRows"}
     return fence.metric(names[fence.operation]) if fence.operation in names else 0
 

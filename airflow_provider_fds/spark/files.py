@@ -1,11 +1,11 @@
 """Small files on the local disk or any Hadoop file system: job specs, attempt reports, commits of the sink.
 
-Paths here are Hadoop's: with or without a scheme, and never percent-encoded, because Hadoop's ``Path`` decodes
-nothing. FDS's own URIs are encoded; they come in through :func:`hadoop_path`.
+Paths here are Hadoop's: with or without a scheme, and never percent-encoded, because Hadoop's ``Path`` decodes nothing.
+FDS's own URIs are encoded; :func:`hadoop_path` converts them.
 
-Local files are opened as such, others through Hadoop, by way of the JVM that the session has. A session on Spark
-Connect has none: there the caller, who is on Airflow's side, brings its own way to them (:func:`reached_by`).
-Standard library and py4j only, Python 3.9 syntax.
+Local files are opened directly, others through Hadoop in the session's JVM. A session on Spark Connect has no JVM;
+there the caller, in the Airflow worker, supplies its own access to files (:func:`reached_by`). Standard library and
+py4j only, Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINES_BEFORE_ADDS = 20
 
 
 class OtherFiles(Protocol):
-    """Files that are neither local nor reached through Hadoop; paths are as everywhere here."""
+    """Files that are neither local nor reached through Hadoop; paths are as everywhere in this module."""
 
     def read_bytes(self, path: str) -> bytes:
         """Return the whole file. Raises ``FileNotFoundError`` if there is none."""
@@ -35,13 +35,13 @@ class OtherFiles(Protocol):
         """Write or overwrite the file; a reader sees all of it or none."""
 
     def exists(self, path: str) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
 
     def names(self, folder: str) -> Set[str]:
-        """Return the names of what lies directly in the folder; none if there is no folder."""
+        """Return the names of the entries directly in the folder; empty if there is no folder."""
 
     def first_bytes(self, path: str) -> bytes:
-        """Return the beginning of the file, some lines at least; nothing if there is none."""
+        """Return the first bytes of the file, at least several lines; empty if there is none."""
 
 
 _OTHER: ContextVar[Optional[OtherFiles]] = ContextVar("files", default=None)
@@ -49,7 +49,7 @@ _OTHER: ContextVar[Optional[OtherFiles]] = ContextVar("files", default=None)
 
 @contextmanager
 def reached_by(files: OtherFiles) -> Iterator[None]:
-    """Within this, files that are not local are read and written by ``files`` instead of Hadoop."""
+    """Within this context, files that are not local are read and written by ``files`` instead of Hadoop."""
     token = _OTHER.set(files)
     try:
         yield
@@ -64,9 +64,9 @@ def scheme(path: str) -> str:
 
 
 def hadoop_path(uri: str, spark: Any = None) -> str:
-    """Return a URI of FDS as Spark's readers and writers want it: decoded, with a scheme Spark has a file system for.
+    """Return a URI of FDS as Spark's readers and writers need it: decoded, with a scheme Spark has a file system for.
 
-    Without a scheme it is a local path, and taken as it is. ``s3`` and ``s3n`` become ``s3a``, unless the session
+    Without a scheme it is a local path and is used as it is. ``s3`` and ``s3n`` become ``s3a``, unless the session
     brings its own file system for them (EMR does).
     """
     name = scheme(uri)
@@ -90,7 +90,7 @@ def read_bytes(path: str, spark: Any = None) -> bytes:
     """Return the whole file. A local one needs no session.
 
     Raises:
-        OSError: a local file cannot be read. Others raise what py4j brings from Hadoop.
+        OSError: A local file cannot be read. Other files raise what py4j raises for Hadoop.
     """
     local = local_path(path)
     if local is not None:
@@ -130,14 +130,14 @@ def write_bytes(path: str, data: bytes, spark: Any = None) -> None:
     finally:
         stream.close()
     if not whole and not files.rename(first, target):
-        # HDFS does not rename onto a file that is there: the same attempt reports again
+        # HDFS does not rename onto an existing file: the same attempt reports again
         files.delete(target, False)  # noqa: FBT003 - not recursive
         if not files.rename(first, target):
             raise OSError(f"cannot rename {path}.{mine} to {path}")
 
 
 def exists(path: str, spark: Any = None) -> bool:
-    """Whether the file is there."""
+    """Whether the file exists."""
     local = local_path(path)
     if local is not None:
         return local.exists()
@@ -146,7 +146,7 @@ def exists(path: str, spark: Any = None) -> bool:
 
 
 def names(folder: str, spark: Any = None) -> Set[str]:
-    """Return the names of what lies directly in the folder; none if there is no folder."""
+    """Return the names of the entries directly in the folder; empty if there is no folder."""
     local = local_path(folder)
     if local is not None:
         return {child.name for child in local.iterdir()} if local.is_dir() else set()
@@ -156,13 +156,13 @@ def names(folder: str, spark: Any = None) -> Set[str]:
     files, path = _file_system(spark, folder), _path(spark, folder)
     if not files.exists(path):
         return set()
-    # one string of all paths: asking py4j for each of them is a round trip each
+    # one string of all paths: asking py4j for each path costs a round trip
     paths = spark._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(_plain(spark, files.listStatus(path)))
     return {path.rsplit("/", 1)[-1] for path in spark._jvm.scala.runtime.ScalaRunTime.stringOf(paths)[:-1].split(", ")}
 
 
 def _plain(spark: Any, found: Any) -> Any:
-    """Return a Java array of ``FileStatus``: py4j does not take one of a subclass, as S3A returns it, for that."""
+    """Return a plain Java array of ``FileStatus``: py4j does not accept an array of a subclass, which S3A returns."""
     java = spark._jvm.java.lang
     length = len(found)
     plain = java.reflect.Array.newInstance(java.Class.forName("org.apache.hadoop.fs.FileStatus"), length)
@@ -171,7 +171,7 @@ def _plain(spark: Any, found: Any) -> Any:
 
 
 def first_data_file(manifest: str, spark: Any = None) -> Optional[str]:
-    """Return the first data file that a manifest lists, as a Hadoop path, ``None`` if there is none to find."""
+    """Return the first data file that a manifest lists, as a Hadoop path, ``None`` if none is found."""
     for line in _head(f"{manifest}/{_FIRST_COMMIT}", spark):
         found = re.match(r'\{"add":\{.*?"path":"([^"\\]+)"', line)
         if found:
@@ -201,9 +201,9 @@ def _head(path: str, spark: Any) -> Iterator[str]:
 
 
 def _file_system_class(spark: Any, name: str) -> Optional[str]:
-    """Return the class that the session reads a scheme with, ``None`` if it has none of its own."""
+    """Return the class with which the session reads a scheme, ``None`` if none is configured."""
     if _OTHER.get() is not None:
-        # no way to Hadoop's own files of settings; what Spark was told of them is among its own
+        # Hadoop's configuration files cannot be reached; only the session's own settings can
         found: Optional[str] = spark.conf.get(f"spark.hadoop.fs.{name}.impl", None)
         return found
     return _hadoop_conf(spark).get(f"fs.{name}.impl")  # type: ignore[no-any-return]

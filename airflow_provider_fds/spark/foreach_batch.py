@@ -19,7 +19,7 @@ class ForeachBatch:
         end: Where it ends (inclusive).
         first_version: First version of the source with rows in the batch (inclusive).
         last_version: Last version (inclusive).
-        num_rows: Number of rows by the statistics of the source's log, ``None`` if a file has none.
+        num_rows: Number of rows according to the source's log statistics, ``None`` if a file has none.
     """
 
     def __init__(self, spec: BatchSpec, writes: Sequence[str]) -> None:
@@ -43,9 +43,8 @@ class ForeachBatch:
     def txn_options(self, write: str) -> Dict[str, str]:
         """Return the write options with which Delta accepts this write of the batch once: ``txnAppId, txnVersion``.
 
-        They include ``userMetadata``, with which the table's log says which batch of which stream a commit is. Use them
-        with ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` without ``format("delta")`` ignores
-        them.
+        They include ``userMetadata``, which records in the table's log the batch and stream of a commit. Use them with
+        ``save``, ``saveAsTable`` and ``writeTo(…).append()``; ``insertInto`` without ``format("delta")`` ignores them.
 
         Args:
             write: One of the names in ``writes`` of the sink.

@@ -1,4 +1,4 @@
-"""The writer of ``ForeachBatchSink``: calls the function once per batch, and again where nobody knows that it returned.
+"""The writer of ``ForeachBatchSink``: calls the function once per batch, and again if it is not known to have returned.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -28,7 +28,7 @@ _STARTED = ".started.json"
 
 
 class ForeachBatchWriter(Writer):
-    """Hands batches to the function. There may be several tables, or none that FDS knows."""
+    """Hands batches to the function. It may write several tables, or none that FDS knows."""
 
     _sink: ForeachBatchSink
 
@@ -40,14 +40,14 @@ class ForeachBatchWriter(Writer):
 
     @classmethod
     def close_epochs(cls, spark: Any, job: JobSpec, fence: FenceSpec, sink: Any) -> FenceReport:
-        """Close older epochs in the tables that FDS knows, see :func:`.foreach_fence.close_writes`."""
+        """Close older epochs in the tables that FDS knows; see :func:`.foreach_fence.close_writes`."""
         return close_writes(spark, job, fence, sink)
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
-        """Return what an earlier attempt reported, if the function had returned there; else ``None``.
+        """Return what an earlier attempt reported if the function had returned there, else ``None``.
 
         Raises:
-            RefusalError: a named table was restored or replaced since.
+            RefusalError: A named table was restored or replaced since.
         """
         folder, _, _ = report_name(batch.epoch, batch.batch_id, "").rpartition("/")
         folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
@@ -62,7 +62,7 @@ class ForeachBatchWriter(Writer):
                 tables = self._tables.versions(batch)
                 return Landed(None, by_this_attempt=False, rows=report.rows_written, tables=tables)
             if report.is_of(batch, name.removesuffix(".json")) and report.error_class == "OutOfTurn":
-                # it has not called the function, or Delta has skipped what that wrote
+                # it did not call the function, or Delta skipped what the function wrote
                 begun.discard(report.attempt_id)
         self._is_repeated = bool(begun)
         return None
@@ -71,7 +71,7 @@ class ForeachBatchWriter(Writer):
         """Call the function with the batch.
 
         Raises:
-            RefusalError: it raised, or left the session so that later batches would be lost.
+            RefusalError: The function raised, or left session settings that would lose later batches.
         """
         of_batch = ForeachBatch(batch, self._sink.names)
         self._tables.prepare(batch, is_repeated=self._is_repeated)

@@ -1,4 +1,4 @@
-"""The fences of a function's writes: one in each table that is named, under the write's own application id.
+"""The fences of a function's writes: one in each named table, under the write's own application id.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -19,12 +19,12 @@ from airflow_provider_fds.spark.history import SinkLog
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import ForeachBatchSink
 
-#: Above every version: a look at the log that reads no commit.
+#: Later than every version: a check of the log that reads no commit.
 _NONE = sys.maxsize
 
 
 def close_writes(spark: Any, spec: JobSpec, fence: FenceSpec, sink: ForeachBatchSink) -> FenceReport:
-    """Write the fence of each named write, where it is not there; the report of the first that fails is returned."""
+    """Write the missing fence of each named write; return the report of the first that fails."""
     done: List[str] = []
     for name, uri in sink.tables.items():
         report = _close(spark, spec, replace(fence, write=name), uri)
@@ -37,7 +37,7 @@ def close_writes(spark: Any, spec: JobSpec, fence: FenceSpec, sink: ForeachBatch
 
 
 def _close(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport:
-    # which log store the function uses is the session's affair; it commits through the same one
+    # the session decides which log store the function uses; the fence commits through the same one
     table = DeltaTableSink(uri, allow_single_driver_s3=True)
     try:
         log = SinkLog(spark, hadoop_path(uri, spark))
@@ -55,7 +55,7 @@ def _close(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport
             error_message=shortened(f"write {fence.write!r} in {uri}: {failure.message}"),
             retryable=failure.retryable,
         )
-    # what landed is asked of the tables' logs by whoever opens the epoch: here only what is new is read
+    # the process that opens the epoch reads what landed from the tables' logs; here only new commits are read
     known = None if history is None else history.newest_version
     return close_epochs(spark, replace(spec, sink_version=known, sink_table_id=None), fence, table)
 

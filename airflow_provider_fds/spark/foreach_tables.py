@@ -1,4 +1,4 @@
-"""The tables that a user's function writes, as far as they are named: what their logs say of a batch.
+"""The named tables that a user's function writes: what their logs show of a batch.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import ForeachBatchSink
 
-#: Above every version: a look at the log that reads no commit.
+#: Later than every version: a check of the log that reads no commit.
 _NONE = sys.maxsize
 
-#: Commits that are read at first to find a write; then four times as many, and so on.
+#: Number of commits first read to find a write; it grows fourfold with each step.
 _WINDOW = 50
 
 
 class WrittenTables:
-    """The tables of a sink's writes, through one job."""
+    """The tables of a sink's writes, throughout one job."""
 
     def __init__(self, spark: Any, sink: ForeachBatchSink, known: Dict[str, int]) -> None:
         self._spark = spark
@@ -43,16 +43,16 @@ class WrittenTables:
         self._others = sink.other_streams
 
     def prepare(self, batch: BatchSpec, *, is_repeated: bool) -> None:
-        """Before the function is called: make sure that Delta takes each write once, and in turn.
+        """Check, before the function is called, that Delta accepts each write once and in turn.
 
         Args:
             batch: The batch.
             is_repeated: Whether another attempt may have called the function with it.
 
         Raises:
-            RefusalError: a table forgets transactions too soon, or has a later one of this write already, or this one
-                of another batch; or it was restored to before what was written; or a stream of the same name with
-                another ledger writes to it.
+            RefusalError: A table forgets transactions too soon, already has a later transaction of this write or has
+                this one from another batch, was restored to a version before what was written, or is written by a
+                stream of the same name with another ledger.
         """
         self._warn()
         for name in self._logs:
@@ -70,15 +70,15 @@ class WrittenTables:
                 self._tell(name, batch, is_before=True)
 
     def check_landed(self, batch: BatchSpec, asked: Sequence[str]) -> None:
-        """After the function has returned: say which writes are there.
+        """Check, after the function has returned, which writes are in the tables.
 
         Args:
             batch: The batch.
-            asked: Names of the writes that the function has asked the options of.
+            asked: Names of the writes whose options the function requested.
 
         Raises:
-            RefusalError: Delta has skipped a write because of a later transaction: its rows are nowhere. Or a table
-                was restored meanwhile, or another stream of the same name has written to it.
+            RefusalError: Delta skipped a write because of a later transaction, so its rows are nowhere; or a table was
+                restored in the meantime, or another stream of the same name has written to it.
         """
         for name in self._logs:
             if self._look(name, batch) and name in asked:
@@ -86,10 +86,10 @@ class WrittenTables:
             self._tell(name, batch, is_before=False)
 
     def check_kept(self, batch: BatchSpec) -> None:
-        """Make sure that what an earlier attempt has written and reported is still there.
+        """Check that what an earlier attempt has written and reported is still there.
 
         Raises:
-            RefusalError: a table was restored or replaced since.
+            RefusalError: A table was restored or replaced since.
         """
         for name, log in self._logs.items():
             history = log.history(_NONE)
@@ -98,7 +98,7 @@ class WrittenTables:
                 self._check_kept(name, batch)
 
     def versions(self, batch: BatchSpec) -> Dict[str, int]:
-        """Return the version of each table that holds the newest transaction of its write, as far as that is known."""
+        """Return, if known, the version of each table that holds the newest transaction of its write."""
         for name in self._logs:
             app_id, history = txn_app_id(batch.uuid, write=name), self._since_last(name, batch)
             commits = () if history is None else history.commits
@@ -108,7 +108,7 @@ class WrittenTables:
         return dict(self._known)
 
     def _check_there(self, name: str, batch: BatchSpec, history: Optional[History]) -> None:
-        """Make sure that a table which the stream has written is there, and has that write's transactions."""
+        """Check that a table which the stream has written exists and has that write's transactions."""
         known = self._known.get(name)
         newest = None if history is None else self._logs[name].transaction(txn_app_id(batch.uuid, write=name))
         if known is None:
@@ -124,9 +124,9 @@ class WrittenTables:
         )
 
     def _check_closed(self, name: str, batch: BatchSpec, newest: Optional[int]) -> None:
-        """Make sure that a table which was not fenced when the epoch began has no write of an epoch before it."""
+        """Check that a table which was not fenced when the epoch began has no write of an earlier epoch."""
         if newest is None or newest >= fence_version(batch.epoch) or txn_batch_id(newest) < 0:
-            # none, one of this epoch, or the fence of before the stream went to another sink
+            # none, one of this epoch, or the fence from before the stream moved to another sink
             return
         raise RefusalError(
             "EpochNotClosed",
@@ -138,7 +138,7 @@ class WrittenTables:
         )
 
     def _look(self, name: str, batch: BatchSpec) -> bool:
-        """Look at what is new in a table, and say whether there is one; the first look goes back to the last write."""
+        """Check the new commits of a table; return whether it exists. The first check goes back to the last write."""
         log, known = self._logs[name], self._versions.get(name)
         history = log.history(_NONE if known is None else known + 1)
         self._versions[name] = -1 if history is None else history.newest_version
@@ -157,7 +157,7 @@ class WrittenTables:
         return True
 
     def _since_last(self, name: str, batch: BatchSpec) -> Optional[History]:
-        """Return the commits of a table since the last write, or fence, before this batch; all, if it is not there."""
+        """Return the commits of a table since the last write or fence before this batch; all if there is none."""
         app_id, log, commits = txn_app_id(batch.uuid, write=name), self._logs[name], _WINDOW
         while True:
             history = log.history(_NONE)
@@ -173,7 +173,7 @@ class WrittenTables:
             commits *= 4
 
     def _check_same(self, name: str, batch: BatchSpec, *, is_repeated: bool) -> None:
-        """Make sure that the transaction which Delta skips this write for is of this batch, and of no other."""
+        """Check that the transaction for which Delta skips this write belongs to this batch and no other."""
         app_id, history = txn_app_id(batch.uuid, write=name), self._since_last(name, batch)
         commits = () if history is None else history.commits
         own = [c for c in commits if c.transactions.get(app_id) == batch.txn_version]
@@ -192,12 +192,12 @@ class WrittenTables:
         )
 
     def _check_kept(self, name: str, batch: BatchSpec) -> None:
-        """Make sure that the rows of the write before this batch are in the table, and its own if it has them."""
+        """Check that the rows of the write before this batch are in the table, and those of this batch if written."""
         app_id, history = txn_app_id(batch.uuid, write=name), self._since_last(name, batch)
         if history is None or not history.commits:
             return
         kept = history.kept(app_id)
-        # a batch that was forgotten with its commit was there, too
+        # an earlier batch, whose commit log cleanup removed, was there too
         newest = self._logs[name].transaction(app_id)
         has_last = history.commits[-1].transactions.get(app_id, batch.txn_version) < batch.txn_version
         is_hidden = history.oldest_version > 0 and newest is not None and newest < batch.txn_version
@@ -210,7 +210,7 @@ class WrittenTables:
                 f"first batch that it lacks, and of later ones, out of them, then `fds rewind {batch.stream} "
                 "--to-batch N --why …`",
             )
-        # where it is there twice the later one is a reminder without rows
+        # if it occurs twice, the later one is a reminder without rows
         own = [c.version for c in history.commits if c.transactions.get(app_id) == batch.txn_version]
         broken_at = -1 if kept.broken_at is None else kept.broken_at
         if not own or (own[-1] in kept.versions and broken_at < own[-1]):
@@ -238,10 +238,10 @@ class WrittenTables:
         return newest
 
     def _remind(self, name: str, batch: BatchSpec) -> None:
-        """Commit the transaction of a write again, which its commit shows and Delta itself may have forgotten.
+        """Commit the transaction of a write again, because its commit exists but Delta itself may have forgotten it.
 
-        A log checkpoint drops transactions that are older than the retention that the table had at that time. Where
-        Delta still knows the transaction, it skips this.
+        A log checkpoint drops transactions older than the retention that the table had at that time. If Delta still
+        knows the transaction, it skips this commit.
         """
         try:
             append_nothing(
@@ -262,7 +262,7 @@ class WrittenTables:
             print(f"{what}: the function has written no rows of it", flush=True)
 
     def _warn(self) -> None:
-        """Say once per job what is not checked."""
+        """Print once per job what is not checked."""
         if self._warned or not self._unknown:
             return
         self._warned = True

@@ -1,8 +1,8 @@
-"""What the sink's own log says: which batches it has, and what others did to it.
+"""What the sink's own log shows: which batches it has, and what others did to it.
 
 A few commits are read as files, which costs no Spark job (``DESCRIBE HISTORY`` takes about as long as a small append,
-``DESCRIBE DETAIL`` twice that); many are read by Spark, in parallel, and are judged by the same lines.
-Standard library and pyspark, Python 3.9 syntax.
+``DESCRIBE DETAIL`` twice that). Many commits are read by Spark, in parallel; the same lines are evaluated. Standard
+library and pyspark, Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from airflow_provider_fds.spark.log_files import (
 #: More commits than this are read by Spark.
 _MOST_FILES = 50
 
-#: Operations after which the rows or the transactions of the table are not what they were: RESTORE and REPLACE keep
-#: old transactions (a batch would be skipped), a clone drops them (a batch would land again).
+#: Operations after which the table's rows or transactions are no longer the same: RESTORE and REPLACE keep old
+#: transactions (a batch would be skipped), a clone drops them (a batch would land again).
 _BREAKING = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
 
 #: Newest version that a table can have.
@@ -47,13 +47,13 @@ class SinkCommit:
     """One commit of the sink.
 
     Attributes:
-        metadata: What FDS wrote into the commit, ``None`` for a commit of anybody else.
+        metadata: What FDS wrote into the commit, ``None`` for a commit of another writer.
         transactions: Transaction version by application id.
         table_id: ``metaData.id``, if the commit sets it.
-        properties: Table properties, if the commit sets them; ``None`` if it leaves them as they are.
-        features: Table features of a writer, if the commit sets the protocol.
+        properties: Table properties, if the commit sets them; ``None`` if it leaves them unchanged.
+        features: Writer table features, if the commit sets the protocol.
         parameters: ``operationParameters``, such as ``mode``.
-        removes_rows: Whether a file of the table is removed for its rows, not because they were written anew.
+        removes_rows: Whether a file is removed together with its rows, rather than because its rows were rewritten.
         write: What the write options of a function's batch have put into the commit, ``None`` for any other commit.
     """
 
@@ -70,7 +70,7 @@ class SinkCommit:
     write: Optional[Dict[str, Any]] = None
 
     def transaction_of(self, app_id: str) -> Optional[int]:
-        """Return the transaction version, if the commit is one under this transaction application id."""
+        """Return the commit's transaction version under this application id, ``None`` if it has none."""
         if app_id in self.transactions:
             return self.transactions[app_id]
         if self.metadata is None or txn_app_id(str(self.metadata.get("uuid")), self.metadata.get("interval")) != app_id:
@@ -94,16 +94,16 @@ class SinkCommit:
 
     @property
     def restored_to(self) -> Optional[int]:
-        """The version to which a RESTORE put the table back, ``None`` if it does not say: it was given a time."""
+        """The version to which a RESTORE put the table back; ``None`` if the commit names a time instead."""
         version = self.parameters.get("version", "")
         return int(version) if self.operation.upper() == "RESTORE" and version.isdigit() else None
 
     @property
     def rows_written(self) -> Optional[int]:
-        """Rows that the operation brought, ``None`` if it does not say; of a MERGE those that it changed.
+        """Rows that the operation wrote, ``None`` if it does not say; for a MERGE, the rows it changed.
 
-        ``replaceWhere`` counts rows of files that it had to write again among its output, and says nothing of rows
-        where it wrote no file.
+        ``replaceWhere`` counts copied rows of rewritten files in its output, and does not report rows if it wrote no
+        file.
         """
         if self.operation == "MERGE":
             changed = [self.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
@@ -131,13 +131,14 @@ class SinkCommit:
 
 @dataclass(frozen=True)
 class Kept:
-    """The commits of which a table consists, after those that a RESTORE, REPLACE or CLONE took out.
+    """The commits that a table consists of, without those that a RESTORE, REPLACE or CLONE removed.
 
     Attributes:
-        versions: The commits in sight whose changes are in the table, or may be.
-        broken_at: The commit that took out the oldest one in sight, or what was before it, or may have; ``None`` if
-            they are there.
-        restored_to: The version before all in sight to which that put the table back; ``None`` if it does not say.
+        versions: Those of the commits read whose changes are in the table, or may be.
+        broken_at: The commit that removed, or may have removed, the oldest commit read or earlier ones; ``None`` if
+            they are in the table.
+        restored_to: The version, earlier than all commits read, to which that commit restored the table; ``None`` if it
+            does not say.
     """
 
     versions: FrozenSet[int]
@@ -147,14 +148,14 @@ class Kept:
 
 @dataclass(frozen=True)
 class History:
-    """Commits of the sink, newest first, as far down as was asked for or as the log still reaches."""
+    """Commits of the sink, newest first, back to the requested version or to the log's oldest."""
 
     newest_version: int
     commits: Tuple[SinkCommit, ...]
 
     @property
     def oldest_version(self) -> int:
-        """The version down to which the history reaches."""
+        """The oldest version in the history."""
         return self.commits[-1].version if self.commits else self.newest_version
 
     def find(self, batch: BatchSpec) -> Optional[SinkCommit]:
@@ -162,16 +163,16 @@ class History:
         return next((commit for commit in self.commits if commit.holds(batch)), None)
 
     def at(self, version: Optional[int]) -> Optional[SinkCommit]:
-        """Return the commit of this version, ``None`` if the log does not reach it any more."""
+        """Return the commit of this version, ``None`` if the log no longer reaches it."""
         return next((commit for commit in self.commits if commit.version == version), None)
 
     def newest_transaction(self, app_id: str) -> Optional[int]:
-        """Return the highest transaction under the application id that can be seen."""
+        """Return the highest transaction under the application id among the commits read."""
         seen = [commit.transaction_of(app_id) for commit in self.commits]
         return max((txn for txn in seen if txn is not None), default=None)
 
     def all_of(self, batch: BatchSpec) -> Tuple[SinkCommit, ...]:
-        """Return every commit under the batch's transaction, newest first: Delta makes one."""
+        """Return every commit under the batch's transaction, newest first; Delta makes only one."""
         return tuple(c for c in self.commits if c.transaction_of(batch.txn_app_id) == batch.txn_version)
 
     def oldest_of(self, app_id: str) -> Optional[int]:
@@ -182,7 +183,7 @@ class History:
         """Return which of the commits the table still consists of.
 
         Args:
-            app_id: Of the stream: a table that its transaction created was not there before.
+            app_id: The stream's application id; a table that its transaction created did not exist before.
             before: Only commits before this version count (exclusive).
         """
         state = Kept(frozenset(), None)
@@ -196,7 +197,7 @@ class History:
                 state = states[commit.restored_to]
             elif commit.operation.upper() != "RESTORE" or (commit.restored_to or 0) < self.oldest_version:
                 unknown = commit.operation.upper() == "RESTORE" and commit.restored_to is None
-                # what a RESTORE to a time took out is not known
+                # what a RESTORE to a time removed is not known
                 versions: FrozenSet[int] = state.versions if unknown else frozenset()
                 state = Kept(versions, commit.version, commit.restored_to)
             else:
@@ -210,7 +211,7 @@ class History:
 
 
 class SinkLog:
-    """The ``_delta_log`` of one sink, looked at again and again; commits that were read are kept."""
+    """The ``_delta_log`` of one sink, for repeated reads; commits that were read are kept."""
 
     def __init__(self, spark: Any, path: str) -> None:
         self._spark = spark
@@ -221,9 +222,9 @@ class SinkLog:
         self._checkpointed: Dict[int, Dict[str, int]] = {}
 
     def history(self, down_to: Optional[int]) -> Optional[History]:
-        """Return the commits from the newest down to version ``down_to`` (inclusive), ``None``: all there are.
+        """Return the commits from the newest back to version ``down_to`` (inclusive); ``None`` reads all there are.
 
-        ``None`` comes back if there is no Delta table at all.
+        Returns ``None`` if there is no Delta table.
         """
         self._find_versions()
         if not self._versions:
@@ -235,18 +236,18 @@ class SinkLog:
             self._list()
             if not self._versions or self._versions[0] <= oldest:
                 raise
-            # log cleanup took the oldest commits meanwhile
+            # log cleanup removed the oldest commits in the meantime
             commits = self._commits(down_to)
         return History(self._versions[-1], commits)
 
     def transactions(self) -> Dict[str, int]:
-        """Return the newest transaction of each application id of FDS in the table's state of the last look.
+        """Return the newest transaction of each FDS application id in the table's state, as of the last read.
 
-        This is what Delta itself goes by. It outlives the commits, which log cleanup removes, and costs a Spark job
-        where they do not reach back to version 0.
+        Delta itself relies on this state. It outlives the commits, which log cleanup removes, and costs a Spark job if
+        they do not reach back to version 0.
 
         Raises:
-            RefusalError: neither commits nor a log checkpoint reach back far enough.
+            RefusalError: Neither commits nor a log checkpoint reach back far enough.
         """
         if not self._versions:
             return {}
@@ -266,16 +267,16 @@ class SinkLog:
                 self._checkpointed = {checkpoint.version: read}
             found, first = dict(self._checkpointed[checkpoint.version]), checkpoint.version + 1
         for commit in reversed(self._commits(first)):
-            # a later transaction may have a lower version under an id that FDS does not write
+            # under an id of another writer, a later transaction may have a lower version
             found.update((a, v) for a, v in commit.transactions.items() if a.startswith(FDS_TRANSACTIONS))
         return found
 
     def transaction(self, app_id: str) -> Optional[int]:
-        """Return the newest transaction of an application id of FDS; see :meth:`transactions`."""
+        """Return the newest transaction of an FDS application id; see :meth:`transactions`."""
         return self.transactions().get(app_id)
 
     def versions_before(self, version: int) -> List[int]:
-        """Return the versions whose commits are there, of those before ``version``, newest first."""
+        """Return the versions before ``version`` whose commits exist, newest first."""
         return [known for known in reversed(self._versions) if known < version]
 
     def content(self, version: int) -> bytes:
@@ -295,7 +296,7 @@ class SinkLog:
 
     def _find_versions(self) -> None:
         if self._versions and exists(self._file(self._versions[-1]), self._spark):
-            # the log was listed before: what was committed since follows on
+            # the log was listed before: new commits follow its newest version
             while exists(self._file(self._versions[-1] + 1), self._spark):
                 self._versions.append(self._versions[-1] + 1)
             return
@@ -306,7 +307,7 @@ class SinkLog:
         self._names = names(self._folder, self._spark)
         found = [re.fullmatch(r"(\d{20})\.json", name) for name in self._names]
         versions = sorted(int(match.group(1)) for match in found if match)
-        # what lies before a gap belongs to the log no more: a cleanup has not come through
+        # commits before a gap no longer belong to the log: a cleanup was not finished
         first = next((i for i in range(len(versions) - 1, 0, -1) if versions[i - 1] != versions[i] - 1), 0)
         self._versions = versions[first:]
 
@@ -319,7 +320,7 @@ class SinkLog:
 
 
 def parse_commit(version: int, content: bytes) -> SinkCommit:
-    """Read what matters here from a commit's file (Delta protocol, "Delta Log Entries")."""
+    """Read the relevant parts of a commit's file (Delta protocol, "Delta Log Entries")."""
     info: Dict[str, Any] = {}
     transactions: Dict[str, int] = {}
     metadata: Dict[str, Any] = {}
@@ -370,7 +371,7 @@ def read_table_id(spark: Any, path: str) -> Optional[str]:
     """Return ``metaData.id`` of the table at the path, ``None`` if there is no table.
 
     Raises:
-        RefusalError: the path lies inside another Delta table.
+        RefusalError: The path is inside another Delta table.
     """
     try:
         rows = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").select("id").collect()

@@ -1,4 +1,4 @@
-"""What an attempt leaves in staging of the session it works in, so that who comes after can find and stop its work.
+"""The identity of an attempt's session, left in staging so that a later attempt can find and stop its work.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -9,15 +9,15 @@ from typing import Any, Dict, List
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether the session is on a Spark Connect server: without a JVM on this side."""
+    """Whether the session is on a Spark Connect server, so that there is no JVM on this side."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def identity(spark: Any) -> Dict[str, Any]:
-    """Return ``application``, and on Spark Connect session, user and tags of what this thread runs there.
+    """Return ``application`` and, on Spark Connect, session, user and tags of this thread's operations.
 
-    Operations of a session are only found again by session and user together. Nothing of it is secret: it opens no
-    door that the token of the server, if it has one, does not open.
+    Operations of a session can only be found by session and user together. None of this is secret: it gives no access
+    beyond that of the server's token, if it has one.
     """
     if not is_connect(spark):
         return {"application": spark.sparkContext.applicationId}

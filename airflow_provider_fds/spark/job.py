@@ -1,9 +1,9 @@
-"""The Spark application: ``job.py <uri of a job spec>`` works planned batches off, in order, into one sink.
+"""The Spark application: ``job.py <uri of a job spec>`` loads planned batches, in order, into one sink.
 
-It imports the standard library, pyspark and its own zip, nothing else, and is written for Python 3.9 and Spark 3.5.
-For each batch it leaves a marker before it touches the sink and a report when it is through; it stops at the first
-batch that is not done and verified, because a later transaction would make the earlier one unwritable. What it says
-decides nothing: the ledger does.
+It imports only the standard library, pyspark and its own zip, and is written for Python 3.9 and Spark 3.5. For each
+batch it writes a marker before it touches the sink and a report when it is done. It stops at the first batch that is
+not done and verified, because a later transaction would make the earlier one unwritable. Its reports decide nothing:
+the ledger does.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ EXIT_MISMATCH = 12
 def main(argv: Sequence[str]) -> int:
     """Run the job that ``argv[0]`` names, and return the exit code.
 
-    0: every batch is done and verified (or the time was up). 10: stopped at a batch that failed, a retry may help.
-    11: a retry will not help. 12: a batch is in the sink, but is not what was planned.
+    0: every batch is done and verified (or the time is up). 10: stopped at a failed batch, a retry may help. 11: a
+    retry will not help. 12: a batch is in the sink but differs from the plan.
     """
     _leave_own_folder()
     if len(argv) != 1:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     spark: Any = None
     spec: Optional[JobSpec] = None
     try:
-        # a local spec that cannot be read is known before a session is paid for
+        # an unreadable local spec is found before the cost of starting a session
         path = hadoop_path(uri)
         if local_path(path) is not None:
             spec = JobSpec.from_file(uri, read_bytes(path))
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _unstarted(spec: Optional[JobSpec], error: Exception) -> int:
-    """Say why there is no session, in a report too if staging is local: other files are reached through Spark."""
+    """Print why there is no session; also report it if staging is local: other files are reached through Spark."""
     failure = explain(error)
     if spec is None or spec.fence is not None:
         print(f"FDS has no session: {failure.error_class}: {failure.message}", flush=True)
@@ -86,7 +86,7 @@ def _unstarted(spec: Optional[JobSpec], error: Exception) -> int:
 
 
 def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[AttemptReport], object]] = None) -> int:
-    """Work off the batches of ``spec``, or write its fence, in this session; report each; return the exit code.
+    """Load the batches of ``spec``, or write its fence, in this session; report each; return the exit code.
 
     ``on_report`` is called with each report once it is written.
     """
@@ -147,7 +147,7 @@ def _writer(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Writer:
 
 
 class _BatchWork:
-    """One batch in one attempt, and how long its steps took."""
+    """One batch in one attempt, and the duration of its steps."""
 
     def __init__(self, spark: Any, spec: JobSpec, batch: BatchSpec) -> None:
         self._spark = spark
@@ -170,7 +170,7 @@ class _BatchWork:
         return sink_from_dict(self._spec.sink)
 
     def mark_started(self) -> None:
-        """Leave word that this attempt may have touched the sink, whatever becomes of it."""
+        """Record that this attempt may have touched the sink, however it ends."""
         marker = {
             "format": SPEC_FORMAT,
             "attempt_id": self._spec.attempt_id,
@@ -181,7 +181,7 @@ class _BatchWork:
         self._put(name, json.dumps(marker, sort_keys=True).encode())
 
     def write(self, writer: Writer) -> AttemptReport:
-        """Bring the batch into the sink if it is not there, and say what is there now."""
+        """Write the batch into the sink if it is not there, and report what is there now."""
         landed = writer.find(self._batch)
         self._step("look")
         if landed is None and self._spec.verify_only:
@@ -219,7 +219,7 @@ class _BatchWork:
         )
 
     def report(self, report: AttemptReport) -> None:
-        """Write the report, and one line for people."""
+        """Write the report, and print one line for people."""
         took = time.monotonic() - self._began
         seconds = {step: round(value, 3) for step, value in {**self._seconds, "total": took}.items()}
         report = replace(report, seconds=seconds)
@@ -238,7 +238,7 @@ class _BatchWork:
     def _verified(self, landed: Landed) -> AttemptReport:
         commit, batch = landed.commit, self._batch
         if commit is None:
-            # a function of the user's has returned; what it wrote, it alone knows
+            # a user's function has returned; only the function knows what it wrote
             outcome = "written" if landed.by_this_attempt else "verified"
             done = replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
             return replace(done, tables=landed.tables)
@@ -284,14 +284,14 @@ class _BatchWork:
 
 
 def _leave_own_folder() -> None:
-    """Look for modules of the user's where he has put them, and not among the ones beside this file."""
+    """Remove this file's folder from the path, so that imports do not find the modules beside this file."""
     own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - sys.path has texts
     if sys.path and os.path.abspath(sys.path[0]) == own and os.path.exists(f"{own}/delta_table_writer.py"):  # noqa: PTH100, PTH110
         del sys.path[0]
 
 
 def _session() -> Any:
-    # said by pyspark itself at import, whenever pandas 3 is installed; no pandas is used here
+    # pyspark itself warns at import if pandas 3 is installed; no pandas is used here
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     from pyspark.sql import SparkSession
 
@@ -305,7 +305,7 @@ def _leave(spark: Any, code: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if is_local:
-        # everything is written and reported; an orderly stop of the session takes up to a second more
+        # everything is written and reported; stopping the session normally takes up to a second more
         os._exit(code)
     spark.stop()
     return code

@@ -1,4 +1,4 @@
-"""A run of the job by spark-submit, as a child of this process. Does not import pyspark."""
+"""Runs the job by spark-submit, as a child of this process. Does not import pyspark."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LOG = logging.getLogger(__name__)
 _TAIL_LINES: Final = 60
 _GRACE_SECONDS: Final = 10
 
-#: Exit codes with which the job itself says how it went (``job.py``).
+#: Exit codes with which the job itself reports its outcome (``job.py``).
 _SAID_BY_THE_JOB: Final = frozenset({0, 10, 11, 12})
 
-#: Said at every start on a healthy machine.
+#: Printed at every start on a healthy machine.
 _NOISE: Final = re.compile(
     r"WARNING: Using incubator modules|PySpark does not yet fully support pandas|"
     r"WARN Utils: (?:Your hostname|Set SPARK_LOCAL_IP)|^\s*warnings\.warn\(|^\s*$"
@@ -51,23 +51,23 @@ def run_locally(
 ) -> int:
     """Run the job in client mode with the bundled Spark or the user's own, wait for it, and return its exit code.
 
-    Lines of the application (``FDS …``) and errors go to ``on_line`` (default: this module's logger) as they come;
-    everything else is held back, and its last lines follow if the job ended without a word of its own. Whatever ends
-    the wait, Ctrl-C included, ends spark-submit, its JVM and its Python workers first.
+    Lines of the application (``FDS …``) and errors go to ``on_line`` (default: this module's logger) as they arrive.
+    Everything else is held back; its last lines follow if the job ended without reporting an outcome. Whatever ends the
+    wait, including Ctrl-C, first ends spark-submit, its JVM and its Python workers.
 
     Args:
         spec_uri: URI of the job spec.
-        master: Spark master; with anything but a local one the cluster must reach this machine.
+        master: Spark master; unless it is local, the cluster must be able to reach this machine.
         conf: The user's Spark settings.
         cache_dir: For JARs and zip; default :func:`~airflow_provider_fds.spark.cache.default_cache_dir`.
-        on_line: Gets each line, without its line end.
-        storage: Where the job reads and writes, for what Spark has to know of S3.
+        on_line: Called with each line, without its line end.
+        storage: Where the job reads and writes, for Spark's S3 settings.
         num_bytes: Planned bytes of all its batches.
         own_spark: The user's Spark; ``None``: the bundled one.
         delta_version: See :func:`~airflow_provider_fds.spark.submit.submit_arguments`.
 
     Raises:
-        SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced.
+        SparkSetupError: Spark cannot start here, or ``conf`` contradicts a forced setting.
     """
     if own_spark is None and (problem := java_problem()):
         raise SparkSetupError(problem)
@@ -128,7 +128,7 @@ def _log(line: str) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End what is left of the process group, politely first."""
+    """End what is left of the process group: SIGTERM first, then SIGKILL."""
     if process.stdout is not None:
         process.stdout.close()
     for sign in (signal.SIGTERM, signal.SIGKILL):

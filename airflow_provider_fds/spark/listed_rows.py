@@ -1,10 +1,10 @@
-"""All rows of a manifest without the state of its table. Standard library and pyspark, Python 3.9 syntax.
+"""All rows of a manifest, without computing the state of its table. Standard library and pyspark, Python 3.9 syntax.
 
-Delta takes three Spark jobs to find out what a table consists of before it reads it: every commit replayed, the
-result kept, the files of the query chosen. A manifest is one commit that is read once, all of it. Delta's streaming
-source has the same case, and hands the files of its commits to the reader by itself: what it calls for that is called
-here. It is no public interface, so it is only a shorter way to the same rows: where a Delta does not have it, or
-anything about it is not as expected, the frame of ``spark.read`` stays.
+Before it reads a table, Delta takes three Spark jobs to determine its state: replay every commit, keep the result,
+choose the files of the query. A manifest is one commit that is read once, as a whole. Delta's streaming source has the
+same case and hands the files of its commits directly to the reader; the same methods are called here. They are not a
+public interface, so they are only a shortcut to the same rows: if a version of Delta lacks them, or anything about them
+is unexpected, the frame of ``spark.read`` is used.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any, List, Optional
 
 from airflow_provider_fds.spark.identity import is_connect
 
-#: What a manifest begins with, before the files.
+#: The first actions of a manifest, before the files.
 _HEAD = ("Protocol", "Metadata")
 
 
 def listed_rows(spark: Any, frame: Any, manifest: str, num_files: int) -> Any:
-    """Return a frame of the same rows as ``frame``, for who reads them all.
+    """Return a frame with the same rows as ``frame``, for a caller that reads all of them.
 
     Args:
-        spark: Session; over Spark Connect there is no other way than ``frame``.
-        frame: The manifest as ``spark.read`` gives it.
+        spark: Session; over Spark Connect, ``frame`` itself is returned.
+        frame: The manifest as read by ``spark.read``.
         manifest: Its folder.
-        num_files: How many files it lists.
+        num_files: Number of files it lists.
     """
     if is_connect(spark):
         return frame
     try:
         listed = _listed(spark, type(frame), manifest, num_files)
-        # Delta makes its frame in the active session of this thread; a view of it is unknown to any other session
+        # Delta makes its frame in the active session of this thread; other sessions do not know a view of it
         is_same = (
             listed is not None and listed._jdf.sparkSession() == spark._jsparkSession and listed.schema == frame.schema
         )
@@ -50,7 +50,7 @@ def _listed(spark: Any, frame_type: Any, manifest: str, num_files: int) -> Optio
 
 
 def _with_defaults(target: Any, method: str, *given: Any) -> Any:
-    """Call a method of Scala with its own defaults for the arguments that are not given."""
+    """Call a Scala method, with its own defaults for the arguments that are not given."""
     arguments = list(given)
     defaults = {name for name in dir(target) if name.startswith(f"{method}$default$")}
     while f"{method}$default${len(arguments) + 1}" in defaults:

@@ -1,7 +1,7 @@
 """Files of a Delta log that Spark reads: many commits at once, and the transactions in a log checkpoint.
 
-Spark works on spark-submit and on Spark Connect alike, and reads in parallel. Few commits are cheaper as plain files.
-Standard library and pyspark, Python 3.9 syntax.
+Reading with Spark works over spark-submit and Spark Connect alike, and in parallel. A few commits are cheaper to read
+as plain files. Standard library and pyspark, Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
-#: Transactions of FDS, of whatever stream.
+#: Prefix of the application ids of FDS transactions, of any stream.
 FDS_TRANSACTIONS = "fds:"
 
 _CHECKPOINT = re.compile(
@@ -37,7 +37,7 @@ def newest_checkpoint(names: Iterable[str], newest: int) -> Optional[LogCheckpoi
 
     Args:
         names: Names of the files of ``_delta_log``.
-        newest: Checkpoints of later versions do not count.
+        newest: Checkpoints of later versions are ignored.
     """
     whole: Dict[int, str] = {}
     parts: Dict[Tuple[int, int], Set[str]] = {}
@@ -55,9 +55,9 @@ def newest_checkpoint(names: Iterable[str], newest: int) -> Optional[LogCheckpoi
 
 
 def checkpoint_transactions(spark: Any, folder: str, checkpoint: LogCheckpoint) -> Dict[str, int]:
-    """Return the transactions of FDS in a checkpoint, by application id: one Spark job.
+    """Return the transactions of FDS in a checkpoint, by application id, with one Spark job.
 
-    In a checkpoint of the newest kind they are in the file that names the sidecars, never in a sidecar.
+    In a V2 checkpoint they are in the file that names the sidecars, never in a sidecar.
     """
     paths = [_escaped(f"{folder}/{name}") for name in checkpoint.files]
     if checkpoint.files[0].endswith(".json"):
@@ -72,9 +72,9 @@ def checkpoint_transactions(spark: Any, folder: str, checkpoint: LogCheckpoint) 
 
 
 def commit_contents(spark: Any, folder: str, versions: Sequence[int]) -> Dict[int, bytes]:
-    """Return what matters of many commits, as if their files had been read: one Spark job.
+    """Return the relevant lines of many commits, as if their files had been read, with one Spark job.
 
-    The actions are whole lines of the files. ``add`` is left out, and one ``remove`` stands for all that take rows.
+    The actions are whole lines of the files. ``add`` is omitted, and one ``remove`` stands for all that remove rows.
     """
     paths = [_escaped(f"{folder}/{version:020}.json") for version in versions]
     rows = (
@@ -96,7 +96,7 @@ def commit_contents(spark: Any, folder: str, versions: Sequence[int]) -> Dict[in
 
 
 def _escaped(path: str) -> str:
-    """Return a path that Spark's readers take as it is: they expand the signs of a glob."""
+    """Return a path with glob characters escaped, so that Spark's readers take it literally."""
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
 

@@ -1,7 +1,7 @@
 """The statements of a merge: what the batch changes per key, in which order, and the MERGE that applies it.
 
-Texts only, so that they say the same to a session in this process and to one behind Spark Connect.
-Standard library only, Python 3.9 syntax.
+Text only, so that it is the same for a session in this process and for one on Spark Connect. Standard library only,
+Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.spark.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.spark.sql import quoted_name
 
-#: Rows of a change data feed that show what was there before the commit, and what is there after it.
+#: Change types of a change data feed that show the row before the commit, and after it.
 _BEFORE = ("delete", "update_preimage")
 _AFTER = ("insert", "update_postimage")
 
@@ -27,9 +27,9 @@ class MergeSql:
     Attributes:
         view: The batch.
         keys: Columns that identify a row.
-        columns: Columns that are written, keys among them.
-        sequence_by: Column that orders the changes of a key before the commit does.
-        has_change_types: Whether the batch says of its rows what happened to them.
+        columns: Columns that are written, including the keys.
+        sequence_by: Column that orders the changes of a key; the commit decides among equal values.
+        has_change_types: Whether the rows of the batch have a change type.
     """
 
     view: str
@@ -39,7 +39,7 @@ class MergeSql:
     has_change_types: bool
 
     def problems(self) -> str:
-        """Return a query of one row: how many rows there are, what of them has no order or no key, with examples."""
+        """Return a query of one row: the number of rows, and how many lack an order or a key, with examples."""
         any_key_null = " OR ".join(f"k{n} IS NULL" for n in range(len(self.keys)))
         key = ", ".join(f"k{n} AS {quoted_name(name)}" for n, name in enumerate(self.keys))
         key = f"to_json(struct({key}), map('ignoreNullFields', 'false'))"
@@ -80,7 +80,7 @@ class MergeSql:
             ) WHERE _fds_rank = 1"""
 
     def history(self) -> str:
-        """Return a query of the changes of each key with the time for which they hold, and their number."""
+        """Return a query of the changes of each key, with their validity period and their number."""
         window = f"OVER (PARTITION BY {self._key_list} ORDER BY _fds_commit)"
         return f"""
             SELECT {self._column_list}, _fds_before AS _fds_deleted, _fds_time AS {_FROM},
@@ -88,11 +88,11 @@ class MergeSql:
             FROM ({self._effective()})"""
 
     def first_rows(self) -> str:
-        """Return a query of what a sink that is not there yet begins with."""
+        """Return a query of the first rows of a sink that does not exist yet."""
         return f"SELECT {self._column_list} FROM ({self.newest()}) WHERE NOT _fds_deleted"
 
     def first_history(self) -> str:
-        """Return a query of what a sink with history that is not there yet begins with."""
+        """Return a query of the first rows of a sink with history that does not exist yet."""
         return f"SELECT {self._column_list}, {self._validity} FROM ({self.history()}) WHERE NOT _fds_deleted"
 
     def upsert(self, table: str, evolves: bool) -> str:
@@ -120,7 +120,7 @@ class MergeSql:
             WHEN NOT MATCHED{kept} THEN INSERT ({self._column_list}) VALUES ({self._values})"""
 
     def upsert_history(self, table: str, evolves: bool) -> str:
-        """Return the MERGE that closes the rows that held and inserts the new ones."""
+        """Return the MERGE that closes the current rows and inserts the new ones."""
         names = (*VALIDITY, "_fds_close")
         return f"""
             MERGE{_evolution(evolves)} INTO {table} AS t USING (
@@ -135,10 +135,10 @@ class MergeSql:
               VALUES ({self._values}, {", ".join(f"s.{name}" for name in names[:-1])})"""
 
     def _effective(self) -> str:
-        """Return a query of the changes that count: of what one commit did to a key, what is there after it.
+        """Return a query of the effective changes: for each commit and key, the row after the commit.
 
-        A commit takes rows away and puts rows, all at once: a row before it says only something of a key for which
-        there is none after it (a deletion, or an update of the key itself).
+        A commit removes and adds rows at once. A row from before the commit matters only if there is no row of its key
+        after the commit (a deletion, or an update of the key itself).
         """
         time = f", {COMMIT_TIMESTAMP} AS _fds_time"
         changes = f"""

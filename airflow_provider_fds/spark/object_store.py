@@ -1,4 +1,4 @@
-"""What Spark is told of S3 before it starts: how Airflow reaches the same places, and how commits are made there.
+"""Spark's settings for S3: how to reach the same places as Airflow, and how to commit there.
 
 Standard library only.
 """
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.sinks import Sink
 
-#: FDS's own log store; its source is in the JAR, and in the folder ``java``.
+#: FDS's own log store; its source is in the JAR and in the folder ``java``.
 S3_LOG_STORE: Final = "fds.storage.S3ConditionalLogStore"
 
 _S3A: Final = "spark.hadoop.fs.s3a."
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
-#: Settings of S3A that say whose credentials count; one of the user's own, and none of Airflow's is set.
+#: S3A settings that select credentials; if the user sets one of them, none of Airflow's is set.
 _CREDENTIALS: Final = (
     *("access.key", "secret.key", "session.token", "aws.credentials.provider", "assumed.role.arn"),
     *("assumed.role.credentials.provider", "delegation.token.binding", "security.credential.provider.path"),
 )
-#: obstore's other names of an option.
+#: obstore's alternative names of an option.
 _ALIASES: Final = {"endpoint_url": "endpoint", "default_region": "region", "token": "session_token"}
-#: Where the store's client on Airflow's side looks too, and S3A does not.
+#: Environment variables that Airflow's store client reads, and S3A does not.
 _ENVIRONMENT: Final = {
     "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -43,7 +43,7 @@ class Place:
 
     Attributes:
         uri: Its URI or path.
-        options: Those by which Airflow's side opens it (obstore's), credentials among them.
+        options: The options with which Airflow opens it (obstore's), including credentials.
     """
 
     uri: str
@@ -75,36 +75,36 @@ def job_storage(places: Iterable[tuple[str, Mapping[str, Any]]], sink: Sink | No
 
 
 def log_store_jar() -> Path:
-    """Return the JAR that has :data:`S3_LOG_STORE`."""
+    """Return the JAR that contains :data:`S3_LOG_STORE`."""
     return Path(__file__).resolve().with_name("jars") / "fds-s3-log-store.jar"
 
 
 def log_store_settings(storage: JobStorage, own: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that make Delta commit on S3 through :data:`S3_LOG_STORE`; none if the user has a say.
+    """Return the settings that make Delta commit on S3 through :data:`S3_LOG_STORE`; none if the user set a log store.
 
     Args:
         storage: Where the job writes.
-        own: The user's own settings of Spark.
+        own: The user's own Spark settings.
     """
-    # Delta takes either the one class for all, or one per scheme, and refuses both together
+    # Delta takes either one class for all schemes, or one per scheme, and refuses both together
     if not storage.needs_log_store or any("delta.logStore." in key for key in own):
         return {}
     return {f"spark.delta.logStore.{scheme}.impl": S3_LOG_STORE for scheme in S3_SCHEMES}
 
 
 def s3a_settings(storage: JobStorage, own: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the settings by which S3A reaches the buckets as Airflow does: those to be seen, and the secret ones.
+    """Return the settings with which S3A reaches the buckets as Airflow does: the visible and the secret ones.
 
-    They are settings of each bucket. Keys are handed on; a role, a profile or whatever else needs a cloud's own
-    library stays with Airflow, and Spark falls back to its own chain. What the user's own settings say of
-    credentials, endpoint or region stands.
+    The settings are per bucket. Keys are passed on. Anything that needs a cloud's own library, such as a role or a
+    profile, stays with Airflow, and Spark falls back to its own credential chain. The user's own settings for
+    credentials, endpoint or region take precedence.
 
     Args:
         storage: The places and how Airflow opens them.
-        own: The user's own settings of Spark.
+        own: The user's own Spark settings.
 
     Raises:
-        SparkSetupError: Two places in one bucket that would need different settings; a place that Spark cannot reach.
+        SparkSetupError: Two places in one bucket need different settings, or Spark cannot reach a place.
     """
     plain: dict[str, str] = {}
     secret: dict[str, str] = {}
@@ -133,7 +133,7 @@ def s3a_settings(storage: JobStorage, own: Mapping[str, Any]) -> tuple[dict[str,
 def _of_bucket(
     bucket: str, options: Mapping[str, Any], own: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the settings of one bucket, those to be seen and the secret ones."""
+    """Return the settings of one bucket: the visible and the secret ones."""
     prefix = f"{_S3A}bucket.{bucket}."
 
     def is_own(*names: str) -> bool:
@@ -144,7 +144,7 @@ def _of_bucket(
     endpoint, region = options.get("endpoint"), options.get("region")
     if endpoint and not is_own("endpoint"):
         plain["endpoint"] = str(endpoint)
-        # the region that obstore takes where none is said; S3A would ask for the bucket's, which imitations cannot tell
+        # obstore's default region; S3A would ask for the bucket's region, which S3-compatible stores may not report
         region = region or "us-east-1"
         if not is_own("path.style.access"):
             plain["path.style.access"] = str(not _is_true(options.get("virtual_hosted_style_request"))).lower()
@@ -164,7 +164,7 @@ def _of_bucket(
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options under obstore's shortest names, the environment's endpoint and region where none is given."""
+    """Return the options under obstore's shortest names, with endpoint and region from the environment as defaults."""
     options = {}
     for key, value in given.items():
         if value not in (None, ""):

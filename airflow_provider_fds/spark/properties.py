@@ -1,4 +1,4 @@
-"""Settings that nobody else may see, in a file of spark-submit: arguments are visible to everybody on the machine.
+"""Settings that nobody else may see, in a properties file: command-line arguments are visible to all users.
 
 Standard library only.
 """
@@ -25,12 +25,12 @@ _DEFAULTS = "spark-defaults.conf"
 def properties_text(given: str | None, spark_home: Path | None, environ: Mapping[str, str]) -> str:
     """Return what spark-submit would read without FDS: the user's properties file, else ``spark-defaults.conf``.
 
-    A properties file stands in place of the defaults, so a file of FDS's has to hold what they say. (Spark 4 has
-    ``--load-spark-defaults`` for it, Spark 3.5 has not.)
+    A properties file replaces the defaults, so FDS's file must contain them. (Spark 4 has ``--load-spark-defaults`` for
+    this, Spark 3.5 does not.)
 
     Args:
         given: The user's ``properties_file``.
-        spark_home: The Spark that is started, if that is known.
+        spark_home: The Spark that is started, if known.
         environ: The environment it is started in.
 
     Raises:
@@ -61,18 +61,18 @@ def property_names(text: str) -> set[str]:
 def private_file(
     folder: Path, secret: Mapping[str, str], rest: str, over: Mapping[str, str] | None = None
 ) -> Iterator[Path]:
-    """Write a properties file that only this user can read, and remove it in the end.
+    """Write a properties file that only this user can read, and remove it at the end.
 
-    Files that a killed process of this machine left behind are removed too.
+    Also removes files that killed processes of this machine left.
 
     Args:
-        folder: Where it is put, ``<folder>/private``.
-        secret: The settings. What ``rest`` says of them goes before.
+        folder: The file is written to ``<folder>/private``.
+        secret: The settings. Values for the same keys in ``rest`` take precedence.
         rest: Text of the properties file that this one replaces.
-        over: Settings that go before what ``rest`` says of them.
+        over: Settings that take precedence over those in ``rest``.
 
     Raises:
-        SparkSetupError: The folder cannot be written, or a value has a line break in it.
+        SparkSetupError: The folder cannot be written to, or a value contains a line break.
     """
     host = re.sub(r"\W", "_", socket.gethostname())
     private = folder / "private"
@@ -84,7 +84,7 @@ def private_file(
         private.mkdir(mode=0o700, exist_ok=True)
         check_folder(private, is_private=True)
         _sweep(private, host)
-        # made with mode 0600
+        # created with mode 0600
         number, name = tempfile.mkstemp(prefix=f"{host}-{os.getpid()}-", suffix=".properties", dir=private)
         with os.fdopen(number, "w", encoding="utf-8") as file:
             file.write(text)
@@ -125,6 +125,6 @@ def _escaped_key(key: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a value as a properties file has it: backslashes doubled, line breaks and a space in front escaped."""
+    """Return a value escaped for a properties file: backslashes, line breaks and a leading space."""
     doubled = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
     return f"\\{doubled}" if doubled.startswith((" ", "\t")) else doubled

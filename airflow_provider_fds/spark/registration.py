@@ -1,10 +1,10 @@
 """The registration of a stream in its sink: a commit without rows, under the stream's name, before its first batch.
 
-Two streams of one name, each with a ledger of its own, load the same rows. Each looks for commits of the other before
-it writes, and finds none where both begin at the same moment; appends of two transaction application ids do not
-conflict. Registrations have one id for both, so Delta lets them through one after the other: the first one counts, and
-the other stream sees it. A table that does not exist yet needs none, because only one of them can create it.
-Standard library and pyspark, Python 3.9 syntax.
+Two streams of one name, each with its own ledger, load the same rows. Each looks for commits of the other before it
+writes, and finds none if both begin at the same moment; appends of two transaction application ids do not conflict.
+Registrations share one id, so Delta admits them one after the other: the first one counts, and the other stream sees
+it. A table that does not exist yet needs none, because only one of the streams can create it. Standard library and
+pyspark, Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_provider_fds.spark.failures import RefusalError, is_conflict
 if TYPE_CHECKING:
     from airflow_provider_fds.spark.history import SinkLog
 
-#: A registration that lost against another commit is looked for, and tried again.
+#: A registration that lost against another commit is looked up and tried again.
 _MOST_ATTEMPTS = 5
 
 
@@ -42,11 +42,11 @@ def ensure_registered(spark: Any, log: SinkLog, path: str, *, stream: str, uuid:
         path: The sink.
         stream: Name of the stream.
         uuid: Its uuid.
-        others: Uuids of streams of that name which load other rows: their registrations do not count.
+        others: Uuids of streams of the same name that load other rows; their registrations are ignored.
 
     Raises:
-        RefusalError: another stream of the name is registered there; or, retryable, others change the table all the
-            time.
+        RefusalError: Another stream of the same name is registered there; or, retryable, other writers keep changing
+            the table.
     """
     app_id, mine = registration_app_id(stream), registration_version(uuid)
     metadata = json.dumps({"fds_registration": 1, "stream": stream, "uuid": uuid})
@@ -63,7 +63,7 @@ def ensure_registered(spark: Any, log: SinkLog, path: str, *, stream: str, uuid:
                 return
             raise _refusal(path, stream, uuid, first.version, _uuid_in(log, first.version))
         if has_appended:
-            # Delta skips a transaction below an allowed one, or below one whose commit log cleanup has taken
+            # Delta skips a transaction below an allowed one, or below one whose commit log cleanup has removed
             return
         try:
             append_nothing(spark, path, app_id, mine, metadata)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SOURCE_VERSION = PROVENANCE["_commit_version"]
 
-#: Operations that bring no row that was not there before, as Delta names them. Any other is somebody's write.
+#: Operations, by Delta's names, that add no new rows. Any other operation is a write.
 _BRINGS_NO_ROWS = frozenset(
     (
         *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "DELETE", "TRUNCATE", "RESTORE", "CREATE TABLE"),
@@ -32,13 +32,13 @@ _BRINGS_NO_ROWS = frozenset(
 
 
 class Removal:
-    """The removal that one fence is asked for.
+    """The removal that a fence is asked for.
 
     Args:
         spark: The session.
         fence: With ``removes``.
         sink: As declared by the run.
-        path: Its place.
+        path: Its location.
     """
 
     def __init__(self, spark: Any, fence: FenceSpec, sink: DeltaSink, path: str) -> None:
@@ -48,7 +48,7 @@ class Removal:
         self._path = path
 
     def check(self, history: History) -> None:
-        """Refuse where it cannot be said that exactly the rows go that are read again.
+        """Refuse the removal unless it takes exactly the rows that are read again.
 
         Args:
             history: All commits of the sink that its log still has.
@@ -126,7 +126,7 @@ class Removal:
                 f"again; nothing was removed. {self._instead()}",
             )
         if self._fence.is_forced:
-            # rows without it are those of others
+            # rows without provenance belong to other writers
             return
         table = self._spark.read.format("delta").load(self._path)
         if table.where(f"{_SOURCE_VERSION} IS NULL").select(_SOURCE_VERSION).limit(1).collect():
@@ -137,7 +137,7 @@ class Removal:
             )
 
     def _instead(self) -> str:
-        """Return what to do without the removal."""
+        """Return what to do instead of the removal."""
         name = self._fence.stream
         if self._fence.removes == "rows":
             return f"Take the rows out yourself: `fds rewind {name} --replace --to-version N --why …` shows how"

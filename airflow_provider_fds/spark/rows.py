@@ -1,4 +1,4 @@
-"""The rows of a batch as a sink wants them: filtered, transformed, projected. Standard library and pyspark.
+"""Prepares the rows of a batch for a sink: filter, transform, projection. Standard library and pyspark.
 
 Python 3.9 syntax.
 """
@@ -15,17 +15,17 @@ from airflow_provider_fds.spark.user_code import call, load_function
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
-#: Columns of a batch that are not the source's own.
+#: Columns of a batch that the source does not have.
 COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE = "_commit_version", "_commit_timestamp", "_change_type"
 
 
 def prepared(frame: Any, sink: DeltaSink) -> Any:
     """Return the batch's rows after ``where``, ``transform`` and ``columns`` of the sink, in this order.
 
-    The columns that a batch has on top of the source's are kept beside the chosen ones.
+    Columns that a batch has in addition to the source's are kept beside the chosen ones.
 
     Raises:
-        RefusalError: one of them does not fit the batch, or the user's function failed.
+        RefusalError: One of them does not fit the batch, or the user's function failed.
     """
     if sink.where is not None:
         try:
@@ -33,7 +33,7 @@ def prepared(frame: Any, sink: DeltaSink) -> Any:
         except Exception as error:
             raise _unfit(f"where={sink.where!r}", frame, error) from error
     if sink.transform is not None:
-        # pyspark's own class is another one over Spark Connect
+        # over Spark Connect, pyspark's DataFrame is another class
         result = call(load_function(sink.transform, "transform", ("df",)), sink.transform, "transform", frame)
         if not all(hasattr(type(result), name) for name in ("schema", "write", "select")):
             raise RefusalError(
@@ -42,7 +42,7 @@ def prepared(frame: Any, sink: DeltaSink) -> Any:
                 "written",
             )
         if is_connect(frame.sparkSession):
-            # there nothing looks at the columns before the write: what is wrong is said as the function's here
+            # over Spark Connect nothing checks the columns before the write; this reports an error as the function's
             call(lambda: result.schema, sink.transform, "transform")
         frame = result
     if sink.columns:

@@ -1,6 +1,6 @@
-"""A batch in a session of this process: the job of ``job.py``, worked off here, by a JVM that is a child of it.
+"""A batch in a Spark session of this process: the job of ``job.py``, with a child JVM.
 
-Standard library and pyspark only; pyspark is imported when it is needed.
+Standard library and pyspark only; pyspark is imported on first use.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ELSEWHERE: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_
 
 @dataclass
 class SessionJob:
-    """One job of planned batches, worked off in a Spark session of this process, in client mode.
+    """One job of planned batches, loaded in a Spark session of this process, in client mode.
 
-    Whatever ends it (a kill that Python hears of, a time limit), what Spark does for it is stopped.
+    Whatever ends the job (a signal that Python handles, a time limit), Spark's work for it is stopped.
 
     Attributes:
-        arguments: What spark-submit would get. Its secret settings are in a file, see
-            :func:`~airflow_provider_fds.spark.submit.submission`, which has to be there until the job is done.
+        arguments: The arguments spark-submit would get. Their secret settings are in a file, see
+            :func:`~airflow_provider_fds.spark.submit.submission`, which must exist until the job is done.
         spec_uri: URI of the job spec.
         name: Name of the Spark application.
     """
@@ -48,10 +48,10 @@ class SessionJob:
     _jvm: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     def work(self, on_report: Callable[[AttemptReport], object] | None = None) -> int:
-        """Work the job off, and end the session and its JVM. Returns the exit code of :func:`~.job.run`.
+        """Run the job, then end the session and its JVM. Returns the exit code of :func:`~.job.run`.
 
         Raises:
-            SparkSetupError: This process has a Spark session already, or Spark does not start.
+            SparkSetupError: This process already has a Spark session, or Spark does not start.
         """
         from pyspark import SparkContext
         from pyspark.errors import PySparkRuntimeError
@@ -62,7 +62,7 @@ class SessionJob:
                 "this process has a Spark session already, with settings of its own: a batch needs one started "
                 "for it. Stop the other one first (spark.stop())"
             )
-        # of a session that was stopped: its JVM has the settings that it was started with
+        # a stopped session leaves a JVM with the settings it was started with
         _end_gateway(SparkContext)
         try:
             spark = self._start()
@@ -73,7 +73,7 @@ class SessionJob:
             except Exception:
                 raise
             except BaseException:
-                # a time limit, in the middle of a call of the JVM: that has to be over before anything else is said
+                # a time limit during a JVM call: end that call first
                 self.kill()
                 raise
             finally:
@@ -85,27 +85,27 @@ class SessionJob:
         finally:
             self._jvm = None
             _end_gateway(SparkContext)
-            # as stop() does, if it could
+            # what stop() would do
             SparkContext._active_spark_context = None
             SparkSession._instantiatedSession = SparkSession._activeSession = None
 
     def kill(self) -> None:
-        """End the JVM, and with it what Spark does for this job; may be called in a signal handler."""
+        """End the JVM, and with it Spark's work for this job; may be called in a signal handler."""
         jvm, self._jvm = self._jvm, None
         if jvm is not None:
             jvm.kill()
 
     def _start(self) -> Any:
         env = {
-            # the JVM and its Python workers start meanwhile
+            # the JVM and its Python workers start within this environment
             **dict.fromkeys(held_back()),
             **self.arguments.env_vars,
             "PYSPARK_SUBMIT_ARGS": shell_arguments(self.arguments),
-            # with one of these pyspark would take another Spark than the one that is started here
+            # with one of these, pyspark would use another Spark
             **dict.fromkeys(_ELSEWHERE),
         }
         with _environment(env), warnings.catch_warnings():
-            # said by pyspark itself at import, whenever pandas 3 is installed
+            # pyspark itself warns at import if pandas 3 is installed
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
             from pyspark.sql import SparkSession
 
@@ -113,13 +113,13 @@ class SessionJob:
 
 
 def shell_arguments(arguments: SubmitArguments) -> str:
-    """Return what pyspark starts the JVM of a session with: spark-submit's options, and no application."""
+    """Return the arguments with which pyspark starts a session's JVM: spark-submit's options, no application."""
     options = arguments.command()[1 : -1 - len(arguments.application_args)]
     return shlex.join([*options, "pyspark-shell"])
 
 
 def _end_gateway(context: Any) -> None:
-    """End the JVM of this process, if it has one, and have pyspark start another one next time."""
+    """End the JVM of this process, if it has one, so that pyspark starts a new one next time."""
     gateway = context._gateway
     if gateway is None:
         return
@@ -140,7 +140,7 @@ def _end_gateway(context: Any) -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables, or remove those that are ``None``, for what is started meanwhile."""
+    """Set variables, or remove those that are ``None``, for processes started within the context."""
     before = {name: os.environ.get(name) for name in values}
     _set(values)
     try:

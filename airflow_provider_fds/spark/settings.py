@@ -1,4 +1,4 @@
-"""Every Spark setting of FDS: those forced, those of a lean start, and those for the time of one statement.
+"""Every Spark setting of FDS: the forced ones, those of a lean start, and those for a single statement.
 
 Standard library only, Python 3.9 syntax.
 """
@@ -18,51 +18,52 @@ if TYPE_CHECKING:
 EXTENSIONS = "spark.sql.extensions"
 CATALOG = "spark.sql.catalog.spark_catalog"
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-#: A session with Delta, that loads a manifest fast.
+#: The settings of a session with Delta that loads a manifest fast.
 DELTA_SESSION = {
     EXTENSIONS: DELTA_EXTENSION,
     CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # else Delta spreads the few lines of a manifest over 50 tasks, and loads it 6 to 7 times as slowly
+    # otherwise Delta spreads the few lines of a manifest over 50 tasks, and takes 6 to 7 times as long to load it
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-#: Of these, what a session can still be given after its start, where the user has set nothing.
+#: Those of them that can be set on a running session, if the user has not set them.
 _DEFAULTS = ("spark.databricks.delta.snapshotPartitions",)
 
-#: Rows may not vanish in silence, and the sink's history must say how many were written.
+#: Rows must not be lost silently, and the sink's history must record how many were written.
 _ALWAYS = {
-    # one lost or truncated file gave 3,500 of 4,000 rows, no error, and count() still said 4,000
+    # a lost or truncated file yielded 3,500 of 4,000 rows without an error, and count() still returned 4,000
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
-    # numOutputRows is what a batch is verified by
+    # a batch is verified by numOutputRows
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
 
-#: Spark 4.2.0 hangs for ever on a Python UDF over a Parquet or Delta scan with this on (SPARK-58241).
+#: With this on, Spark 4.2.0 hangs forever on a Python UDF over a Parquet or Delta scan (SPARK-58241).
 _COLUMNAR_UDF_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 
-#: Each batch has its own transaction, as write options. Set for the session they would make Delta skip, in silence,
-#: every later write that brings no options of its own.
+#: Each batch passes its own transaction as write options. Set on the session, they would make Delta silently skip every
+#: later write without options of its own.
 TRANSACTION_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-#: Of a local driver: a collector that starts at once, and a compiler that stops early, which a big batch would pay for.
+#: For a local driver: a collector that starts fast, and a compiler that stops early, which would slow down a large
+#: batch.
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 QUICK_COLLECTOR = "-XX:+UseSerialGC"
 LIGHT_JVM = (_QUICK_COMPILER, QUICK_COLLECTOR)
 
-#: From so many planned bytes on, code that is compiled well is worth the wait for it.
+#: From this many planned bytes on, fully optimised code is worth the wait for it.
 BIG_JOB_BYTES = 256 << 20
 
 _HASH_JOIN = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
-#: A batch of at most so many bytes of data files is small enough for a hash table, of which each task holds its part.
+#: A batch with at most this many bytes of data files is small enough for a hash table, of which each task holds a part.
 _SMALL_BATCH_BYTES = 64 << 20
 
 
 def forced_settings(spark_version: Optional[str] = None) -> Dict[str, str]:
-    """Return the settings that a job must run under, by the version of Spark (``None``: not known yet)."""
+    """Return the settings that a job must run under, for a version of Spark (``None``: not known yet)."""
     settings = dict(_ALWAYS)
     if spark_version is None or spark_version.split("-")[0] == "4.2.0":
         settings[_COLUMNAR_UDF_INPUT] = "false"
@@ -70,7 +71,7 @@ def forced_settings(spark_version: Optional[str] = None) -> Dict[str, str]:
 
 
 def conf_problems(conf: Mapping[str, Any], spark_version: Optional[str] = None) -> List[str]:
-    """Return what in a user's Spark configuration contradicts the forced settings, one sentence each."""
+    """Return how a user's Spark configuration contradicts the forced settings, one sentence per setting."""
     problems = []
     for key, forced in forced_settings(spark_version).items():
         if key in conf and str(conf[key]).strip().lower() != forced:
@@ -86,15 +87,15 @@ def conf_problems(conf: Mapping[str, Any], spark_version: Optional[str] = None) 
 
 
 def setting_text(value: Any) -> str:
-    """Return a setting as Spark reads it: Python's ``True`` is Spark's ``true``."""
+    """Return a setting as Spark reads it: Python's ``True`` becomes ``true``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def force(spark: Any) -> Dict[str, str]:
-    """Set what must be set on the session, and return it as it is in force.
+    """Apply the required settings to the session, and return the values in force.
 
     Raises:
-        RefusalError: the session has a transaction of its own set, or does not take a setting.
+        RefusalError: The session has its own transaction set, or does not accept a setting.
     """
     set_already = {key: spark.conf.get(key, None) for key in TRANSACTION_SETTINGS}
     problems = conf_problems({key: value for key, value in set_already.items() if value is not None})
@@ -119,7 +120,7 @@ def is_local_master(master: str) -> bool:
 
 
 def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> Dict[str, str]:
-    """Return the settings of a lean start for this master and so many bytes, without anything of the user's."""
+    """Return the settings of a lean start for this master and number of bytes, without the user's."""
     conf = {
         **DELTA_SESSION,
         "spark.sql.shuffle.partitions": "2" if is_local_master(master) else "16",
@@ -129,7 +130,7 @@ def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> D
     }
     java_options: List[str] = []
     if is_local_master(master):
-        # the host's name may not resolve, and nobody else has to reach this driver
+        # the host's name may not resolve, and no other process must reach this driver
         conf.update({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
         java_options += LIGHT_JVM if num_bytes < BIG_JOB_BYTES else (QUICK_COLLECTOR,)
     if deploy_mode == "client":
@@ -143,9 +144,9 @@ def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> D
 
 @contextmanager
 def session_conf(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set ``settings``, and put back what was there whatever happens.
+    """Apply ``settings`` within the context, and restore the earlier values whatever happens.
 
-    A transaction that stays set makes Delta skip, in silence, every later write that brings none of its own.
+    A transaction that stays set makes Delta silently skip every later write without one of its own.
     """
     before: Dict[str, Optional[str]] = {}
     try:
@@ -162,13 +163,13 @@ def session_conf(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def transaction_conf(app_id: str, version: int, user_metadata: str) -> Dict[str, str]:
-    """Return the settings by which a SQL statement commits under a transaction and with ``userMetadata``."""
+    """Return the settings with which a SQL statement commits under a transaction and with ``userMetadata``."""
     app_id_key, version_key = TRANSACTION_SETTINGS
     return {app_id_key: app_id, version_key: str(version), _USER_METADATA: user_metadata}
 
 
 def file_size_conf(sink: DeltaSink) -> Dict[str, str]:
-    """Return the settings by which Delta joins small files of a write to the size that the sink asks for."""
+    """Return the settings with which Delta combines small files of a write up to the size the sink requests."""
     if sink.target_file_size is None:
         return {}
     return {
@@ -179,10 +180,10 @@ def file_size_conf(sink: DeltaSink) -> Dict[str, str]:
 
 
 def hash_join_conf(spark: Any, num_bytes: int) -> Dict[str, str]:
-    """Return the settings by which a MERGE of a small batch does not sort the table, which may be large.
+    """Return the settings with which a MERGE of a small batch does not sort the table, which may be large.
 
-    Spark looks at the parts of the batch as they are after the shuffle, and sorts as ever where one is larger. A value
-    of the user's own stays.
+    Spark checks the batch's partitions after the shuffle, and still sorts if one is too large. A value set by the user
+    is kept.
 
     Args:
         spark: Session.

@@ -1,4 +1,4 @@
-"""Whether the columns of a batch go into the sink, and the two that tell where a row came from.
+"""Checks that the columns of a batch fit the sink, and adds the two provenance columns.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -12,12 +12,12 @@ from airflow_provider_fds.spark.failures import RefusalError
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
-#: Columns of a batch, and the names under which a sink with provenance has them.
+#: Provenance columns of a batch, and their names in the sink.
 PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_source_timestamp"}
 
 _FRACTIONS = ("float", "double", "decimal")
 
-#: Types by a type to which a cast of them may change values without an error.
+#: For each target type, the types whose cast to it may change values without an error.
 _ROUNDED: Dict[str, Tuple[str, ...]] = {
     "byte": _FRACTIONS,
     "short": _FRACTIONS,
@@ -34,17 +34,17 @@ Types = Tuple[Tuple[str, str], ...]
 
 
 def check_columns(spark: Any, sink: DeltaSink, path: str, rows: Any, *, is_there: bool) -> None:
-    """Make sure that the sink has, or will have, all columns that it needs for the rows.
+    """Check that the sink has, or will have, all columns that it needs for the rows.
 
     Args:
         spark: The session.
         sink: As declared.
-        path: Its place.
-        rows: What is to be written.
+        path: Its location.
+        rows: The rows to be written.
         is_there: Whether the table exists.
 
     Raises:
-        RefusalError: columns that the sink lacks; columns of its layout that the rows lack.
+        RefusalError: The sink lacks columns, or the rows lack columns of its layout.
     """
     if not is_there:
         for name, wanted in (("partition_by", sink.partition_by), ("cluster_by", sink.cluster_by)):
@@ -70,16 +70,16 @@ def check_columns(spark: Any, sink: DeltaSink, path: str, rows: Any, *, is_there
 
 
 def check_values_fit(spark: Any, path: str, rows: Any, widened: Callable[[], Types]) -> None:
-    """Make sure that a MERGE stores values as they are: it casts them to the sink's types, and some casts round.
+    """Check that a MERGE stores values unchanged: it casts them to the sink's types, and some casts round.
 
     Args:
         spark: The session.
         path: The sink, which exists.
-        rows: What is to be merged.
-        widened: Asked for types of batch and sink of which the sink's is widened by the MERGE.
+        rows: The rows to be merged.
+        widened: Returns the types of batch and sink for which the MERGE widens the sink's type.
 
     Raises:
-        RefusalError: the sink's type of a column cannot hold what the batch's can.
+        RefusalError: The sink's type of a column cannot hold the batch's values.
     """
     theirs = {field.name.lower(): field.dataType for field in spark.read.format("delta").load(path).schema.fields}
     ours = {field.name.lower(): field.dataType for field in rows.schema.fields if field.name.lower() in theirs}
@@ -91,7 +91,7 @@ def check_values_fit(spark: Any, path: str, rows: Any, widened: Callable[[], Typ
 
 
 def _rounds(one: Any, other: Any, widened: Types) -> bool:
-    """Whether a cast of the first type to the second changes values without an error. Overflow is one."""
+    """Whether a cast of the first type to the second changes values without an error; an overflow is an error."""
     name, target = one.typeName(), other.typeName()
     if (name, target) in widened:
         return False
@@ -113,7 +113,7 @@ def _rounds(one: Any, other: Any, widened: Types) -> bool:
 
 
 def types_differ(spark: Any, path: str, rows: Any, only: Optional[Set[str]] = None) -> RefusalError:
-    """Return the refusal of rows with columns of other types than the sink's; of ``only`` these, in lower case."""
+    """Return the refusal of rows whose column types differ from the sink's; if given, of ``only`` (lower case)."""
     sink = spark.read.format("delta").load(path)
     theirs = {field.name.lower(): field.dataType.simpleString() for field in sink.schema.fields}
     differ = [
@@ -130,10 +130,10 @@ def types_differ(spark: Any, path: str, rows: Any, only: Optional[Set[str]] = No
 
 
 def with_provenance(frame: Any, sink: DeltaSink, path: str) -> Any:
-    """Return the frame with version and time of the source under the names that a sink has for them.
+    """Return the frame with version and time of the source under the sink's names for them.
 
     Raises:
-        RefusalError: the names are taken, or the user's transform dropped the columns.
+        RefusalError: The names are taken, or the user's transform dropped the columns.
     """
     taken = [name for name in frame.columns if name.lower() in PROVENANCE.values()]
     if taken:

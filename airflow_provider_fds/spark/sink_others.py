@@ -1,4 +1,4 @@
-"""What commits of others in a sink mean for a stream: another stream of its name, or rows that were taken out.
+"""What other writers' commits in a sink mean for a stream: another stream of its name, or removed rows.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -16,32 +16,32 @@ from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, par
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
-#: Commits that are read to find out whose rows were taken out; if they do not tell, the stream's may be among them.
+#: Number of commits read to find whose rows were removed; if they do not tell, the stream's may be among them.
 _MOST_READ = 50
 
-#: More warnings than this are one more.
+#: Further warnings are combined into one.
 _MOST_TOLD = 5
 
-#: Operations that write the rows of their own input and no others.
+#: Operations that write only the rows of their own input.
 _OWN_ROWS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 
-#: What a commit of another writer has done to rows.
+#: What another writer's commit has done to rows.
 _TOOK_OUT = "took out rows that stream"
 _CHANGED = "changed rows that stream"
 
 
 def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others: Sequence[str]) -> None:
-    """Refuse a sink into which another stream of the same name writes: it would load the same rows.
+    """Refuse a sink into which another stream of the same name writes: both would load the same rows.
 
     Args:
         history: The sink's commits.
         path: The sink, for the message.
         stream: Name of the stream.
         uuid: Its uuid.
-        others: Uuids that a person knows to be of streams that load other rows.
+        others: Uuids that a person has declared to be streams that load other rows.
 
     Raises:
-        RefusalError: names the version and the uuid of the other stream.
+        RefusalError: Names the version and the uuid of the other stream.
     """
     for commit in history.commits:
         told = commit.metadata or commit.write
@@ -58,15 +58,15 @@ def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others
 
 
 class RowsTaken:
-    """Watches a sink for commits of others that take out or change rows which the stream has loaded.
+    """Watches a sink for commits of other writers that remove or change rows which the stream has loaded.
 
     Args:
-        sink: Says whether it is an error that rows were taken out.
+        sink: Decides whether removed rows are an error.
         path: The sink.
         log: Its log.
-        uuid: The stream's: its own commits are not those of others.
-        breaking_too: Whether a RESTORE or REPLACE counts; where it is refused it does not.
-        way_on: What loads rows again that are missed.
+        uuid: The stream's uuid; its own commits are ignored.
+        breaking_too: Whether a RESTORE or REPLACE counts; not needed if such commits are refused anyway.
+        way_on: The command that loads missing rows again.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class RowsTaken:
         self._judged: Dict[int, Optional[str]] = {}
 
     def look(self, history: History, since: int, stream: str, before: Optional[int] = None) -> None:
-        """Look at the commits after version ``since`` and before version ``before`` (both exclusive).
+        """Check the commits after version ``since`` and before version ``before`` (both exclusive).
 
         Raises:
-            RefusalError: rows were taken out, and the sink says that this is an error.
+            RefusalError: Rows were removed, and the sink treats this as an error.
         """
         if history.oldest_version > since + 1:
             self._found.setdefault(
@@ -96,7 +96,7 @@ class RowsTaken:
                 f"{stream!r}, by a RESTORE for example. Compare the sink with the source, or keep the sink's log for "
                 "longer (delta.logRetentionDuration)",
             )
-        # what a RESTORE has undone is as it was
+        # commits that a RESTORE has undone do not matter
         kept = None if self._breaking_too else history.kept(txn_app_id(self._uuid)).versions
         for commit in reversed(history.commits):
             is_of_the_time = since < commit.version and (before is None or commit.version < before)
@@ -143,9 +143,10 @@ class RowsTaken:
 
 
 def takes_rows(commit: SinkCommit, uuid: str, *, breaking_too: bool = False) -> bool:
-    """Whether a commit of anybody but the stream takes rows out of the table.
+    """Whether a commit of another writer removes rows from the table.
 
-    OPTIMIZE and the like write rows anew. A merge of another stream deletes the keys that its source has deleted.
+    OPTIMIZE and similar operations only rewrite rows. A merge of another stream deletes the keys that its source
+    deleted.
     """
     if not commit.removes_rows or _is_of_stream(commit, uuid):
         return False
@@ -156,13 +157,13 @@ def takes_rows(commit: SinkCommit, uuid: str, *, breaking_too: bool = False) -> 
         return "removes" in (commit.metadata or {})
     if commit.operation == "MERGE":
         return commit.metadata is None and _metric(commit, "numTargetRowsDeleted") != 0
-    # an operation that found no row to take has copied those of the files it looked into
+    # an operation that found no row to remove has copied the rows of the files it read
     has_only_copied = _metric(commit, "numDeletedRows") == 0 and (_metric(commit, "numCopiedRows") or 0) > 0
     return not has_only_copied
 
 
 def changes_rows(commit: SinkCommit, uuid: str) -> bool:
-    """Whether a commit of anybody but a stream of FDS sets other values in rows of the table."""
+    """Whether a commit that is not of a stream of FDS changes values in rows of the table."""
     if not commit.removes_rows or commit.metadata is not None or _is_of_stream(commit, uuid):
         return False
     changed = {"UPDATE": "numUpdatedRows", "MERGE": "numTargetRowsUpdated"}.get(commit.operation)
@@ -170,7 +171,7 @@ def changes_rows(commit: SinkCommit, uuid: str) -> bool:
 
 
 def _is_of_stream(commit: SinkCommit, uuid: str) -> bool:
-    """Whether the stream has made the commit, or a person by a statement that carries its transaction."""
+    """Whether the commit was made by the stream, or by a person's statement that carries its transaction."""
     if (commit.metadata or {}).get("uuid") == uuid:
         return True
     return any(uuid_of(app_id) == uuid for app_id in commit.transactions)
@@ -188,7 +189,7 @@ def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit, uuid: str) -> b
         if not left:
             break
         content = log.content(version)
-        # a file that is removed and added in one commit has got a deletion vector: it was there before
+        # a file that one commit both removes and adds has got a deletion vector; it existed before
         found = (left & _paths(content, "add")) - _paths(content, "remove")
         if found and not _writes_own_rows(parse_commit(version, content), uuid):
             return False
@@ -197,9 +198,9 @@ def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit, uuid: str) -> b
 
 
 def intervals_replaced(log: SinkLog, commit: SinkCommit) -> List[str]:
-    """Return the other data intervals of a commit's stream whose rows it has taken out, as far as they are in sight.
+    """Return the other data intervals of the stream whose rows a commit removed, if found in recent commits.
 
-    Where rows were copied nobody can say whose they were, so such commits do not count.
+    If rows were copied, their origin is unknown, so such commits do not count.
     """
     told = commit.metadata or {}
     if not commit.removes_rows or "interval" not in told or (_metric(commit, "numCopiedRows") or 0) > 0:
@@ -223,7 +224,7 @@ def _writes_own_rows(commit: SinkCommit, uuid: str) -> bool:
     """Whether the rows that a commit adds are those of another writer, which may be another stream."""
     if _is_of_stream(commit, uuid) or commit.operation not in _OWN_ROWS:
         return False
-    # an overwrite by a predicate writes rows anew that are to stay; only Delta itself counts them
+    # an overwrite by a predicate also rewrites rows that stay; only Delta itself counts them
     may_copy = commit.removes_rows and "predicate" in commit.parameters and commit.metric("numOutputRows") is None
     return not may_copy and (_metric(commit, "numCopiedRows") or 0) == 0
 
@@ -235,7 +236,7 @@ def _metric(commit: SinkCommit, name: str) -> Optional[int]:
 
 
 def _paths(content: bytes, action: str) -> Set[str]:
-    """Return the files that a commit adds or removes for their rows."""
+    """Return the files that a commit adds or removes together with their rows."""
     start = b'{"' + action.encode() + b'"'
     found: Set[str] = set()
     for line in content.splitlines():

@@ -1,4 +1,4 @@
-"""Where a sink may be: what is checked about its place before anything is looked up or written.
+"""Where a sink may be: checks of its location before anything is read or written.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import DeltaSink
 
-#: A transaction that Delta forgets while a writer is still on the way lands twice. A writer may be paused for any time,
-#: and a manifest is kept as long as it is among the newest: ten years are longer than a process or a machine lives.
+#: A transaction that Delta forgets while its writer is still running can land twice. A writer may be paused for any
+#: time, and a manifest is kept as long as it is among the newest; ten years are longer than a process or a machine
+#: lives.
 _SHORTEST_RETENTION_SECONDS = 3650 * 86_400
 _RETENTION = "delta.setTransactionRetentionDuration"
 _FEATURE = "delta.feature."
@@ -26,21 +27,22 @@ _FEATURE = "delta.feature."
 _COMMITS_ELSEWHERE = ("catalogmanaged", "catalogowned", "coordinatedcommits")
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000}
 _SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
-#: FDS's own (``java/``), on S3 the default of every job that FDS submits.
+#: FDS's own (``java/``), the default on S3 for every job that FDS submits.
 _OWN_STORE = "fds.storage.S3ConditionalLogStore"
 
 
 def check_place(spark: Any, sink: DeltaSink, path: str, batch: BatchSpec) -> None:
-    """Refuse a sink that lies where its rows or its commits would not be safe.
+    """Refuse a sink at a location where its rows or its commits would not be safe.
 
     Args:
         spark: The session.
         sink: As declared.
-        path: Its place, as Spark takes it.
-        batch: Tells where staging and source are.
+        path: Its location, as Spark takes it.
+        batch: Names the locations of staging and source.
 
     Raises:
-        RefusalError: on S3 without a log store that is atomic across drivers; in or around staging; the source itself.
+        RefusalError: It is on S3 without a log store that is atomic across drivers, overlaps with staging, or is the
+            source itself.
     """
     check_log_store(spark, sink, path)
     place, manifest = comparable(path), comparable(batch.manifest)
@@ -64,7 +66,7 @@ def check_log_store(spark: Any, sink: DeltaSink, path: str) -> None:
     """Refuse a sink on S3 without a log store that is atomic across drivers, unless that was allowed.
 
     Raises:
-        RefusalError: commits of two drivers may overwrite each other there.
+        RefusalError: Commits of two drivers may overwrite each other there.
     """
     if not sink.is_on_s3 or sink.allow_single_driver_s3:
         return
@@ -91,19 +93,19 @@ def check_log_store(spark: Any, sink: DeltaSink, path: str) -> None:
 
 
 def _own_store_problem(spark: Any, path: str) -> Optional[str]:
-    """Return why FDS's log store cannot keep its word there, ``None`` if it can, or if there is no JVM to ask.
+    """Return why FDS's log store cannot commit atomically there; ``None`` if it can, or if there is no JVM to ask.
 
-    Raises whatever py4j brings if the store cannot be reached.
+    Raises what py4j raises if the store cannot be reached.
     """
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
-        # on Spark Connect the log store refuses by itself, at the first commit
+        # on Spark Connect the log store itself refuses at the first commit
         return None
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     try:
         jvm.fds.storage.S3ConditionalLogStore.check(jvm.org.apache.hadoop.fs.Path(path, "_delta_log"), conf)
     except TypeError:
-        # py4j takes a class that it does not find for a package
+        # py4j treats a class that it does not find as a package
         return "the class is not on the class path, put fds-s3-log-store.jar beside Delta's JARs"
     except Exception as error:
         failure = explain(error)
@@ -114,10 +116,10 @@ def _own_store_problem(spark: Any, path: str) -> Optional[str]:
 
 
 def check_table(spark: Any, path: str) -> None:
-    """Refuse a table that FDS cannot load without losing or doubling rows, by its properties and features.
+    """Refuse a table that FDS cannot load without losing or duplicating rows, by its properties and features.
 
     Raises:
-        RefusalError: see :func:`check_properties` and :func:`check_features`.
+        RefusalError: See :func:`check_properties` and :func:`check_features`.
     """
     properties = read_properties(spark, path)
     check_properties(path, properties)
@@ -125,10 +127,10 @@ def check_table(spark: Any, path: str) -> None:
 
 
 def check_properties(path: str, properties: Mapping[str, str]) -> None:
-    """Refuse a sink that forgets transactions while their writers may still be on the way.
+    """Refuse a sink that forgets transactions while their writers may still be running.
 
     Raises:
-        RefusalError: ``delta.setTransactionRetentionDuration`` is set to less than ten years, or not understood.
+        RefusalError: ``delta.setTransactionRetentionDuration`` is less than ten years, or cannot be parsed.
     """
     kept = next((text for name, text in properties.items() if name.lower() == _RETENTION.lower()), None)
     seconds = interval_seconds(kept) if kept else None
@@ -145,7 +147,7 @@ def check_features(path: str, features: Iterable[str]) -> None:
     """Refuse a sink whose newest commits are kept by a catalog or a commit coordinator: its log does not show them.
 
     Raises:
-        RefusalError: names the table feature.
+        RefusalError: Names the table feature.
     """
     for feature in features:
         if feature.lower().startswith(_COMMITS_ELSEWHERE):
@@ -162,10 +164,10 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def interval_seconds(text: str) -> Optional[int]:
-    """Return the length of a Delta interval (``interval 2 weeks``), ``None`` if it is not understood."""
+    """Return the length of a Delta interval (``interval 2 weeks``), ``None`` if it cannot be parsed."""
     words = re.sub(r"^\s*interval\s+", "", text.strip().lower())
     if not re.fullmatch(r"(\s*\d+\s+[a-z]+)+\s*", words):
         return None
     parts = re.findall(r"(\d+)\s+([a-z]+?)s?(?=\s|$)", words)
-    # milliseconds and less count as nothing
+    # milliseconds and smaller units count as zero
     return sum(int(number) * _UNIT_SECONDS.get(unit, 0) for number, unit in parts)

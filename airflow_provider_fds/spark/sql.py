@@ -1,4 +1,4 @@
-"""Pieces of SQL statements: quoted names and texts, and a frame under a name. Standard library and pyspark.
+"""Parts of SQL statements: quoted names, literals, and a temporary view. Standard library and pyspark.
 
 Python 3.9 syntax.
 """
@@ -11,7 +11,7 @@ from uuid import uuid4
 
 
 def quoted_name(name: str) -> str:
-    """Return a column's name as it is quoted in SQL."""
+    """Return a column's name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -22,7 +22,7 @@ def literal(text: str) -> str:
 
 @contextmanager
 def temporary_view(spark: Any, frame: Any) -> Iterator[str]:
-    """Give the frame a name in SQL, of this session alone."""
+    """Register the frame as a temporary view of this session within the context."""
     name = f"fds_batch_{uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:

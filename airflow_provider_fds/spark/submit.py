@@ -1,8 +1,8 @@
 """A submission: the lean command of spark-submit, its settings, and the modules that are shipped to the driver.
 
-Measured for one batch of five small files: spark-submit as people write it (``--packages``, default settings) 29.9 s,
-with this configuration 14.5 s. Most of it comes from the size of Delta's state and shuffle stages; on local masters
-the rest from JARs on the class path of the JVM, a compiler that stops early, and an archive of classes.
+Measured for one batch of five small files: a usual spark-submit (``--packages``, default settings) takes 29.9 s, this
+configuration 14.5 s. Most of the gain comes from the size of Delta's state and shuffle stages; on local masters the
+rest comes from JARs on the JVM's class path, a compiler that stops early, and an archive of classes.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from airflow_provider_fds.spark.versions import minor
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Maven artifacts that stand for "the user brings this along".
+#: Maven artifacts that show that the user brings Delta or S3A.
 _DELTA_ARTIFACT: Final = "io.delta:delta-spark"
 _S3A_ARTIFACT: Final = ":hadoop-aws:"
 
-#: Option of spark-submit, of Spark 4 and newer.
+#: Option of spark-submit, since Spark 4.
 LOAD_DEFAULTS: Final = "--load-spark-defaults"
 _LOADS_DEFAULTS_SINCE: Final = 4
 
-#: Airflow's hook looks for them among its own arguments, to follow an application.
+#: Airflow's hook looks for these among its own arguments, to follow an application.
 _READ_FROM_ARGUMENTS: Final = frozenset(
     {
         "spark.kubernetes.namespace",
@@ -68,8 +68,8 @@ _READ_FROM_ARGUMENTS: Final = frozenset(
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
-#: The modules of the driver. Sinks and their writers are found by their names, so that a new one is in no list.
-#: Package files that are not among them are left empty there.
+#: The driver's modules. Sinks and their writers are found by name patterns, so a new one needs no list entry. Package
+#: files that are not among them are left empty in the zip.
 _MODULES: Final = (
     "sinks/*.py",
     "spark/*_writer.py",
@@ -116,19 +116,19 @@ _CLASS_PATH: Final = "spark.driver.extraClassPath"
 
 @dataclass(frozen=True)
 class SubmitArguments:
-    """What spark-submit gets; the fields have the names of ``SparkSubmitOperator``'s arguments.
+    """The arguments of spark-submit; fields are named after those of ``SparkSubmitOperator``.
 
     Attributes:
         application: The job's file.
         application_args: The URI of the job spec.
-        conf: Spark settings, the user's merged in.
-        jars: Delta's JARs where executors need them too, comma separated, else ``None``.
+        conf: Spark settings, including the user's.
+        jars: Delta's JARs if executors need them too, comma separated, else ``None``.
         driver_class_path: Delta's JARs on local masters, colon separated, else ``None``.
         properties_file: A file of settings, else ``None``.
-        loads_defaults: Whether ``spark-defaults.conf`` is read beside that file.
-        secret_conf: Settings of the storages, which the user's go before; :func:`submission` puts them into such a
-            file.
-        class_archive: The archive of classes that the driver uses, or would use if it were there.
+        loads_defaults: Whether ``spark-defaults.conf`` is read in addition to that file.
+        secret_conf: Settings of the storages, over which the user's take precedence; :func:`submission` writes them to
+            such a file.
+        class_archive: The archive of classes that the driver uses, or would use if it existed.
         users_settings: Names of the settings that are the user's.
         own_spark: The user's own Spark, ``None`` for the one of the installed pyspark.
         py_files: The driver's modules.
@@ -154,7 +154,7 @@ class SubmitArguments:
     own_spark: OwnSpark | None = None
 
     def command(self) -> list[str]:
-        """Return the command line. The environment is :attr:`env_vars` on top of this process's."""
+        """Return the command line. Its environment is :attr:`env_vars` on top of this process's."""
         command = [self.spark_binary, "--master", self.master, "--deploy-mode", self.deploy_mode]
         if self.properties_file:
             command += ["--properties-file", self.properties_file]
@@ -184,29 +184,30 @@ def submit_arguments(
     properties_file: str | None = None,
     num_bytes: int = 0,
 ) -> SubmitArguments:
-    """Put together what spark-submit gets for the job at ``spec_uri``.
+    """Build the arguments of spark-submit for the job at ``spec_uri``.
 
-    Local masters get Delta's JARs on the class path of the JVM; others get them as ``--jars``, because executors need
-    them too. A Spark of the user's own gets the Delta that belongs to its version, unless there is one already.
-    Where the job touches S3, the bundled Spark gets the file system that it lacks, S3A gets the keys that Airflow's
-    side has, and a sink there is committed to through FDS's log store.
+    Local masters get Delta's JARs on the JVM's class path; others get them as ``--jars``, because executors need them
+    too. The user's own Spark gets the Delta for its version, unless it already has one. If the job touches S3, the
+    bundled Spark gets the file system that it lacks, S3A gets Airflow's keys, and commits to a sink there go through
+    FDS's log store.
 
     Args:
         spec_uri: URI of the :class:`~airflow_provider_fds.batch.spec.JobSpec`.
         master: Spark master URL.
         deploy_mode: ``client`` or ``cluster``.
-        conf: The user's Spark settings; they win where nothing is forced.
+        conf: The user's Spark settings; they take precedence over all but the forced ones.
         cache_dir: For JARs and zip; default :func:`default_cache_dir`.
         own_spark: The user's Spark to start; ``None``: the one that pip installed, with this Python (client mode only).
         delta_version: A version of Delta in place of the one that FDS chooses, or ``"provided"``: add none.
         jars: The user's own ``--jars``, which the caller adds; a Delta among them stands for FDS's own.
         class_path: The user's own class path, which the caller adds; likewise.
         storage: Where the job reads and writes.
-        properties_file: The user's own file of settings; what it says of S3 stands.
-        num_bytes: Planned bytes of all its batches: with many, a local driver compiles better, and later.
+        properties_file: The user's own file of settings; its S3 settings take precedence.
+        num_bytes: Planned bytes of all its batches; with many, a local driver compiles more thoroughly, which takes
+            longer.
 
     Raises:
-        SparkSetupError: Spark cannot start here, or ``conf`` contradicts what is forced, or a place of ``storage``
+        SparkSetupError: Spark cannot start here, ``conf`` contradicts a forced setting, or a place of ``storage``
             cannot be reached.
     """
     storage = JobStorage() if storage is None else storage
@@ -217,13 +218,13 @@ def submit_arguments(
     packages = [package.strip() for package in settings.get(_PACKAGES, "").split(",") if package.strip()]
     added = _added_delta(own_spark, delta_version, settings, jars, class_path)
     brings_delta = any(package.startswith(_DELTA_ARTIFACT) for package in packages)
-    # a class and what it extends have to come from one class loader: packages are in that of --jars
+    # a class and its superclass must come from one class loader: packages are in that of --jars
     on_class_path = is_local and not brings_delta
     spark_submit = None if own_spark is None else own_spark.path
     own_jars = [] if added is None else [str(jar) for jar in delta_jars(cache, added, spark_submit)]
     if use_bundled_spark and storage.is_on_s3 and not any(_S3A_ARTIFACT in package for package in packages):
         if on_class_path:
-            # as a package, Spark copies its 700 MB at every start
+            # as a package, Spark would copy its 700 MB at every start
             own_jars += [str(jar) for jar in s3a_jars(cache)]
         else:
             packages.append(HADOOP_AWS_PACKAGE)
@@ -243,7 +244,7 @@ def submit_arguments(
     binary = "spark-submit" if own_spark is None else own_spark.command
     archive: ClassArchive | None = None
     if use_bundled_spark and deploy_mode == "client":
-        # else a folder spark-warehouse appears wherever the process happens to stand
+        # otherwise a folder spark-warehouse appears in the process's working directory
         settings.setdefault("spark.sql.warehouse.dir", f"file:{cache.absolute() / 'warehouse'}")
         home = bundled_spark_home()
         binary = str(home / "bin" / "spark-submit")
@@ -275,13 +276,14 @@ def submit_arguments(
 
 @contextmanager
 def submission(arguments: SubmitArguments, cache_dir: Path | None = None) -> Iterator[SubmitArguments]:
-    """Give the arguments with which spark-submit is called, as long as the body runs.
+    """Yield the arguments with which spark-submit is called, while the body runs.
 
-    The user's settings and those of the storages are in a properties file, readable by this user alone, that is removed
-    afterwards: nobody has to know which of them are secret. From there they go the way of ``--conf``, to a cluster too.
-    Such a file stands in place of the user's own or of Spark's defaults, so it holds what they say. Where the defaults
-    of another Spark are only that Spark knows, which is told to read them too. Spark 3.5 has no option for it, and its
-    defaults may not be found: there the file holds what is secret by name or value, and is left out if nothing is.
+    The user's settings and those of the storages are in a properties file that only this user can read and that is
+    removed afterwards, so that nobody has to know which of them are secret. From there Spark treats them like
+    ``--conf``, on a cluster too. Such a file replaces the user's own or Spark's defaults, so it contains them. The
+    defaults of another Spark are known only to that Spark, which is told to read them too. Spark 3.5 has no option for
+    that, and its defaults may not be found; there the file contains only what is secret by name or value, and is
+    omitted if nothing is.
 
     Raises:
         SparkSetupError: The file cannot be written, or the one it replaces cannot be read.
@@ -313,10 +315,10 @@ def submission(arguments: SubmitArguments, cache_dir: Path | None = None) -> Ite
 
 
 def merged_conf(lean: Mapping[str, str], user: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return ``lean`` with the user's settings over it; what must hold together is merged, not replaced.
+    """Return ``lean`` overridden by the user's settings; settings that must hold together are merged, not replaced.
 
     Raises:
-        SparkSetupError: a setting of the user contradicts one that a batch needs to be loaded right.
+        SparkSetupError: A setting of the user contradicts one that a batch needs to be loaded correctly.
     """
     own = {key: setting_text(value) for key, value in (user or {}).items()}
     if problems := conf_problems(own):
@@ -371,11 +373,11 @@ def job_file() -> Path:
 def driver_zip(cache_dir: Path | None = None) -> Path:
     """Return the zip for ``--py-files``, written once per content.
 
-    The same modules give the same bytes, and the name carries their digest: two versions of FDS on one machine,
-    or a cluster that caches files by name, cannot mix them up. A file of that name with other bytes is replaced.
+    The same modules give the same bytes, and the name contains their digest. Two versions of FDS on one machine, or a
+    cluster that caches files by name, therefore cannot mix them up. A file of that name with other bytes is replaced.
 
     Raises:
-        SparkSetupError: the cache cannot be written.
+        SparkSetupError: The cache cannot be written to.
     """
     data = _zip()
     cache = default_cache_dir() if cache_dir is None else cache_dir

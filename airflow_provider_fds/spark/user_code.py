@@ -1,4 +1,4 @@
-"""A user's function on the driver: found by its name, called, and its errors told with file and line.
+"""A user's function on the driver: found by its name, called, and its errors reported with file and line.
 
 Standard library only, Python 3.9 syntax.
 """
@@ -12,13 +12,13 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from airflow_provider_fds.spark.failures import RefusalError, explain, is_bug, shortened, users_frame
 
-#: Functions that this process has and no module can be asked for, by the name that a sink gives them.
+#: Functions of this process that cannot be imported from a module, by the name that a sink gives them.
 _HERE: Dict[str, Callable[..., Any]] = {}
 
 
 @contextmanager
 def function_here(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Let :func:`load_function` find ``function`` under ``name``, for a job that is worked off in this process."""
+    """Let :func:`load_function` find ``function`` under ``name``, for a job that runs in this process."""
     _HERE[name] = function
     try:
         yield
@@ -27,16 +27,16 @@ def function_here(name: str, function: Callable[..., Any]) -> Iterator[None]:
 
 
 def load_function(name: str, what: str, parameters: Sequence[str]) -> Callable[..., Any]:
-    """Import ``pkg.module:function``, or return the one of this process that has the name.
+    """Import ``pkg.module:function``, or return the function of this process with that name.
 
     Args:
         name: The function.
-        what: What it is for, in words.
-        parameters: What it is called with, by position, in words.
+        what: Its purpose, in words.
+        parameters: The names of its positional arguments, for messages.
 
     Raises:
-        RefusalError: there is no such module or function on the driver, the module fails at import, or the function
-            cannot be called that way.
+        RefusalError: The driver has no such module or function, the module fails at import, or the function cannot be
+            called that way.
     """
     if name in _HERE:
         return _HERE[name]
@@ -67,7 +67,7 @@ def _check_parameters(function: Callable[..., Any], what: str, parameters: Seque
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        # of a function that is not Python's own nobody can tell
+        # a function that is not written in Python may have no signature
         return
     try:
         signature.bind(*parameters)
@@ -84,7 +84,7 @@ def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) ->
     """Call the user's function.
 
     Raises:
-        RefusalError: it raised; the message names its file and line.
+        RefusalError: It raised; the message names its file and line.
     """
     try:
         return function(*arguments)
@@ -97,7 +97,7 @@ def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) ->
 def _failed(what: str, error: Exception) -> RefusalError:
     failure = explain(error)
     is_retryable = failure.retryable and not is_bug(error)
-    # what Spark raised has words of its own; of an exception of Python the place is said here already
+    # Spark's errors have their own message; for a Python exception, the location is already in this one
     is_of_python = type(error).__module__ == "builtins"
     words = f"{type(error).__name__}: {error}" if is_of_python else f"{failure.error_class}: {failure.message}"
     return RefusalError("UserFunction", shortened(f"{what}{_place(error)}: {words}"), retryable=is_retryable)

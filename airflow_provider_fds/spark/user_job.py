@@ -34,7 +34,7 @@ class CurrentBatch:
         end: Where it ends (inclusive).
         first_version: First version of the source with rows in the batch (inclusive).
         last_version: Last version (inclusive).
-        num_rows: Number of rows by the statistics of the source's log, ``None`` if a file has none.
+        num_rows: Number of rows according to the source's log statistics, ``None`` if a file has none.
     """
 
     def __init__(self, spark: Any, handed_out: UserJobBatch) -> None:

@@ -1,8 +1,8 @@
-"""Which versions of Spark, Scala, Delta and Python's packages go together, and what mends it where they do not.
+"""Which versions of Spark, Scala, Delta and Python packages are compatible, and how to fix a mismatch.
 
-Looked at on Airflow's side before anything starts (``install.py``) and on the driver before it touches the sink.
-What is compared is major and minor version: Spark and Delta keep their interfaces within these.
-Standard library and pyspark, Python 3.9 syntax.
+Checked in Airflow before anything starts (``install.py``) and on the driver before it touches the sink. Only major and
+minor versions are compared: Spark and Delta keep their interfaces stable within these. Standard library and pyspark,
+Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Iterable, List, Optional, Tuple
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.identity import is_connect
 
-#: A JAR of Delta, as a file or as Maven coordinates; since 4.1 with the version of Spark that it was built for.
+#: A JAR of Delta, as a file or as Maven coordinates; since 4.1 it names the version of Spark it was built for.
 _DELTA_JAR = re.compile(
     r"(?P<name>delta-(?:spark|core)(?:_(?P<spark>\d+\.\d+))?_(?P<scala>\d+\.\d+))[:-](?P<delta>\d+\.[\w.]*\w)"
 )
 
 
 def minor(version: str) -> Tuple[int, int]:
-    """Return major and minor version; what a vendor has appended to them does not count."""
+    """Return major and minor version; a vendor's suffix is ignored."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     return (numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 0)
 
@@ -35,7 +35,7 @@ def of_minor(version: str) -> str:
 
 @dataclass(frozen=True)
 class DeltaJar:
-    """A JAR of Delta, by its name.
+    """A JAR of Delta, described by its name.
 
     Attributes:
         delta: Version of Delta.
@@ -50,7 +50,7 @@ class DeltaJar:
 
     @classmethod
     def named(cls, text: str) -> Optional[DeltaJar]:
-        """Read the name of a file or Maven coordinates; ``None`` if it is no JAR of Delta."""
+        """Parse the name of a file or Maven coordinates; ``None`` if it is not a JAR of Delta."""
         found = _DELTA_JAR.search(re.sub(r"\.jar$", "", text.strip()))
         if found is None:
             return None
@@ -58,7 +58,7 @@ class DeltaJar:
         return cls(found["name"], delta, found["scala"], found["spark"] or spark_of(delta))
 
     def describe(self) -> str:
-        """Return the JAR as people read it."""
+        """Return the JAR in words."""
         spark = "" if self.spark is None else f"Spark {self.spark} and "
         return f"Delta {self.delta} for {spark}Scala {self.scala}"
 
@@ -83,13 +83,13 @@ def spark_of(delta: str) -> Optional[str]:
 
 @dataclass(frozen=True)
 class DriverVersions:
-    """What a driver is made of.
+    """The versions in a driver.
 
     Attributes:
         pyspark: Version of the Python package that the job imports.
         spark: Version of the Spark in the JVM.
         delta: Version of the Delta in the JVM, ``None`` if it does not say.
-        delta_jar: Where that was loaded from, ``None`` if it is not known.
+        delta_jar: The file it was loaded from, ``None`` if unknown.
     """
 
     pyspark: str
@@ -99,7 +99,7 @@ class DriverVersions:
 
     @classmethod
     def of(cls, spark: Any) -> DriverVersions:
-        """Look at the session of a driver."""
+        """Read the versions from a driver's session."""
         import pyspark
 
         delta = delta_jar = None
@@ -115,7 +115,7 @@ class DriverVersions:
 
     @classmethod
     def without_session(cls) -> Optional[DriverVersions]:
-        """Look at the folder of the Spark that started this Python; ``None`` if it does not say its version."""
+        """Read the versions from the folder of the Spark that started this Python; ``None`` if it names none."""
         import pyspark
 
         for jar in Path(os.environ.get("SPARK_HOME", "")).glob("jars/spark-core_*.jar"):
@@ -123,7 +123,7 @@ class DriverVersions:
         return None
 
     def problem(self) -> Optional[str]:
-        """Return in words what does not go together, ``None`` if all does."""
+        """Return in words which versions are incompatible, ``None`` if all are compatible."""
         if minor(self.pyspark) != minor(self.spark):
             return (
                 f"the driver's Python has pyspark {self.pyspark}, its JVM is Spark {self.spark}: use the spark-submit "
@@ -149,10 +149,10 @@ class DriverVersions:
 
 
 def check_versions(spark: Any) -> None:
-    """Refuse a driver whose parts do not go together. A Spark Connect server is looked at when it is reached.
+    """Refuse a driver with incompatible versions. A Spark Connect server is checked when it is reached.
 
     Raises:
-        RefusalError: They do not; the message says what to install or to take out.
+        RefusalError: They are incompatible; the message says what to install or remove.
     """
     if is_connect(spark):
         return
@@ -162,21 +162,21 @@ def check_versions(spark: Any) -> None:
 
 
 def no_session(error: Exception) -> Exception:
-    """Return why there is no session: versions that do not go together, if it is that, else ``error`` itself."""
+    """Return why there is no session: incompatible versions if that is the cause, else ``error`` itself."""
     found = DriverVersions.without_session()
     problem = None if found is None else found.problem()
     return error if problem is None else RefusalError("VersionMismatch", f"{problem}. Spark could not be started")
 
 
 def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optional[str]:
-    """Return why this pyspark cannot work on a Spark Connect server, ``None`` if Spark promises that it can.
+    """Return why this pyspark cannot work with a Spark Connect server, ``None`` if Spark guarantees that it can.
 
-    Spark promises it for a server of the client's own or of a newer minor version.
+    Spark guarantees it for a server of the client's own minor version or of a newer one.
 
     Args:
         server: Version of the server's Spark.
         pyspark: Version of the installed pyspark.
-        jars: Files or Maven coordinates that the server was started with; a Delta for another Spark is one reason.
+        jars: Files or Maven coordinates that the server was started with, which may include a Delta for another Spark.
     """
     for name in jars:
         jar = DeltaJar.named(name)

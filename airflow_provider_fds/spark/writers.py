@@ -1,9 +1,9 @@
-"""Writers: what writes a sink on the driver. A writer bears the name of its sink, and is found by it.
+"""Writers, which write a sink on the driver. A writer bears the name of its sink, and is found by it.
 
 ``DeltaMergeSink`` is written by ``DeltaMergeWriter`` in ``delta_merge_writer.py``. A new sink is two modules, one in
-``sinks/`` and one here: both folders are shipped to the driver by the pattern of their names, and nothing lists them.
-Only sinks of this package have writers; a job spec names a kind of sink and never a module.
-Standard library and pyspark, Python 3.9 syntax.
+``sinks/`` and one here: both are shipped to the driver by name patterns, and no list names them. Only sinks of this
+package have writers; a job spec names a kind of sink and never a module. Standard library and pyspark, Python 3.9
+syntax.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Landed:
     """What the sink has of a batch.
 
     Attributes:
-        commit: The sink's commit, ``None`` where the user's function wrote.
+        commit: The sink's commit, ``None`` if a user's function wrote.
         by_this_attempt: Whether this attempt made it.
         rows: Rows that the user's function says it wrote.
-        looked_seconds: How long it took to find the commit after the write.
-        warnings: What a person should know of the sink.
-        tables: Of a function: version of each named table that holds the newest transaction of the write.
+        looked_seconds: Time taken to find the commit after the write.
+        warnings: What a person should know about the sink.
+        tables: For a function: by named table, the version that holds the newest transaction of its write.
     """
 
     commit: Optional[SinkCommit]
@@ -63,14 +63,14 @@ class Writer:
 
     @property
     def table_id(self) -> Optional[str]:
-        """Id of the sink's table, ``None`` as long as it is not there, and where FDS knows no table."""
+        """Id of the sink's table, ``None`` until it exists, and if FDS knows no table."""
         return None
 
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Return what the sink has of the batch if an earlier attempt wrote it, else ``None``.
 
         Raises:
-            RefusalError: the sink is not what was recorded, or it is not this batch's turn.
+            RefusalError: The sink differs from what was recorded, or it is not this batch's turn.
         """
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class Writer:
         """Write the batch, and return what the sink has of it.
 
         Raises:
-            RefusalError: the batch does not fit, or is not in the sink afterwards.
+            RefusalError: The batch does not fit, or is not in the sink afterwards.
         """
         raise NotImplementedError
 
@@ -96,7 +96,7 @@ def writer_class(sink: Sink) -> Type[Writer]:
     """Return the writer of a sink, by its name.
 
     Raises:
-        RefusalError: it is not a sink of this package, or has no writer.
+        RefusalError: It is not a sink of this package, or has no writer.
     """
     if sink_class(sink.kind) is not type(sink):
         raise RefusalError("Sink", f"{type(sink).__name__} is not a sink of FDS, so FDS has no writer for it")
