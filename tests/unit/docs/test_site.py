@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+import airflow_provider_fds
 from airflow_provider_fds.source.options import SourceOptions
 
 ROOT = Path(__file__).parents[3]
@@ -79,6 +80,17 @@ def test_every_example_is_on_the_page_of_examples(pages):
     for path in files:
         assert f"{{ #{path.stem} }}" in pages["examples.md"]
         assert path.read_text().split('"""', 2)[2].strip() in pages["examples.md"]
+
+
+def test_the_reference_has_every_public_name_and_its_module_is_there(pages):
+    named = re.findall(r"^::: (\S+)$", pages["reference/api.md"], re.MULTILINE)
+    classes = {name.rpartition(".")[2] for name in named if name != "airflow_provider_fds.errors"}
+    assert classes | {"FdsError"} == set(airflow_provider_fds._PUBLIC)
+    for name in named:
+        module, _, last = name.rpartition(".")
+        path = ROOT / f"{module.replace('.', '/')}.py"
+        if last[0].isupper():
+            assert f"\nclass {last}(" in path.read_text() or f"\nclass {last}:" in path.read_text(), name
 
 
 def test_lists_begin_after_an_empty_line_as_the_site_needs_it(pages):
