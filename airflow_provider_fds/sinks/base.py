@@ -51,7 +51,7 @@ class Sink:
 
     @property
     def connection_id(self) -> str | None:
-        """Airflow connection for the sink's storage; ``None``: the stream's connection."""
+        """Airflow connection for the sink's storage; ``None`` to use the stream's connection."""
         return None
 
     @property
@@ -105,11 +105,11 @@ class Sink:
         raise NotImplementedError
 
     def rendered(self, render: Callable[[str], str]) -> Sink:
-        """Return a copy whose template strings went through ``render`` (Airflow's templates)."""
+        """Return a copy with its template strings rendered by ``render`` (Airflow's templates)."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sink as JSON-able values, without anything secret."""
+        """Return the sink as JSON-compatible values, without anything secret."""
         return {"kind": self.kind, **asdict(self)}
 
     def serialize(self) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class DeltaSink(Sink):
 
     @property
     def connection_id(self) -> str | None:
-        """Airflow connection for the sink's storage; ``None``: the stream's connection."""
+        """Airflow connection for the sink's storage; ``None`` to use the stream's connection."""
         return self.storage_conn_id
 
     @property
@@ -159,7 +159,7 @@ class DeltaSink(Sink):
         return {"kind": self.kind, "target": self.uri.rstrip("/")}
 
     def rendered(self, render: Callable[[str], str]) -> DeltaSink:
-        """Return a copy whose template strings went through ``render`` (Airflow's templates)."""
+        """Return a copy with its template strings rendered by ``render`` (Airflow's templates)."""
         return _checked(replace(self, **_rendered(self, render)))
 
     @property
@@ -170,7 +170,7 @@ class DeltaSink(Sink):
 
 @dataclass(frozen=True)
 class DeltaTableSink(DeltaSink):
-    """Appends each batch to a Delta table, once.
+    """Appends each batch to a Delta table exactly once.
 
     If the table does not exist, the first batch creates it. Source columns keep their names. The two provenance columns
     of a batch are written only on request. Rows of the change data feed are appended unchanged, with their
@@ -239,7 +239,7 @@ class DeltaReplaceSink(DeltaSink):
             )
 
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
-        """Return a copy whose ``uri``, ``where`` and ``replace_where`` went through ``render``."""
+        """Return a copy with ``uri``, ``where`` and ``replace_where`` rendered by ``render``."""
         where = None if self.replace_where is None else render(self.replace_where)
         return _checked(replace(self, replace_where=where, **_rendered(self, render)))
 

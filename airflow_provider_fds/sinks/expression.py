@@ -2,8 +2,7 @@
 
 A predicate is often a template, filled in from a run's configuration. In Spark an expression can call any static Java
 method (``reflect``) and read any table (a subquery) with the rights of the driver, so neither is accepted unless the
-sink has ``unsafe_sql=True``. Strings, names and keywords are told apart as in Spark's lexer, and nothing else is
-parsed.
+sink has ``unsafe_sql=True``. Strings, names and keywords are recognised as in Spark's lexer; nothing else is parsed.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-#: Functions that call Java. ``identifier('…')`` names a function by a text.
+#: Functions that call Java. ``identifier('…')`` names a function by a string.
 _CALLS = frozenset({"reflect", "java_method", "try_reflect", "identifier"})
-#: Words with which a query begins; all but ``select`` are also allowed as names of columns.
+#: Words that begin a query; all but ``select`` are also allowed as column names.
 _QUERY = frozenset({"from", "map", "reduce", "table", "values", "with"})
 #: Words that follow a column, not the beginning of a query.
 _AFTER_COLUMN = frozenset(
@@ -49,12 +48,12 @@ def expression_problem(text: str) -> str | None:
     for found in _TOKEN.finditer(text):
         kind = str(found.lastgroup)
         if kind == "refused":
-            # where comments and dollar quotes end is not decided here: they may hide a quote
+            # the end of a comment or dollar quote is not determined here: either may hide a quote
             return f"a comment or a dollar quote ({found.group()})"
         if kind == "other" and found.group() in "'\"`":
             return f"a quote without its end ({found.group()})"
         if kind == "quoted" or found.group().startswith('"'):
-            # a double quote is one of a name under spark.sql.ansi.doubleQuotedIdentifiers
+            # under spark.sql.ansi.doubleQuotedIdentifiers, double quotes enclose a name
             tokens.append(_Token("name", found.group()[1:-1].replace("``", "`").lower()))
         elif kind != "space":
             tokens.append(_Token(kind, found.group().lower()))

@@ -77,7 +77,7 @@ class ForeachBatchSink(Sink):
         uuids = options.uuids(self.other_streams, "ForeachBatchSink: other_streams")
         object.__setattr__(self, "other_streams", uuids)
         for table in self.tables.values():
-            # what a sink of FDS refuses as its place is refused here
+            # refuse locations that a sink of FDS would refuse
             DeltaTableSink(table)
         if wrong := [name for name in writes if not _WRITE.fullmatch(name)]:
             raise ValueError(
@@ -119,5 +119,5 @@ class ForeachBatchSink(Sink):
         return {"kind": self.kind, "target": self.function}
 
     def rendered(self, render: Callable[[str], str]) -> ForeachBatchSink:
-        """Return a copy whose tables went through ``render`` (Airflow's templates)."""
+        """Return a copy with its tables rendered by ``render`` (Airflow's templates)."""
         return self.located(render)

@@ -1,4 +1,4 @@
-"""Values that several sinks accept, checked when the DAG is read. Standard library only, Python 3.9 syntax."""
+"""Checks of values that several sinks accept, made when the DAG is read. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
-#: Delta forgets transactions after this time, and batches with them; a sink of FDS leaves it as it is.
+#: Delta forgets transactions after this time, and with them batches; a sink of FDS leaves the property unchanged.
 _RETENTION = "delta.settransactionretentionduration"
 
-#: Commits of such a table are not in its log at once.
+#: Commits of a table with one of these properties do not appear in its log at once.
 _COMMITS_ELSEWHERE = (
     "delta.coordinatedcommits",
     "delta.feature.catalogmanaged",

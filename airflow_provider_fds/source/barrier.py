@@ -1,4 +1,4 @@
-"""What a commit may do to the table itself while a stream reads on: schema, protocol and identity."""
+"""What a commit may change about the table itself while a stream reads it: schema, protocol and identity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def state_after(
 ) -> tuple[TableState, bool]:
     """Return the state in force after a commit and whether it has another schema, or refuse to pass the commit.
 
-    An added column, relaxed nullability and the like take effect; properties and comments do not matter.
+    An added column, relaxed nullability and similar changes take effect; properties and comments do not matter.
 
     Args:
         before: State before the commit; ``None`` before the first version of a table.
@@ -32,13 +32,13 @@ def state_after(
         table: URI of the table, for messages.
         table_id: ``metaData.id`` that the stream reads.
         comparable: Whether ``before`` really was in force before the commit, so that schemas can be compared.
-        acknowledged: Whether a person lets the stream pass a change of the schema that is more than an addition.
+        acknowledged: Whether a person lets the stream pass a schema change that is more than an addition.
 
     Raises:
-        TableReplacedError: If the commit makes it another table.
-        SchemaChangedError: If the schema changes by more than an addition.
-        UnsupportedFeatureError: If the table needs a reader from here on that FDS is not.
-        StoppedError: If the first version of a table lacks protocol or metadata.
+        TableReplacedError: The commit makes it another table.
+        SchemaChangedError: The schema changes by more than an addition.
+        UnsupportedFeatureError: From this commit on, the table needs a reader feature that FDS does not support.
+        StoppedError: The first version of a table lacks protocol or metadata.
     """
     if content.metadata is None and content.protocol is None and before is not None:
         return before, False

@@ -1,4 +1,4 @@
-"""A batch in the making."""
+"""A batch that is being built."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class BatchBuilder:
-    """What has been taken into a batch so far. It grows version by version and file by file.
+    """The contents of a batch so far. It grows version by version and file by file.
 
     Attributes:
         start: Position before the batch (exclusive).
-        end: Position after what was taken in (inclusive).
-        state: Protocol and metadata at the last version taken in; its version is not kept up.
-        feed: Kind of the files taken in, if the stream reads the change data feed.
-        files: Files taken in.
-        skipped: Commits passed over.
-        keys: Identity of each file taken in, see :func:`file_key_below`: a manifest, being a Delta log, can list a file
+        end: Position after its contents (inclusive).
+        state: Protocol and metadata at the last version added; its version is not kept up to date.
+        feed: Kind of the files added, if the stream reads the change data feed.
+        files: Files added.
+        skipped: Skipped commits.
+        keys: Identity of each file added, see :func:`file_key_below`: a manifest, being a Delta log, can list a file
             only once.
-        admission: The room that is left.
+        admission: The remaining room.
     """
 
     __slots__ = (
@@ -61,25 +61,25 @@ class BatchBuilder:
         self.admission = Admission(options)
         self._checksums = RangeChecksums()
         self._first_version = self._last_version = start.version
-        # its digest is taken when the batch is built: most commits are never asked for theirs
+        # its digest is computed when the batch is built: the digest of most commits is never needed
         self._last_commit: Commit | None = None
 
     def read_snapshot(self, commit: Commit | None) -> None:
-        """Note that what follows comes from the snapshot of the start version, whose commit file may be gone."""
+        """Record that what follows comes from the snapshot of the start version, whose commit file may be gone."""
         self._last_commit = commit
 
     def read_commit(self, commit: Commit, state: TableState) -> None:
-        """Note that what follows comes from ``commit``, after which ``state`` is in force. Once per commit."""
+        """Record that what follows comes from ``commit``, after which ``state`` is in force. Once per commit."""
         self.state = state
         self._last_version = commit.version
         self._last_commit = commit
         self._checksums.see(commit.version, commit.size_bytes, commit.checksum, commit.etag)
 
     def build(self) -> SourceBatch:
-        """Return the batch. Nothing may be taken in any more."""
+        """Return the batch. Nothing may be added afterwards."""
         if self.state is None:
             raise AssertionError("a batch was built before the first version was read")
-        # the planner still holds the builder while the batch is worked on
+        # the planner keeps the builder while the batch is processed, so free its memory
         self.keys.clear()
         return SourceBatch(
             start=self.start,
@@ -100,10 +100,10 @@ class BatchBuilder:
 def file_key_below(table_uri: str) -> Callable[[Add], int]:
     """Return the function from an action to the identity of its file: the hash of absolute path and deletion vector.
 
-    A batch may have millions of files, and their names are large. Of two files that have one hash, of 64 bits, the
-    second begins another batch, and no more. Paths below the table's root stay relative, which saves joining each of
-    them. A vector's place is made absolute: one bitmap may be logged relative (``u``) by one commit and absolute
-    (``p``) by another.
+    A batch may have millions of files, and their names are large. If two files have the same 64-bit hash, the second
+    merely begins another batch. Paths below the table's root stay relative, which saves joining each of them. The
+    location of a vector is made absolute: one commit may log a bitmap as relative (``u``) and another as absolute
+    (``p``).
     """
     root = table_uri + "/"
 
@@ -119,5 +119,5 @@ def _vector_id(table_uri: str, vector: DeletionVector) -> str:
     try:
         return absolute_vector(table_uri, vector).unique_id
     except ValueError:
-        # unknown or damaged; the manifest refuses it by its version
+        # unknown or damaged; the manifest refuses it and names its version
         return vector.unique_id

@@ -1,8 +1,8 @@
 """Change data feed: which rows a commit inserted, deleted and updated, as files.
 
-A commit says it in one of two ways. *Change files* (``cdc`` actions) hold the changed rows, each with its
-``_change_type``; where a commit has any, they are all there is to read. Else the *whole files* say it: the rows of an
-added file are inserts, those of a removed one deletes. Source of the rules: ``DeltaSourceCDCSupport`` and
+A commit records changes in one of two ways. *Change files* (``cdc`` actions) hold the changed rows, each with its
+``_change_type``; if a commit has any, only they are read. Otherwise *whole files* represent the changes: the rows of an
+added file are inserts, those of a removed file are deletes. Source of the rules: ``DeltaSourceCDCSupport`` and
 ``CDCReader`` of delta-spark 4.4, and "Add CDC File" in the Delta protocol.
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.source.planned import FeedKind
 
-    #: Says of a logged path whether ``exclude_regex`` leaves it out; ``None``: nothing is left out.
+    #: Returns whether ``exclude_regex`` excludes a logged path; ``None``: nothing is excluded.
     Excluded: TypeAlias = Callable[[str], object] | None
 
 
 def as_inserts(files: Iterable[tuple[int, Add]], excluded: Excluded) -> Iterator[tuple[int, ChangedFile]]:
-    """Yield the files of an initial snapshot as inserts, without those that are excluded."""
+    """Yield the files of an initial snapshot as inserts, except the excluded ones."""
     for index, add in files:
         if excluded is None or not excluded(add.path):
             yield index, inserted(add)
@@ -46,11 +46,10 @@ class CommitChanges:
         count: Number of its items, each of which has an index: the ``cdc`` actions if it has any, else the ``add`` and
             ``remove`` actions that change data, in line order.
         num_files: Number of files to deliver.
-        num_excluded: Number of items left out by ``exclude_regex``.
-        is_group: Whether they are delivered together or not at all, so that an update's two images, or what one
-            commit did to a file, are never in two batches; for a sink that decides per key also what one commit did
-            to a key.
-        files: Yields the files to deliver, each with its index; can be called again.
+        num_excluded: Number of items excluded by ``exclude_regex``.
+        is_group: Whether they are delivered together or not at all, so that an update's two images, or the effects of
+            one commit on a file, are never in two batches; for a sink that decides per key also its effects on a key.
+        files: Yields the files to deliver, each with its index; can be called repeatedly.
     """
 
     kind: FeedKind
@@ -70,7 +69,7 @@ def read_changes(
     *,
     keeps_replaced_rows: bool = False,
 ) -> CommitChanges:
-    """Return the changes of ``commit`` from ``first_index`` on. Reads deletion vectors where files changed theirs.
+    """Return the changes of ``commit`` from ``first_index`` on. Reads deletion vectors if files changed theirs.
 
     Args:
         commit: The commit.
@@ -78,10 +77,10 @@ def read_changes(
         first_index: Index of the first item that was not delivered before.
         excluded: The stream's exclusion.
         storage: Storage of the table.
-        keeps_replaced_rows: Whether a commit that adds and removes rows is a group too.
+        keeps_replaced_rows: Whether a commit that both adds and removes rows is a group too.
 
     Raises:
-        StoppedError: A removed file does not say what is needed to read it, or a deletion vector cannot be read.
+        StoppedError: A removed file lacks the metadata needed to read it, or a deletion vector cannot be read.
         LostPositionError: The file of a deletion vector is gone.
     """
     if content.change_files:
@@ -118,7 +117,7 @@ def has_changes(commit: Commit, content: CommitContent, excluded: Excluded, keep
         commit: The commit.
         content: Its summary.
         excluded: The stream's exclusion.
-        keeps: The stream's ``partition_filter``. A file without partition values passes it: a run says what it lacks.
+        keeps: The stream's ``partition_filter``. A file without partition values passes it; a run reports the problem.
     """
     if excluded is None and keeps is None:
         return bool(content.change_files or content.adds or content.removes)

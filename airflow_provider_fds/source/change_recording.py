@@ -1,4 +1,4 @@
-"""Whether a table records its changes for the change data feed, and what is said where it does not."""
+"""Whether a table records its changes for the change data feed, and the errors if it does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_enabled(metadata: Metadata) -> bool:
 
 
 def not_recorded(version: int, *, table: str) -> StoppedError:
-    """Return the error of a version at which changes were not recorded (Delta: ``DELTA_MISSING_CHANGE_DATA``)."""
+    """Return the error for a version at which changes were not recorded (Delta: ``DELTA_MISSING_CHANGE_DATA``)."""
     return StoppedError(
         f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, but must be true "
         f"from the first version that is read with read_change_feed=True. The stream stops before version "
@@ -35,11 +35,11 @@ def not_recorded(version: int, *, table: str) -> StoppedError:
 
 
 def check_start(log: DeltaLog, start: Offset) -> None:
-    """Make sure that changes are recorded where a stream of them is to start.
+    """Check that changes are recorded where a stream of changes is to start.
 
     Raises:
         ConfigurationError: They are not.
-        LostPositionError: The state of the table there cannot be rebuilt any more.
+        LostPositionError: The state of the table there can no longer be rebuilt.
     """
     version = min(start.version, log.latest())
     if not is_enabled(log.state_at(version).metadata):

@@ -1,4 +1,4 @@
-"""Files of the change data feed: what an ``add`` or a ``remove`` did to the rows of its file."""
+"""Files of the change data feed: the effect of an ``add`` or a ``remove`` on the rows of its file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inserted(add: Add) -> ChangedFile:
 
 
 def deleted(remove: Remove) -> ChangedFile:
-    """Return a removed file; the rows that were still in it are deletes."""
+    """Return a removed file; its remaining rows are deletes."""
     return ChangedFile(
         remove.path,
         size=remove.size or 0,
@@ -37,10 +37,10 @@ def deleted(remove: Remove) -> ChangedFile:
 
 
 def whole_file(action: Action, version: int, table: str) -> ChangedFile:
-    """Return what an ``add`` or ``remove`` action that changes data did, if no other action has the same file.
+    """Return the effect of an ``add`` or ``remove`` action that changes data, if no other action has the same file.
 
     Raises:
-        StoppedError: If a ``remove`` lacks what the protocol calls extended file metadata.
+        StoppedError: A ``remove`` lacks what the protocol calls extended file metadata.
     """
     if action.add is not None:
         return inserted(action.add)

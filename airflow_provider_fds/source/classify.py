@@ -1,7 +1,7 @@
-"""What a stream does with a commit: emit its files, pass over it, or stop before it.
+"""What a stream does with a commit: emit its files, skip it, or stop before it.
 
-The whole commit is summarised first and judged then, so the order of its actions never matters. Source of the
-rules: ``validateCommitAndDecideSkipping`` of Delta's streaming source.
+The whole commit is summarised first and then judged, so the order of its actions never matters. Source of the rules:
+``validateCommitAndDecideSkipping`` of Delta's streaming source.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: Characters of ``commitInfo.operationParameters`` that an error quotes at most.
+#: Maximum number of characters of ``commitInfo.operationParameters`` in an error.
 _MAX_PARAMETERS: Final = 300
 
-#: Metrics of a MERGE that are all "0" where no row changed; absent ones say nothing.
+#: Metrics of a MERGE that are all "0" if no row changed; a missing metric proves nothing.
 _MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 class CommitContent(msgspec.Struct, frozen=True):
-    """What one commit holds, as far as it matters for streaming.
+    """The parts of a commit that matter for streaming.
 
     Attributes:
         version: Version of the commit.
@@ -43,7 +43,7 @@ class CommitContent(msgspec.Struct, frozen=True):
         metadata: ``metaData`` of the commit, if it has one.
         protocol: ``protocol`` of the commit, if it has one.
         change_files: Number of ``cdc`` actions.
-        is_merge_without_effect: Whether it is a MERGE that by its metrics inserted, updated and deleted nothing.
+        is_merge_without_effect: Whether it is a MERGE that, by its metrics, inserted, updated and deleted nothing.
         repeated: A path that it names twice with the same deletion vector, by kind of action; see :func:`classify`.
     """
 
@@ -60,14 +60,14 @@ class CommitContent(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, version: int, actions: Iterable[Action], *, table: str) -> CommitContent:
-        """Summarise a commit in one pass, in eight bytes for each file.
+        """Summarise a commit in one pass, using eight bytes per file.
 
         Raises:
-            StoppedError: If it holds two different ``metaData`` or ``protocol`` actions, which the protocol forbids.
+            StoppedError: It holds two different ``metaData`` or ``protocol`` actions, which the protocol forbids.
         """
         adds = removes = change_files = 0
         rest: list[Action] = []
-        # whether a second look at the files is needed; names of a commit that is streamed are not kept
+        # these show whether a second pass over the files is needed; names of a streamed commit are not kept
         paths: Callable[[], set[str] | _Hashes] = set if isinstance(actions, list) else _Hashes
         added, removed, changed = paths(), paths(), paths()
         for action in actions:
@@ -109,20 +109,20 @@ class CommitContent(msgspec.Struct, frozen=True):
 
     @property
     def describe_changes(self) -> str:
-        """What the commit does to data files, in words."""
+        """The commit's effect on data files, in words."""
         return f"it adds {_files(self.adds)} and removes {_files(self.removes)}"
 
     @property
     def replaces_rows(self) -> bool:
-        """Whether its change feed may bring rows from before it beside rows from after it.
+        """Whether its change feed may contain rows from before it together with rows from after it.
 
-        A row of the one kind then means nothing without the other: a delete and an insert of one key are an update.
+        Neither kind then has a meaning without the other: a delete and an insert of one key are an update.
         """
         return self.change_files > 0 or (self.adds > 0 and self.removes > 0)
 
     @property
     def has_changes(self) -> bool:
-        """Whether it changes data, or says what was changed."""
+        """Whether it changes data, or records what was changed."""
         return self.adds > 0 or self.removes > 0 or self.change_files > 0
 
 
@@ -133,10 +133,10 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The commit is passed over whole.
+    """The commit is skipped as a whole.
 
     Attributes:
-        reason: The option that says so, and what the commit held.
+        reason: The option that requires it, and the commit's contents.
     """
 
     reason: str
@@ -147,7 +147,7 @@ class Stop:
     """The stream may not pass the commit.
 
     Attributes:
-        error: What to raise once everything before the commit is delivered.
+        error: The error to raise once everything before the commit is delivered.
     """
 
     error: StoppedError
@@ -156,18 +156,18 @@ class Stop:
 _EMIT: Final = Emit()
 
 
-#: Operations that never add rows; all others, WRITE and MERGE above all, may append.
+#: Operations that never add rows; all others, especially WRITE and MERGE, may append.
 _ONLY_REMOVE: Final = frozenset({"DELETE", "TRUNCATE", "UPDATE"})
 
 
 def classify(content: CommitContent, options: SourceOptions, *, table: str) -> Emit | Skip | Stop:
     """Decide what happens with a commit.
 
-    A commit that changes no data is emitted with no files, whatever the options. ``skip_versions`` and
-    ``skip_operations`` come before all else; ``skip_change_commits`` wins over the options that ignore. With
-    ``read_change_feed`` a commit may add, change and delete, but not switch the change data feed off. A commit that
-    names a file twice is stopped at: the protocol forbids it ("Add File and Remove File"), and Delta's own readers
-    disagree, since a snapshot has the rows once and a streaming query delivers them twice.
+    A commit that changes no data is emitted without files, whatever the options. ``skip_versions`` and
+    ``skip_operations`` take precedence over everything else; ``skip_change_commits`` takes precedence over the options
+    that ignore. With ``read_change_feed`` a commit may add, change and delete, but not switch the change data feed off.
+    A commit that names a file twice stops the stream: the protocol forbids it ("Add File and Remove File"), and Delta's
+    own readers disagree, since a snapshot has the rows once and a streaming query delivers them twice.
 
     Args:
         content: The whole commit.
@@ -255,7 +255,7 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
 
 
 class _Hashes:
-    """The set of the paths of a huge commit, of which only the hashes are kept."""
+    """The set of paths of a huge commit, reduced to their hashes."""
 
     def __init__(self) -> None:
         self._hashes = array("q")
@@ -271,7 +271,7 @@ class _Hashes:
 
 
 def _repeated(actions: Iterable[Action]) -> tuple[tuple[str, str], ...]:
-    """Return kinds of actions, each with a path that comes twice with the same deletion vector."""
+    """Return kinds of actions, each with a path that occurs twice with the same deletion vector."""
     seen: set[tuple[str, str, str | None]] = set()
     found: dict[str, str] = {}
     for action in actions:
@@ -301,7 +301,7 @@ def _names_twice(version: int, kind: str, path: str, table: str) -> StoppedError
 
 
 def _only(found: Sequence[_T], action: str, version: int, table: str) -> _T | None:
-    """Return the one action of its kind, ``None`` if there is none."""
+    """Return the only action of its kind, ``None`` if there is none."""
     if not found:
         return None
     different: list[_T] = []
@@ -328,7 +328,7 @@ def _describe(parameters: Mapping[str, object]) -> str:
 
 
 def _is_merge_without_effect(info: CommitInfo) -> bool:
-    """Say whether metrics show that a MERGE only rewrote files (``CDCReader.shouldSkipFileActionsInCommit``)."""
+    """Return whether metrics show that a MERGE only rewrote files (``CDCReader.shouldSkipFileActionsInCommit``)."""
     metrics = info.operationMetrics or {}
     return info.operation == "MERGE" and all(str(metrics.get(name)) == "0" for name in _MERGE_METRICS)
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class BatchCutter:
-    """Takes versions and their files into a batch, and ends it where the limits or a repeated file end it.
+    """Adds versions and their files to a batch, and ends it at the limits or before a repeated file.
 
     Args:
         table: URI of the table.
         start: Position before the first batch (exclusive).
         options: The stream's options.
-        state: Protocol and metadata in force at ``start``, ``None`` if they are not known yet.
+        state: Protocol and metadata in force at ``start``, ``None`` if not known yet.
 
     Attributes:
-        builder: The batch in the making.
+        builder: The batch being built.
         is_inside_version: Whether the batch holds files of a version that its end does not cover yet.
         excluded: The search of ``exclude_regex``, ``None`` without one.
     """
@@ -46,24 +46,24 @@ class BatchCutter:
         self._key = file_key_below(table)
 
     def is_excluded(self, add: Add) -> bool:
-        """Whether ``exclude_regex`` leaves the file out."""
+        """Whether ``exclude_regex`` excludes the file."""
         return self.excluded is not None and self.excluded(add.path) is not None
 
     def skip(self, version: int, operation: str | None, reason: str) -> None:
-        """Note that a version is passed over."""
+        """Record that a version is skipped."""
         self.builder.skipped.append(SkippedCommit(version, operation, reason))
 
     def end_version(self, version: int) -> None:
-        """Note that all of a version was read."""
+        """Record that all of a version was read."""
         self.builder.end = Offset.after(version, self._table_id)
         self.is_inside_version = False
 
     def make_room(self) -> None:
-        """Give back what was admitted: none of it came."""
+        """Reset the limits, because none of the admitted files was added."""
         self.builder.admission = Admission(self._options)
 
     def cut(self) -> Iterator[SourceBatch]:
-        """End the batch and begin the next; where all files were excluded, only make room again."""
+        """End the batch and begin the next; if all files were excluded, only reset the limits."""
         builder = self.builder
         if not builder.files:
             self.make_room()
@@ -81,21 +81,21 @@ class BatchCutter:
         feed: FeedKind | None = None,
         is_group: bool = False,
     ) -> Generator[SourceBatch, None, int]:
-        """Begin a commit in the batch or, where it does not fit, in the next one; then deliver its files.
+        """Begin a commit in the batch or, if it does not fit, in the next one; then deliver its files.
 
         Args:
             commit: The commit.
             state: Protocol and metadata after it.
-            files: Gives its files with their indexes.
+            files: Yields its files with their indexes.
             timestamp_ms: Time of the commit.
-            feed: What kind of files they are, if the stream reads the change data feed.
-            is_group: Whether they may not be divided.
+            feed: The kind of its files, if the stream reads the change data feed.
+            is_group: Whether they must not be divided.
 
         Returns:
-            How many files were not excluded.
+            The number of files that were not excluded.
 
         Raises:
-            StoppedError: Files that may not be divided list one file twice.
+            StoppedError: Files that must not be divided list one file twice.
         """
         if is_group:
             self._ensure_distinct(commit.version, files)
@@ -105,7 +105,7 @@ class BatchCutter:
         adds: list[Add] = []
         keys: list[int] | None = None
         if isinstance(commit.actions, list):
-            # it is not streamed: the identity of each file is worked out once
+            # not streamed: the identity of each file is computed once
             held = list(files())
             adds = [add for _, add in held]
             keys = [*map(self._key, adds)]
@@ -139,7 +139,7 @@ class BatchCutter:
         keys: list[int],
         read: Callable[[BatchBuilder], None],
     ) -> bool:
-        """Put all files of a version into the batch, if none is excluded or repeated and there is room for all."""
+        """Add all files of a version to the batch, if none is excluded or repeated and all of them fit."""
         builder = self.builder
         distinct = set(keys)
         if self.excluded is not None or not files or len(distinct) < len(keys) or not builder.keys.isdisjoint(distinct):
@@ -162,17 +162,17 @@ class BatchCutter:
         keys: Iterable[int] | None = None,
         is_snapshot: bool = False,
     ) -> Generator[SourceBatch, None, int]:
-        """Put the files of one version into the batch and into those after it; return how many were not excluded.
+        """Add the files of one version to the batch and to later ones; return how many were not excluded.
 
-        ``keys`` are the identities of the files in their order, where they are known.
+        ``keys`` are the identities of the files in their order, if known.
         """
         next_key = None if keys is None else iter(keys).__next__
         builder, excluded, key_of = self.builder, self.excluded, self._key
         delivered = 0
-        # from here on the builder holds more than its end says, until the end is moved past the version
+        # the builder holds more than its end says, until the end is moved past the version
         self.is_inside_version = True
         read(builder)
-        # the loop runs once for every file of a table: what it needs is looked up outside
+        # the loop runs once for every file of a table, so names are looked up outside
         taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
         for index, add in files:
             key = key_of(add) if next_key is None else next_key()
@@ -193,7 +193,7 @@ class BatchCutter:
         return delivered
 
     def _ensure_distinct(self, version: int, files: Callable[[], Iterable[tuple[int, Add]]]) -> None:
-        """Stop before a commit that may not be cut, and would be where it lists a file again."""
+        """Stop before a commit that must not be cut but would be, because it lists a file twice."""
         seen: set[int] = set()
         for _, add in files():
             if (key := self._key(add)) in seen:

@@ -1,4 +1,4 @@
-"""Where a stream ends: the last version to read, as soon as it is known for good."""
+"""Where a stream ends: the last version to read, once it is finally known."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class StreamEnd:
     """The last version that a stream reads.
 
     Attributes:
-        version: That version (inclusive); below the oldest commit if the stream has nothing to read.
-        reason: The option that says so, ``"ending_version=7"``.
-        is_a_commit: Whether the version was found as one that is there, in the log.
+        version: That version (inclusive); less than the oldest commit if the stream has nothing to read.
+        reason: The option that sets it, ``"ending_version=7"``.
+        is_a_commit: Whether the version was found in the log as an existing one.
     """
 
     version: int
@@ -26,34 +26,34 @@ class StreamEnd:
     is_a_commit: bool = False
 
     def is_reached(self, position: Offset) -> bool:
-        """Whether everything up to the end lies before ``position``. An initial snapshot is always read whole."""
+        """Whether everything up to the end is before ``position``. An initial snapshot is always read whole."""
         return position.version > self.version and not position.is_initial_snapshot
 
     def target(self, position: Offset, newest: int) -> int:
-        """Return the last version to plan (inclusive) for a stream that stands at ``position``."""
+        """Return the last version to plan (inclusive) for a stream at ``position``."""
         return min(newest, max(self.version, position.version) if position.is_initial_snapshot else self.version)
 
     def describe(self, name: str, table: str) -> str:
-        """Return in a sentence that a stream has come here."""
+        """Return a sentence that a stream has reached this end."""
         return f"Stream {name!r} is finished: {self.reason}, and all of table {table} up to there is committed."
 
 
 def ending_at(timestamp: str, version: int) -> StreamEnd:
-    """Return the end of a stream whose ``ending_timestamp`` has come to mean a version."""
+    """Return the end of a stream whose ``ending_timestamp`` resolves to a version."""
     return StreamEnd(version, f"ending_timestamp={timestamp!r} means version {version}", is_a_commit=True)
 
 
 def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) -> StreamEnd | None:
     """Return where the stream ends, ``None`` if it has no end or the end is not known yet.
 
-    ``ending_version`` needs no look at the table, which may be gone when the stream is finished. ``ending_timestamp``
-    means the last commit at or before it (Delta's ``endingTimestamp``); that is known once there is a later commit. A
+    ``ending_version`` does not need the table, which may be gone when the stream is finished. ``ending_timestamp``
+    means the last commit at or before it (Delta's ``endingTimestamp``), which is known once there is a later commit. A
     bounded read ends with its snapshot, that is, where ``position`` has left it.
 
     Args:
         log: The table's log.
         options: The stream's options.
-        position: Where the stream stands, ``None`` before it is open.
+        position: The stream's position, ``None`` before it is open.
     """
     if options.ending_version is not None:
         return StreamEnd(options.ending_version, f"ending_version={options.ending_version}")

@@ -1,4 +1,4 @@
-"""``exclude_regex``: which expressions mean the same to Java, whose option it is, and to Python, which applies it."""
+"""``exclude_regex``: expressions that mean the same to Java, which defines the option, and to Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import warnings
 from typing import Final
 
-#: What one of the two engines reads differently or not at all, looked for where escapes are blanked out.
+#: Syntax that one of the engines interprets differently or not at all; searched with escapes blanked out.
 _DIFFERENT: Final = (
     (
         re.compile(r"\(\?(?!:|=|!|<=|<!|>|[ims]*(-[ims]+)?[:)])"),
@@ -18,7 +18,7 @@ _DIFFERENT: Final = (
     (re.compile(r"\{,"), "a quantifier without lower bound; write {0,n}"),
 )
 
-#: Escapes with a letter that both engines read alike on the characters that a log path is made of.
+#: Escapes with a letter that both engines interpret alike for the characters of a log path.
 _SAME_ESCAPES: Final = frozenset("dDwWsSbBAtnrfxua")
 
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -36,7 +36,7 @@ def compile_exclusion(text: str) -> re.Pattern[str]:
     ``\d``, ``\w``, ``\s`` and case-insensitivity mean ASCII, as in Java.
 
     Raises:
-        ValueError: If it is no regular expression, or one that Java and Python read differently; says why and where.
+        ValueError: It is not a regular expression, or Java and Python interpret it differently; says why and where.
     """
     for match in _ESCAPE.finditer(text):
         char = match[1]
@@ -48,7 +48,7 @@ def compile_exclusion(text: str) -> re.Pattern[str]:
             raise ValueError(f"Java and Python do not both read {what}. {_SUPPORTED}")
     try:
         with warnings.catch_warnings():
-            # a FutureWarning marks what a later Python will read as Java does today
+            # a FutureWarning marks syntax that a later Python will interpret as Java does today
             warnings.simplefilter("error")
             return re.compile(text, re.ASCII)
     except RecursionError:

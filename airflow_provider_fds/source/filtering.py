@@ -1,4 +1,4 @@
-"""Files of a table that satisfy ``partition_filter``, by the metadata in force at their version."""
+"""Files of a table that satisfy ``partition_filter``, under the metadata in force at their version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BoundFilter:
     """The filter under one metadata.
 
     Attributes:
-        keeps: Says of ``partitionValues`` whether the file is read.
+        keeps: Returns for ``partitionValues`` whether the file is read.
     """
 
     __slots__ = ("keeps",)
@@ -36,13 +36,13 @@ class BoundFilter:
         return ((index, file) for index, file in files if keeps(file.partitionValues))
 
     def changes(self, changes: CommitChanges) -> CommitChanges:
-        """Return those changes of a commit that pass."""
+        """Return the changes of a commit that pass."""
         num_files = sum(1 for _ in self.passing(changes.files()))
         return replace(changes, num_files=num_files, files=lambda: self.passing(changes.files()))
 
 
 class TableFilter:
-    """``partition_filter`` of a stream, bound anew where the metadata changes.
+    """``partition_filter`` of a stream, bound again when the metadata changes.
 
     Args:
         text: The predicate.
@@ -59,7 +59,7 @@ class TableFilter:
 
         Raises:
             ConfigurationError: The predicate does not fit the table.
-            StoppedError: It did, and does not any more; what comes before is good.
+            StoppedError: It no longer fits; earlier versions are read.
         """
         if self._bound is None or self._bound[0] is not metadata:
             try:

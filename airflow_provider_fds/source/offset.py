@@ -1,7 +1,7 @@
 """A position in the source table, in the wire format of Delta's own streaming source.
 
 Source of the rules: ``DeltaSourceOffset`` of delta-spark 4.4. An offset of FDS can be put into the checkpoint of a
-Structured Streaming query and the other way round.
+Structured Streaming query and vice versa.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ BASE_INDEX: Final = -100
 #: :data:`BASE_INDEX` as format 1 writes it.
 _BASE_INDEX_V1: Final = -1
 
-#: Delta's places for a metadata change within a version, after the base and before the first file. Delta writes
-#: them when it tracks schemas, in format 3; FDS reads them and never produces one.
+#: Delta's indexes for a metadata change within a version, between the base and the first file. Delta writes them when
+#: it tracks schemas, in format 3; FDS reads them and never produces one.
 METADATA_INDEXES: Final = frozenset({-20, -19})
 
 #: Delta's index after the last file of a version. It is never written.
@@ -32,16 +32,16 @@ _KEYS: Final = ("reservoirId", "reservoirVersion", "index", "isStartingVersion")
 class Offset:
     """Everything up to **and including** ``(version, index)`` is consumed.
 
-    Offsets of one table are ordered by ``(version, index)``; the flag takes no part. ``==`` compares all fields.
+    Offsets of one table are ordered by ``(version, index)``, regardless of the flag. ``==`` compares all fields.
 
     Attributes:
         table_id: ``metaData.id`` of the table.
         version: Version of the table.
-        index: Number of the last consumed file within the version, from 0, over the ``add`` actions that change
-            data in the order of the commit file (with the change data feed over its ``cdc`` actions, or its ``add``
-            and ``remove`` actions); :data:`BASE_INDEX` if the version is still untouched.
-        is_initial_snapshot: Whether ``index`` counts the files of the snapshot of ``version`` instead of those of
-            the commit ``version``.
+        index: Number of the last consumed file within the version, from 0, counting the ``add`` actions that change
+            data in the order of the commit file (with the change data feed, its ``cdc`` actions, or its ``add`` and
+            ``remove`` actions); :data:`BASE_INDEX` if nothing of the version is consumed.
+        is_initial_snapshot: Whether ``index`` counts the files of the snapshot of ``version`` instead of those of the
+            commit ``version``.
 
     Example:
         >>> Offset.after(6, "6f2a").to_json()
@@ -55,7 +55,7 @@ class Offset:
 
     @classmethod
     def after(cls, version: int, table_id: str) -> Offset:
-        """Return the offset at which ``version`` is consumed whole: the base of the version after it."""
+        """Return the offset at which all of ``version`` is consumed: the base of the next version."""
         return cls(table_id, version + 1)
 
     @property
@@ -80,10 +80,10 @@ class Offset:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Offset:
-        """Read an offset of format 1 or 3, as Delta or FDS wrote it.
+        """Parse an offset of format 1 or 3, written by Delta or FDS.
 
         Raises:
-            ConfigurationError: If it is not an offset, or one of another format.
+            ConfigurationError: It is not an offset, or has another format.
         """
         try:
             value = json.loads(text)
@@ -114,14 +114,14 @@ class Offset:
         return cls(table_id, version, index, is_initial)
 
     def ensure_table(self, table_id: str, *, table: str) -> None:
-        """Check that the offset belongs to the table that is there now.
+        """Check that the offset belongs to the current table.
 
         Args:
             table_id: ``metaData.id`` of that table.
             table: Its URI, for the message.
 
         Raises:
-            TableReplacedError: If it is another table.
+            TableReplacedError: It is another table.
         """
         if self.table_id != table_id:
             raise TableReplacedError(

@@ -1,4 +1,4 @@
-"""Which options of start and end go together, as far as they tell without a look at the table."""
+"""Which options of start and end can be combined, checked without the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "ending_timestamp")
 
-#: Options that say what happens with commits, of which a snapshot has none; each is without effect there.
+#: Options about commits, of which a snapshot has none; they have no effect there.
 _ABOUT_COMMITS: Final = (
     *(limit.option for limit in LIMITS if not issubclass(limit, FileCountingLimit)),
     "whole_commits",
@@ -24,12 +24,12 @@ _ABOUT_COMMITS: Final = (
 )
 
 
-#: Options that say where a stream starts and ends; the data interval of each run says so instead.
+#: Options that set where a stream starts and ends; with data intervals, each run's interval sets this instead.
 _PLACES: Final = (*_RANGE, "on_future_start", "version_as_of", "timestamp_as_of")
 
 
 def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
-    """Return what has no meaning for a stream that reads data intervals.
+    """Return the options that have no meaning for a stream that reads data intervals, one sentence each.
 
     Args:
         found: Name of the option -> its spelling and its parsed value.
@@ -107,7 +107,7 @@ def _future_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
 
 
 def _version(value: int | str) -> int | None:
-    # the words "earliest" and "latest" are known with the table only
+    # the words "earliest" and "latest" can be resolved only with the table
     return value if isinstance(value, int) else None
 
 

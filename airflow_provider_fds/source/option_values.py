@@ -1,6 +1,6 @@
-"""How the text or value a user gives for one option becomes the value FDS works with.
+"""Parses the value a user gives for an option.
 
-Every function takes what the user gave and returns the value, or raises ``ValueError`` with the end of a sentence
+Every function takes the user's value and returns the parsed one, or raises ``ValueError`` with the end of a sentence
 that begins with the option's name: ``must be …, got …``.
 """
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 VersionRanges = tuple[tuple[int, int], ...]
 
 _LARGEST: Final = 2**63 - 1
-#: Of a text in a message.
+#: Maximum length of a value in a message.
 _SHOWN_CHARS: Final = 200
-# more digits are above the largest number in any case, and Python does not read any number of them
+# more digits exceed the largest number in any case, and Python limits the digits it parses
 _NUMBER: Final = re.compile(r"[0-9]{1,100}", re.ASCII)
 _ROOT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://[^/\s]+)?(?:/[^\s]*)?|file:/*")
 _SIZE: Final = re.compile(r"([0-9]{1,100})\s*([a-z]*)", re.ASCII)
@@ -35,7 +35,7 @@ _UNITS: Final = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 
 
 
 def boolean(value: object) -> bool:
-    """Read ``True``, ``False``, ``"true"`` or ``"false"``."""
+    """Parse ``True``, ``False``, ``"true"`` or ``"false"``."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -44,7 +44,7 @@ def boolean(value: object) -> bool:
 
 
 def count(value: object) -> int:
-    """Read a whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     number = _whole(value)
     if number is None or not 1 <= number <= _LARGEST:
         raise ValueError(f"must be a whole number of at least 1, got {value!r}")
@@ -52,7 +52,7 @@ def count(value: object) -> int:
 
 
 def size(value: object) -> int:
-    """Read a number of bytes of at least 1: a whole number, or a text with one of Spark's units, ``"10g"``."""
+    """Parse a number of bytes of at least 1: a whole number, or a string with one of Spark's units, ``"10g"``."""
     number = _whole(value)
     if number is None and isinstance(value, str):
         match = _SIZE.fullmatch(value.strip().lower())
@@ -64,7 +64,7 @@ def size(value: object) -> int:
 
 
 def starting_version(value: object) -> int | str:
-    """Read a version from 0, or one of the words ``earliest`` and ``latest``."""
+    """Parse a version from 0, or one of the words ``earliest`` and ``latest``."""
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
     number = _whole(value)
@@ -74,7 +74,7 @@ def starting_version(value: object) -> int | str:
 
 
 def version(value: object) -> int:
-    """Read a version from 0."""
+    """Parse a version from 0."""
     number = _whole(value)
     if number is None or not 0 <= number <= _LARGEST:
         raise ValueError(f"must be a version from 0, got {value!r}")
@@ -82,7 +82,7 @@ def version(value: object) -> int:
 
 
 def timestamp(value: object) -> str:
-    """Read a point in time: a text that ``parse_timestamp`` reads, a ``datetime`` or a ``date``; UTC without zone."""
+    """Parse a point in time: a string for ``parse_timestamp``, a ``datetime`` or a ``date``; UTC without zone."""
     from airflow_provider_fds.delta.timestamps import parse_timestamp
 
     text = value.isoformat() if isinstance(value, (date, datetime)) else value
@@ -96,28 +96,28 @@ def timestamp(value: object) -> str:
 
 
 def future_start(value: object) -> str:
-    """Read ``wait`` or ``fail``."""
+    """Parse ``wait`` or ``fail``."""
     if isinstance(value, str) and value.strip().lower() in ("wait", "fail"):
         return value.strip().lower()
     raise ValueError(f"must be 'wait' or 'fail', got {value!r}")
 
 
 def violation(value: object) -> str:
-    """Read ``"fail"`` or ``"quarantine"``."""
+    """Parse ``"fail"`` or ``"quarantine"``."""
     if value in ("fail", "quarantine"):
         return str(value)
     raise ValueError(f"must be 'fail' or 'quarantine', got {value!r}")
 
 
 def lost_position(value: object) -> str:
-    """Read ``"fail"`` or ``"earliest"``."""
+    """Parse ``"fail"`` or ``"earliest"``."""
     if value in ("fail", "earliest"):
         return str(value)
     raise ValueError(f"must be 'fail' or 'earliest', got {value!r}")
 
 
 def regex(value: object) -> str:
-    """Read a regular expression that Java and Python read alike."""
+    """Parse a regular expression that Java and Python interpret alike."""
     if not isinstance(value, str) or not value:
         raise ValueError(f"must be a regular expression, got {value!r}")
     try:
@@ -128,7 +128,7 @@ def regex(value: object) -> str:
 
 
 def predicate(value: object) -> str:
-    """Read a predicate on partition columns; which there are is known with the table only."""
+    """Parse a predicate on partition columns; whether the columns exist is known only with the table."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"must be a predicate on partition columns such as \"day >= '2026-01-31'\", got {value!r}")
     try:
@@ -139,7 +139,7 @@ def predicate(value: object) -> str:
 
 
 def version_ranges(value: object) -> VersionRanges:
-    """Read versions and inclusive ranges of them: ``"3,5-7"``, or a list of numbers, texts and pairs."""
+    """Parse versions and inclusive ranges of them: ``"3,5-7"``, or a list of numbers, strings and pairs."""
     found: list[tuple[int, int]] = []
     for item in _items(value):
         pair = _range(item)
@@ -156,7 +156,7 @@ def version_ranges(value: object) -> VersionRanges:
 
 
 def operations(value: object) -> tuple[str, ...]:
-    """Read names of operations as ``commitInfo.operation`` has them; upper case, sorted, each once."""
+    """Parse names of operations as in ``commitInfo.operation``; upper case, sorted, without duplicates."""
     found = set()
     for item in _items(value):
         if not isinstance(item, str) or not item.strip():
@@ -166,7 +166,7 @@ def operations(value: object) -> tuple[str, ...]:
 
 
 def roots(value: object) -> tuple[str, ...]:
-    """Read URIs of folders, or ``"*"`` for anywhere; sorted, without trailing slashes, each once."""
+    """Parse URIs of folders, or ``"*"`` for anywhere; sorted, without trailing slashes or duplicates."""
     found = set()
     for item in _items(value):
         text = item.strip().rstrip("/") if isinstance(item, str) else ""
@@ -180,7 +180,7 @@ def roots(value: object) -> tuple[str, ...]:
 
 
 def shown_ranges(ranges: VersionRanges) -> str:
-    """Return ranges of versions as :func:`version_ranges` reads them: ``"3,5-7"``."""
+    """Return ranges of versions in the form that :func:`version_ranges` parses: ``"3,5-7"``."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 

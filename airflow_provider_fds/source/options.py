@@ -16,7 +16,7 @@ from airflow_provider_fds.source.option_ranges import interval_problems, range_p
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Files per batch unless the user limits them, or the amount of data: the default of Delta's ``maxFilesPerTrigger``.
+#: Files per batch unless the user limits files or the amount of data: the default of Delta's ``maxFilesPerTrigger``.
 DEFAULT_MAX_FILES: Final = 1000
 
 
@@ -42,13 +42,12 @@ class SourceOptions:
         whole_commits: ``True``: never cut a commit in two; a commit that is too large is its own batch. The initial
             snapshot is still cut by files. ``None``: a commit of the change feed that both adds and removes rows is
             kept whole if the sink decides per key. ``False``: no commit is kept whole for the sink's sake.
-        ignore_deletes: Pass over commits that only delete; the rows that they delete stay in the sink.
+        ignore_deletes: Skip commits that only delete; the rows that they delete stay in the sink.
         ignore_changes: Read the whole files that a changing commit adds: its unchanged rows arrive again. Covers
             ``ignore_deletes``. Also called ``ignore_file_deletion``.
-        skip_change_commits: Pass over every commit that removes data, with everything that it adds. Overrides the other
-            two.
-        skip_versions: Versions to pass over, whatever they contain: inclusive ranges.
-        skip_operations: Operations (``commitInfo.operation``, in upper case) whose commits are passed over.
+        skip_change_commits: Skip every commit that removes data, with everything that it adds. Overrides the other two.
+        skip_versions: Versions to skip, whatever they contain: inclusive ranges.
+        skip_operations: Operations (``commitInfo.operation``, in upper case) whose commits are skipped.
         exclude_regex: Exclude files whose path in the log (encoded) contains a match; Java's and Python's common
             syntax. Excluded files count for the limits.
         read_change_feed: Read the changes instead of the added files: inserts, deletes, and updates with the row before
@@ -146,7 +145,7 @@ class SourceOptions:
         return cls(**{"max_files_per_batch": _default_max_files(chosen), **chosen})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, as JSON-able values that :meth:`parse` accepts."""
+        """Return the options that differ from their defaults, as JSON-compatible values that :meth:`parse` accepts."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         defaults = {item.name: item.default for item in fields(self)}
         defaults["max_files_per_batch"] = _default_max_files(values)
@@ -179,7 +178,7 @@ class SourceOptions:
         return any(first <= version <= last for first, last in self.skip_versions)
 
 
-#: Options that drop a whole commit, or read other files of it.
+#: Options that omit a whole commit, or read other files of it.
 _CHANGE_INDEXES: Final = frozenset({"skip_change_commits", "skip_versions", "skip_operations", "read_change_feed"})
 
 
@@ -217,7 +216,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "allowed_roots": _Option(values_of.roots),
 }
 
-#: Options that Delta knows and FDS refuses, with the reason and what there is instead.
+#: Options that Delta knows and FDS refuses, with the reason and the alternative.
 _REFUSED: Final[dict[str, str]] = {
     "fail_on_data_loss": "FDS never passes over lost versions in silence; on_lost_position says what it does instead",
     "schema_tracking_location": "FDS keeps the schema in its ledger and stops before a change that is more than "
@@ -237,7 +236,7 @@ _REFUSED: Final[dict[str, str]] = {
 
 
 def _default_max_files(given: Mapping[str, Any]) -> int | None:
-    """Return how many files a batch may have if nothing is said of files, given the other options."""
+    """Return the default limit of files per batch, given the other options."""
     bounds_data = any(given.get(limit.option) is not None for limit in LIMITS if limit.bounds_data)
     return None if bounds_data else DEFAULT_MAX_FILES
 

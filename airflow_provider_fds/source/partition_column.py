@@ -1,4 +1,4 @@
-"""A partition column as a predicate sees it: where its values are logged, and how they and literals compare."""
+"""A partition column in a predicate: how its values are logged, and how values and literals are compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.actions import Metadata
 
-#: Comparisons of a predicate.
+#: Comparison operators of a predicate.
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -30,7 +30,7 @@ COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 
-#: How many different values of a column are kept read.
+#: Number of different values of a column whose parsed form is cached.
 _KEPT_VALUES: Final = 4096
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _INTEGERS: Final = ("byte", "short", "integer", "long")
@@ -45,7 +45,7 @@ class Literal:
 
     @classmethod
     def in_time(cls, kind: str, text: str) -> Literal:
-        """Read what follows ``DATE`` or ``TIMESTAMP``. Raises ``ValueError``."""
+        """Parse the string after ``DATE`` or ``TIMESTAMP``. Raises ``ValueError``."""
         if kind == "date":
             return cls(kind, _day(text))
         return cls(kind, _moment(text))
@@ -59,9 +59,9 @@ class PartitionColumn:
     """A column of the table.
 
     Attributes:
-        name: Its name, as people know it.
-        key: What it is called in ``partitionValues``: the physical name under column mapping.
-        type: Its type as the schema has it.
+        name: Its name, as users know it.
+        key: Its name in ``partitionValues``: the physical name under column mapping.
+        type: Its type in the schema.
         is_partition: Whether the table is partitioned by it.
     """
 
@@ -71,10 +71,10 @@ class PartitionColumn:
     is_partition: bool
 
     def constant(self, literal: Literal, *, text: str, table: str) -> Any:
-        """Return a literal as a value of this column's type, to be compared with what :meth:`reader` returns.
+        """Convert a literal to this column's type, for comparison with values of :meth:`reader`.
 
         Raises:
-            ConfigurationError: The literal is of another type, or columns of this type cannot be compared.
+            ConfigurationError: The literal has another type, or columns of this type cannot be compared.
         """
         kind = _kind(self.type)
         if kind is None:
@@ -93,7 +93,7 @@ class PartitionColumn:
             ) from error
 
     def reader(self, *, table: str) -> Callable[[str], Any]:
-        """Return the function that reads a logged value. It raises ``StoppedError`` for one that is none."""
+        """Return the function that parses a logged value. It raises ``StoppedError`` for an invalid one."""
         kind = _kind(self.type)
         name, type_, read = self.name, self.type, _FROM_LOG[kind or "text"]
 
@@ -113,7 +113,7 @@ class PartitionColumn:
 
 
 def partition_columns(metadata: Metadata) -> Mapping[str, PartitionColumn]:
-    """Return the columns of a table by lower-case name (Spark does not tell upper and lower case apart)."""
+    """Return the columns of a table by lower-case name (Spark's column names are case-insensitive)."""
     is_mapped = (metadata.property("delta.columnMapping.mode") or "none") != "none"
     partitions = {name.lower() for name in metadata.partitionColumns}
     found = {}
@@ -121,7 +121,7 @@ def partition_columns(metadata: Metadata) -> Mapping[str, PartitionColumn]:
         extra = field.get("metadata") or {}
         type_ = field["type"] if isinstance(field["type"], str) else str(field["type"].get("type"))
         if type_ == "string" and ("__COLLATIONS" in extra or _is_padded(extra)):
-            # such texts do not compare by their bytes
+            # such strings do not compare by their bytes
             type_ = "string with a collation" if "__COLLATIONS" in extra else "char"
         name = field["name"]
         key = extra.get("delta.columnMapping.physicalName", name) if is_mapped else name
@@ -134,7 +134,7 @@ def _is_padded(extra: Mapping[str, Any]) -> bool:
 
 
 def _kind(type_: str) -> str | None:
-    """Return how values of a type are compared."""
+    """Return how values of a type are compared, ``None`` if they cannot be."""
     if type_ in _INTEGERS:
         return "integer"
     if type_.startswith("decimal"):
@@ -154,12 +154,12 @@ def _number(literal: Literal) -> Decimal:
 
 
 def _double(value: float) -> tuple[bool, float]:
-    """Return a key by which NaN equals itself and is above all else, as in Spark."""
+    """Return a sort key under which NaN equals itself and is greater than all other values, as in Spark."""
     return (True, 0.0) if value != value else (False, value)  # noqa: PLR0124
 
 
 def _single(raw: str) -> tuple[bool, float]:
-    """Read a value of the type ``float``, which has fewer digits than Python's."""
+    """Parse a value of type ``float``, which has fewer digits than Python's."""
     return _double(struct.unpack("f", struct.pack("f", float(raw)))[0])
 
 

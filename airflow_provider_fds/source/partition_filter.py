@@ -1,7 +1,7 @@
-"""``partition_filter``: a predicate on partition columns, read strictly, and judged by SQL's three-valued logic.
+"""``partition_filter``: a predicate on partition columns, parsed strictly, and evaluated by SQL's three-valued logic.
 
-What it knows is a small part of Spark's SQL, with the same meaning: comparisons of a column with a literal, ``IN``,
-``BETWEEN``, ``IS NULL``, ``AND``, ``OR``, ``NOT`` and parentheses. All else is refused, not guessed.
+It supports a small part of Spark's SQL, with the same meaning: comparisons of a column with a literal, ``IN``,
+``BETWEEN``, ``IS NULL``, ``AND``, ``OR``, ``NOT`` and parentheses. Everything else is refused, not guessed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     #: ``partitionValues`` of a file -> whether its rows satisfy the predicate; ``None``: SQL's unknown.
     Truth: TypeAlias = Callable[[Mapping[str, str | None]], bool | None]
     Bind: TypeAlias = Callable[["_Columns"], Truth]
-    #: Says of ``partitionValues`` whether the file is read.
+    #: Returns for ``partitionValues`` whether the file is read.
     Keeps: TypeAlias = Callable[[Mapping[str, str | None] | None], bool]
 
 _TOKEN: Final = re.compile(
@@ -47,13 +47,13 @@ _SUPPORTED: Final = (
 
 
 class PartitionFilter:
-    """A predicate that was read, not yet bound to a table.
+    """A parsed predicate that is not yet bound to a table.
 
     Args:
         text: The predicate.
 
     Raises:
-        ValueError: It is none that is supported; says what was expected, and where.
+        ValueError: It is not supported; says what was expected, and where.
 
     Example:
         >>> PartitionFilter("day >= DATE '2026-01-01' AND country IN ('DE', 'FR')").columns
@@ -67,15 +67,15 @@ class PartitionFilter:
         self.columns = tuple(dict.fromkeys(parser.columns))
 
     def bind(self, metadata: Metadata, *, table: str) -> Keeps:
-        """Return the function that says of a file's ``partitionValues`` whether the file is read.
+        """Return the function that decides by a file's ``partitionValues`` whether the file is read.
 
-        Values are compared by the type that the column has in ``metadata``. A missing value is NULL. A predicate
-        that is unknown (NULL) leaves the file out, as a ``WHERE`` does.
+        Values are compared by the column's type in ``metadata``. A missing value is NULL. A file for which the
+        predicate is unknown (NULL) is not read, as in a ``WHERE``.
 
         Raises:
-            ConfigurationError: A column does not exist, is no partition column or has a type without an order here;
-                a literal has another type than its column.
-            StoppedError: When called: a logged value cannot be read as the column's type.
+            ConfigurationError: A column does not exist, is not a partition column or has a type that cannot be
+                compared; or a literal has another type than its column.
+            StoppedError: When called: a logged value cannot be parsed as the column's type.
         """
         truth = self._bind(_Columns(partition_columns(metadata), self.text, table))
         return lambda values: truth(values or {}) is True
@@ -101,7 +101,7 @@ class _Columns:
 
 
 class _Parser:
-    """Recursive descent over the tokens; what it returns binds the predicate to columns."""
+    """Recursive descent over the tokens; the result binds the predicate to columns."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -225,7 +225,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
-    """Return kind, value and place of each token; the last one is of kind ``end``."""
+    """Return kind, value and position of each token; the last one has kind ``end``."""
     found: list[tuple[str, str, int]] = []
     place = 0
     end = len(text.rstrip())
@@ -257,7 +257,7 @@ def _compare(name: str, operator: str, literal: Literal) -> Bind:
 
         def truth(values: Mapping[str, str | None]) -> bool | None:
             raw = values.get(key)
-            # an empty text is NULL, of whatever type (protocol, "Partition Value Serialization")
+            # an empty string is NULL for every type (protocol, "Partition Value Serialization")
             return compare(read(raw), constant) if raw else None
 
         return truth
@@ -295,7 +295,7 @@ def _any_of(parts: list[Bind]) -> Bind:
 
 
 def _joined(parts: list[Bind], *, decisive: bool) -> Bind:
-    """Join with OR (true decides) or AND (false decides); else one unknown makes the whole unknown."""
+    """Combine with OR (true decides) or AND (false decides); otherwise one unknown makes the whole unknown."""
 
     def bind(columns: _Columns) -> Truth:
         inner = [part(columns) for part in parts]

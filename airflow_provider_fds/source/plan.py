@@ -1,7 +1,7 @@
-"""Cut the way from an offset to a target version into batches.
+"""Plans batches from an offset to a target version.
 
-One pass over the log. Each commit is summarised and judged as a whole before a file of it is delivered; at no time
-is more in memory than one batch and, unless it is huge, one commit.
+One pass over the log. Each commit is summarised and judged as a whole before any of its files is delivered. Memory
+never holds more than one batch and, unless it is huge, one commit.
 """
 
 from __future__ import annotations
@@ -47,49 +47,49 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchPlanner", "PlanOutcome", "PlannedFile", "SkippedCommit", "SourceBatch", "range_digest"]
 
-#: Errors that stand before a version: what comes before it is good and is delivered.
+#: Errors that concern one version: everything before it is valid and is delivered.
 _STOPS = (StoppedError, LostPositionError, UnsupportedFeatureError, TornFileError)
 
 
 class BatchPlanner:
-    """Plans the batches after an offset, lazily: iterate over it, once.
+    """Plans the batches after an offset, lazily; iterate over it once.
 
-    The same log, offset, options and target give the same batches; planning on from the end of any batch gives the
-    batches that follow it. Every version between start and the end of the last batch is in a batch; those that
-    change data and are passed over are in its ``skipped``. A stretch without data is a batch with no files, which
-    can only come last or alone.
+    The same log, offset, options and target give the same batches; planning from the end of any batch gives the batches
+    that follow it. Every version between the start and the end of the last batch is in a batch; versions that change
+    data and are skipped are in its ``skipped``. Commits without data form a batch with no files, which can only come
+    last or alone.
 
-    A batch ends where the limits of the options end it, before a commit that lists a file again that the batch has
-    already, between a commit with change files and one without (``read_change_feed``), before a commit that
-    changes the schema, and before a version that cannot be passed. Commits after the target are never read.
+    A batch ends at the limits of the options, before a commit that lists a file that the batch already has, between a
+    commit with change files and one without (``read_change_feed``), before a commit that changes the schema, and before
+    a version that cannot be passed. Commits after the target are never read.
 
-    With ``keeps_replaced_rows`` no limit cuts a commit of the change feed that both adds and removes rows: whoever
-    decides per key has to see what was there before a commit together with what is there after it.
+    With ``keeps_replaced_rows`` no limit cuts a commit of the change feed that both adds and removes rows: a sink that
+    decides per key must see the rows before a commit together with the rows after it.
 
     Args:
         log: The table's log.
         start: Position to plan from (exclusive).
-        state: Protocol and metadata in force at ``start``. ``None``: taken from the log, as they were *before* the
-            start version, so that a change which that version makes is judged too. For the first batch of a stream
-            give :func:`~airflow_provider_fds.source.start.starting_state`.
-        options: The stream's options; its start options play no part here.
+        state: Protocol and metadata in force at ``start``. ``None``: taken from the log as of *before* the start
+            version, so that a change in that version is judged too. For the first batch of a stream pass
+            :func:`~airflow_provider_fds.source.start.starting_state`.
+        options: The stream's options; its start options are ignored here.
         target: Last version to plan (inclusive).
         snapshot: The frozen initial snapshot; needed while ``start.is_initial_snapshot``.
         snapshot_storage: Storage that holds it.
-        snapshot_timestamp_ms: Time of the snapshot's version; ``None``: looked up in the log, where its commit must
-            then still be.
+        snapshot_timestamp_ms: Time of the snapshot's version; ``None``: looked up in the log, which must then still
+            have the commit.
         acknowledged: Versions that a person lets the stream pass although the options do not, each with that person's
-            words: a change of the schema takes effect there, any other commit is passed over whole.
-        left_out: Versions that a person had left out, likewise; passed over whole even where they might be read.
+            reason: a schema change takes effect there, any other commit is skipped as a whole.
+        left_out: Versions that a person skipped, likewise; skipped as a whole even if they could be read.
         keeps_replaced_rows: Whether a commit of the change feed that both adds and removes rows is never cut.
 
     Attributes:
         outcome: How planning ended; ``None`` until the last batch is handed out.
 
     Raises:
-        ConfigurationError: If a snapshot is needed and not given, or, when iterated, if the offset is past the
-            last file of its commit.
-        StorageError: When iterated, if storage does not answer.
+        ConfigurationError: A snapshot is needed and not given, or, when iterated, the offset is past the last file of
+            its commit.
+        StorageError: When iterated: storage does not answer.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class BatchPlanner:
         if error is not None and self._cutter.is_inside_version:
             start, version = self._cutter.builder.start, self._reading
             if start.version >= version:
-                # a batch with a part of the bad version was handed out: none of this plan can be used
+                # a batch with part of the bad version was handed out: this plan cannot be used
                 raise error
-            # the batch in the making holds a part of the bad version: what comes before that is planned again
+            # the unfinished batch holds part of the bad version: plan the part before that version again
             self.outcome = PlanOutcome("stopped", error, self._target)
             yield from self.before(version, start)
             return
@@ -164,11 +164,11 @@ class BatchPlanner:
             yield builder.build()
 
     def stop(self, error: FdsError) -> None:
-        """Note that the batch handed out last cannot be used, so that planning ended before it."""
+        """Record that the last batch cannot be used, so that planning ended before it."""
         self.outcome = PlanOutcome("stopped", error, self._target)
 
     def before(self, version: int, start: Offset) -> BatchPlanner:
-        """Return a planner from ``start``, the start of a batch of this one, that ends before ``version``."""
+        """Return a planner from ``start``, the start of a batch of this planner, that ends before ``version``."""
         return BatchPlanner(
             self._log,
             start,
@@ -229,10 +229,10 @@ class BatchPlanner:
                 self._state = self._log.state_at(version)
             except LostPositionError:
                 if self._options.read_change_feed:
-                    # whether changes were recorded has to be known
+                    # it must be known whether changes were recorded
                     self._state = self._log.state_at(start.version)
-                # Reading from a version on needs its commit only. Where log cleanup left nothing to rebuild the
-                # state from, the newest one stands in until a commit says otherwise, as in Delta's own source.
+                # Reading from a version needs only its commit. If log cleanup left nothing to rebuild the state from,
+                # the newest state is used until a commit sets another, as in Delta's own source.
                 self._log.verify_position(version + 1)
                 self._state = self._state or self._newest_state()
                 self._is_state_known = False
@@ -241,7 +241,7 @@ class BatchPlanner:
         start.ensure_table(self._state.metadata.id, table=self._table)
 
     def _newest_state(self) -> TableState:
-        """Return the state at the target; of the newest version, where that cannot be rebuilt any more either."""
+        """Return the state at the target, or at the newest version if that can no longer be rebuilt either."""
         try:
             return self._log.state_at(self._target)
         except LostPositionError:
@@ -276,7 +276,7 @@ class BatchPlanner:
                 files = as_inserts(files, self._cutter.excluded)
             delivered = yield from self._cutter.deliver(version, timestamp_ms, files, read, is_snapshot=True)
             if self._filter is not None and not delivered:
-                # what is left out counts for no limit
+                # files that the filter excludes count for no limit
                 self._cutter.make_room()
                 reason = f"partition_filter leaves out the {left} data files of the initial snapshot"
                 self._cutter.skip(version, None, reason)
@@ -300,12 +300,12 @@ class BatchPlanner:
             self._is_state_known = self._is_state_known or content.metadata is not None
             verdict = self._judge(content)
             if self._filter is not None:
-                # also where there is nothing to filter: a predicate that does not fit is said at the first plan
+                # even if there is nothing to filter: a predicate that does not fit is reported by the first plan
                 self._filter.of(state.metadata)
             if options.read_change_feed:
                 self._ensure_recorded(state, version)
             if has_new_schema:
-                # one manifest has one schema: what was written before is read under the one it was written with
+                # one manifest has one schema: earlier files are read under the schema they were written with
                 yield from self._cutter.cut()
             self._state = state
             first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
@@ -340,7 +340,7 @@ class BatchPlanner:
         return state, has_new_schema
 
     def _with_what_else_stops(self, barrier: SchemaChangedError, content: CommitContent) -> SchemaChangedError:
-        """Say what else of the commit may not pass: one acknowledgement lets all of it pass, without its rows."""
+        """Add to the error what else in the commit may not pass: one acknowledgement skips all of it, with its rows."""
         if not isinstance(classify(content, self._options, table=self._table), Stop):
             return barrier
         return SchemaChangedError(
@@ -352,7 +352,7 @@ class BatchPlanner:
         )
 
     def _judge(self, content: CommitContent) -> Emit | Skip:
-        """Return what happens with the commit, or raise what stands in the way."""
+        """Return what happens with the commit, or raise the error that stops the stream."""
         if content.version in self._left_out:
             return Skip(f"{self._left_out[content.version]}; {content.describe_changes}")
         verdict = classify(content, self._options, table=self._table)
@@ -375,7 +375,7 @@ class BatchPlanner:
             self._leave_out(commit, content, state, content.adds if is_whole else 0)
             return
         delivered = yield from self._cutter.admit(commit, state, files, timestamp_ms=self._time_of(commit))
-        # judged from its first file on: a plan that is taken up within the commit says the same
+        # judged from its first file, so that a plan that resumes within the commit gives the same answer
         if not delivered and all(self._cutter.is_excluded(add) for _, add in files(0)):
             reason = f"exclude_regex leaves out all of its {content.adds} data files"
             self._cutter.skip(content.version, content.operation, reason)
@@ -383,7 +383,7 @@ class BatchPlanner:
     def _commit_changes(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
-        """Deliver the changes of a commit; files that are excluded count for no limit here, as in Delta."""
+        """Deliver the changes of a commit; here, as in Delta, excluded files count for no limit."""
         changes = read_changes(
             commit,
             content,
@@ -414,9 +414,9 @@ class BatchPlanner:
             self._cutter.skip(content.version, content.operation, reason)
 
     def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
-        """Pass over a commit, or its rest, of which ``partition_filter`` leaves nothing.
+        """Skip a commit, or the rest of one, of which ``partition_filter`` keeps nothing.
 
-        ``num_files`` is 0 for a rest: the commit was read in part, which is no skip.
+        ``num_files`` is 0 for a rest: the commit was read in part, which is not recorded as a skip.
         """
         self._pass(commit, state)
         if not num_files:
@@ -431,14 +431,14 @@ class BatchPlanner:
         return self._timestamps.of(commit, self._state.metadata)
 
     def _pass(self, commit: Commit, state: TableState) -> None:
-        """Take in a commit, or its rest, of which nothing is delivered."""
+        """Record a commit, or the rest of one, of which nothing is delivered."""
         self._cutter.builder.read_commit(commit, state)
-        # file times are followed from the first version with files on: a version left out makes the next one a LIST
+        # file times are tracked from the first version with files; a gap would cost a LIST at the next version
         if self._is_timed and not _has_commit_times(state.metadata):
             self._timestamps.of(commit, state.metadata)
 
     def _ensure_recorded(self, state: TableState | None, version: int) -> None:
-        """Stop before a version at which changes are not recorded, unless it is passed over anyway."""
+        """Stop before a version at which changes are not recorded, unless it is skipped anyway."""
         if state is not None and not is_enabled(state.metadata) and not self._options.skips_version(version):
             raise not_recorded(version, table=self._table)
 

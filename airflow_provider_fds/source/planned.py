@@ -1,4 +1,4 @@
-"""A batch as it is planned: which files of which versions, from where to where."""
+"""A planned batch: which files of which versions, from where to where."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.offset import Offset
 
 
-#: How the files of a batch of changes say what happened to their rows. ``"whole_files"``: one change type holds for all
-#: rows of a file. ``"change_files"``: each row has its own, in a column of the file. A manifest can list one kind only.
+#: How the files of a batch of changes record what happened to their rows. ``"whole_files"``: one change type applies to
+#: all rows of a file. ``"change_files"``: each row has its own, in a column of the file. A manifest can list only one
+#: kind.
 FeedKind = Literal["whole_files", "change_files"]
 
 
 class ChangedFile(Add, frozen=True, gc=False):
-    """A file as the change data feed has it.
+    """A file of the change data feed.
 
     Attributes:
-        change_type: What happened to all its rows, ``"insert"`` or ``"delete"``; ``None``: the file says it per row.
+        change_type: What happened to all its rows, ``"insert"`` or ``"delete"``; ``None``: each row has its own.
     """
 
     change_type: str | None = None
 
 
 class PlannedFile(msgspec.Struct, frozen=True, gc=False):
-    """A data file of a batch. A struct, not a dataclass: it is made once for every file of a table.
+    """A data file of a batch. A struct, not a dataclass: one is created for every file of a table.
 
     Attributes:
-        version: Version that the file's rows arrive with: of the commit, or of the initial snapshot.
+        version: Version that the file's rows belong to: that of the commit, or of the initial snapshot.
         index: Number of the file within that version, as in :class:`Offset`.
         timestamp_ms: Time of that version, milliseconds since the epoch.
         add: The action as logged.
@@ -54,12 +55,12 @@ class PlannedFile(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SkippedCommit:
-    """A commit that changes data and was passed over whole.
+    """A commit that changes data and was skipped as a whole.
 
     Attributes:
         version: Its version.
         operation: ``commitInfo.operation``, ``None`` if the commit does not say.
-        reason: The option that says so, and what the commit held.
+        reason: The option that requires it, and the commit's contents.
     """
 
     version: int
@@ -74,18 +75,18 @@ class SourceBatch:
     Attributes:
         start: Position before the batch (exclusive).
         end: Position after it (inclusive).
-        files: The files in their order; none in a stretch without data for the stream. Of a large batch they lie in a
+        files: The files in their order; empty if the range has no data for the stream. Those of a large batch are in a
             temporary file.
         state: Protocol and metadata in force at :attr:`last_version`: the schema to read all files with.
-        skipped: Commits of the range that were passed over although they change data.
-        first_version: First version that was read for the batch: of a commit, or of the initial snapshot.
+        skipped: Commits of the range that were skipped although they change data.
+        first_version: First version that was read for the batch: that of a commit, or of the initial snapshot.
         last_version: Last version that was read for it; its rest may belong to the next batch.
         log_digest: :func:`range_digest` of the commits in :attr:`commit_range`.
-        last_commit_sha256: SHA-256 of the commit file of :attr:`last_version`, ``""`` if log cleanup took the
-            commit that the initial snapshot is of.
+        last_commit_sha256: SHA-256 of the commit file of :attr:`last_version`, ``""`` if log cleanup removed the commit
+            of the initial snapshot.
         log_checksum: :class:`RangeChecksums` of the commits in :attr:`commit_range`, by content.
-        log_etags: The same by the tags of the storage, ``""`` if it has none.
-        feed: Which kind of files of the change data feed it holds; ``None`` if the stream does not read it.
+        log_etags: The same by the storage's ETags, ``""`` if it has none.
+        feed: The kind of change data feed files it holds; ``None`` if the stream does not read the feed.
     """
 
     start: Offset
@@ -108,12 +109,12 @@ class SourceBatch:
 
     @cached_property
     def num_bytes(self) -> int:
-        """Size of the files, by the log; at most 2^63 - 1."""
+        """Size of the files according to the log; at most 2^63 - 1."""
         return min(sum(file.add.size for file in self.files), MAX_INT64)
 
     @cached_property
     def num_rows(self) -> int | None:
-        """Number of rows by the statistics of the log, deleted rows subtracted; ``None`` if a file does not say it."""
+        """Number of rows by the log's statistics, minus deleted rows; ``None`` if a file has no statistics."""
         total = 0
         for file in self.files:
             rows = num_rows_of(file.add)
@@ -126,7 +127,7 @@ class SourceBatch:
     def commit_range(self) -> tuple[int, int] | None:
         """First and last version (inclusive) whose commit files the batch was made from.
 
-        ``None`` if it lies within the initial snapshot: that is frozen, and the log after it may go.
+        ``None`` if it is within the initial snapshot: that is frozen, and the log after it may be cleaned up.
         """
         first = self.first_version + 1 if self.start.is_initial_snapshot else self.first_version
         return (first, self.last_version) if first <= self.last_version else None
@@ -137,8 +138,8 @@ class PlanOutcome:
     """How planning ended.
 
     Attributes:
-        status: ``"up_to_date"``: everything up to the target is planned. ``"stopped"``: a version stands in the way.
-        error: What stands in the way, to be raised once the batches before it are committed; else ``None``.
+        status: ``"up_to_date"``: everything up to the target is planned. ``"stopped"``: a version prevents planning.
+        error: The error to raise once the earlier batches are committed; else ``None``.
         target: The target version (inclusive).
     """
 
@@ -147,14 +148,14 @@ class PlanOutcome:
     target: int
 
 
-#: Commits whose checksums are digested at once. The digests of content and tags depend on it.
+#: Number of commits whose checksums are digested at once. The digests of content and tags depend on it.
 _DIGESTED_TOGETHER: Final = 1000
 
 
 class RangeChecksums:
-    """What tells the commit files of a range from others: their sizes, their content, and what is cheaper to ask for.
+    """What distinguishes the commit files of a range from others: their sizes, their contents, and their cheaper ETags.
 
-    A size does not tell what a commit holds: one of equal size may have taken its place.
+    A size alone does not identify a commit's contents: another commit of equal size may have replaced it.
     """
 
     __slots__ = ("_contents", "_etags", "_has_etags", "_seen", "_sizes")
@@ -164,11 +165,11 @@ class RangeChecksums:
         self._contents = hashlib.sha256()
         self._etags = hashlib.sha256()
         self._has_etags = True
-        # digested by the thousand: planning reads ten thousand commits in a second
+        # digested by the thousand, because planning reads ten thousand commits per second
         self._seen: list[tuple[int, int, int, object]] = []
 
     def see(self, version: int, size_bytes: int, crc32: int, etag: object) -> None:
-        """Take in a commit file: its size, its content, and the tag that the storage gave with the content."""
+        """Add a commit file: its size, its content, and the ETag that the storage gave with the content."""
         seen = self._seen
         seen.append((version, size_bytes, crc32, etag))
         if len(seen) == _DIGESTED_TOGETHER:
@@ -188,7 +189,7 @@ class RangeChecksums:
 
     @property
     def of_etags(self) -> str:
-        """The same over version and tag of each file; ``""`` if one has no tag."""
+        """The same over version and ETag of each file; ``""`` if one has no ETag."""
         self._digest()
         return self._etags.hexdigest() if self._has_etags else ""
 
@@ -213,7 +214,7 @@ def range_digest(commits: Iterable[tuple[int, int]]) -> str:
 
 
 def commit_line(version: int, size_bytes: int) -> bytes:
-    """Return the line that stands for a commit file in :func:`range_digest`."""
+    """Return the line that represents a commit file in :func:`range_digest`."""
     return b"%d %d\n" % (version, size_bytes)
 
 
@@ -223,5 +224,5 @@ def num_rows_of(add: Add) -> int | None:
     if rows is None or add.deletionVector is None:
         return rows
     left = rows - add.deletionVector.cardinality
-    # statistics that name fewer rows than were deleted say nothing
+    # statistics with fewer rows than were deleted are ignored
     return left if left >= 0 else None

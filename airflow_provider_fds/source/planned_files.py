@@ -16,7 +16,7 @@ from airflow_provider_fds.source.planned import ChangedFile, PlannedFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: So many files stay in memory, with their statistics some 1.3 kB each; more go to a temporary file.
+#: Number of files kept in memory, with their statistics about 1.3 kB each; more go to a temporary file.
 KEPT_FILES: Final = 10_000
 
 _CHUNK_FILES: Final = 1_000
@@ -34,7 +34,7 @@ _CHANGES: Final = msgspec.msgpack.Decoder(list[_PlannedChange])
 
 
 class FileCollector:
-    """Takes the files of a batch in their order."""
+    """Collects the files of a batch in their order."""
 
     __slots__ = ("_kept", "_spill")
 
@@ -46,7 +46,7 @@ class FileCollector:
         return bool(self._kept) or self._spill is not None
 
     def append(self, file: PlannedFile) -> None:
-        """Take one file. A batch has those of a table, or those of its change data feed."""
+        """Add one file. A batch has either files of a table, or files of its change data feed."""
         self._kept.append(file)
         if len(self._kept) == KEPT_FILES:
             if self._spill is None:
@@ -55,7 +55,7 @@ class FileCollector:
             self._kept.clear()
 
     def extend(self, files: list[PlannedFile]) -> None:
-        """Take some files."""
+        """Add several files."""
         if len(self._kept) + len(files) < KEPT_FILES:
             self._kept += files
             return
@@ -63,12 +63,12 @@ class FileCollector:
             self.append(file)
 
     def collected(self) -> Sequence[PlannedFile]:
-        """Return what was taken. No more may be taken then."""
+        """Return the collected files. None may be added afterwards."""
         return tuple(self._kept) if self._spill is None else _SpilledFiles(self._spill, tuple(self._kept))
 
 
 class _Spill:
-    """Files in a temporary file, which has no name: however this process ends, it goes with it."""
+    """Files in an unnamed temporary file, which disappears however this process ends."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[list[Any]]) -> None:
         self.num_files = 0
@@ -91,7 +91,7 @@ class _Spill:
 
 
 class _SpilledFiles(Sequence[PlannedFile]):
-    """Files in a temporary file, but for the last ones. To be gone through; a single one is found slowly."""
+    """Files in a temporary file, except the last ones. Made for iteration; access by index is slow."""
 
     def __init__(self, spill: _Spill, rest: tuple[PlannedFile, ...]) -> None:
         self._spill = spill

@@ -1,4 +1,4 @@
-"""Where a stream begins: the start options resolved against the log, once, before any data arrives."""
+"""Where a stream begins: resolves the start options against the log, once, before any data is read."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class SnapshotStart:
 
 
 def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotStart | None:
-    """Resolve the start options against the table as it is now.
+    """Resolve the start options against the current table.
 
-    Keep the answer: resolved again later, ``"latest"`` would jump over what has arrived in between. A start version
-    needs its commit file only, not a version that can still be rebuilt. A time before the oldest commit in the log
+    Keep the result: resolved again later, ``"latest"`` would skip what has arrived in between. A start version needs
+    only its commit file, not a version whose state can still be rebuilt. A time before the oldest commit in the log
     means that commit.
 
     Returns:
-        The base of the first version to read; a snapshot where no start was given, or one of the version asked for;
-        ``None`` while no commit has reached ``starting_timestamp`` yet (resolve it again when there are new commits).
+        The base of the first version to read; a snapshot if no start, or a bounded read, was requested; ``None`` while
+        no commit has reached ``starting_timestamp`` (resolve it again when there are new commits).
 
     Raises:
-        ConfigurationError: If the start version is newer than the newest or older than the oldest commit in the log,
-            or is after the end of the stream; if ``version_as_of`` or ``timestamp_as_of`` is beyond what the table
-            has; if ``starting_timestamp`` is, with ``on_future_start="fail"``.
-        TableNotFoundError: If there is no table.
-        UnsupportedFeatureError: If the table as it is now needs a reader that FDS is not.
+        ConfigurationError: The start version is newer than the newest or older than the oldest commit in the log, or is
+            after the end of the stream; ``version_as_of`` or ``timestamp_as_of`` is later than the table's newest
+            commit; or ``starting_timestamp`` is, with ``on_future_start="fail"``.
+        TableNotFoundError: There is no table.
+        UnsupportedFeatureError: The current table needs a reader feature that FDS does not support.
     """
     newest = log.latest()
     if options.is_bounded:
@@ -78,7 +78,7 @@ def _start(log: DeltaLog, options: SourceOptions, newest: int) -> Offset | Snaps
 
 
 def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> SnapshotStart:
-    """Resolve a bounded read as Delta's time travel does: no version and no time beyond what the table has."""
+    """Resolve a bounded read as Delta's time travel does: refuse what is later than the newest commit."""
     version, given = options.version_as_of, f"version_as_of={options.version_as_of}"
     if options.timestamp_as_of is not None:
         from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
@@ -131,7 +131,7 @@ def _ensure_not_behind_end(
     if end is None:
         return
     first = newest + 1 if start is None else start.version
-    # two times that lie between the same two commits are an empty range, as in Delta's batch reader
+    # two times between the same two commits are an empty range, as in Delta's batch reader
     is_between_commits = options.starting_timestamp is not None and options.ending_timestamp is not None
     if end.version >= first or is_between_commits:
         return
@@ -152,11 +152,11 @@ def _ensure_not_behind_end(
 def starting_state(log: DeltaLog, start: Offset) -> TableState | None:
     """Return the state to plan the first batch of a stream with: the table as it is *at* the start version.
 
-    A stream that begins at a change of the schema has nothing from before it, so the change does not stop it. From
-    its second batch on the planner looks the state up itself, as it was before the position.
+    A stream that begins at a schema change has no earlier rows, so the change does not stop it. From its second batch
+    on, the planner looks up the state before the position itself.
 
     Returns:
-        The state; ``None`` if the start version is not there yet or its state cannot be rebuilt any more.
+        The state; ``None`` if the start version does not exist yet or its state can no longer be rebuilt.
     """
     try:
         return log.state_at(start.version)

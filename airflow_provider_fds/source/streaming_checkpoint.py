@@ -1,7 +1,8 @@
-"""The position of a Structured Streaming query, out of its checkpoint folder.
+"""Reads the position of a Structured Streaming query from its checkpoint folder.
 
-``offsets/<n>`` is what batch ``n`` reads up to, written before the batch; ``commits/<n>`` says that it is done (Spark's
-``OffsetSeqLog`` and ``CommitLog``, both format ``v1``: a line with the format, then JSON, one line for each source).
+``offsets/<n>`` is what batch ``n`` reads up to, written before the batch; ``commits/<n>`` records that it is done
+(Spark's ``OffsetSeqLog`` and ``CommitLog``, both format ``v1``: a line with the format, then JSON, one line per
+source).
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _NO_OFFSET: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class StreamingPosition:
-    """How far a query has come in one table.
+    """The position of a query in one table.
 
     Attributes:
         offset: Everything up to and including it is in the query's sink.
-        batch_id: The query's last batch that is done.
-        unfinished_batch_id: A later batch that was begun: its rows may be in the query's sink, all, some or none. Most
-            often ``None``.
+        batch_id: The query's last finished batch.
+        unfinished_batch_id: A later batch that was begun: all, some or none of its rows may be in the query's sink.
+            Usually ``None``.
     """
 
     offset: Offset
@@ -43,8 +44,8 @@ def read_streaming_checkpoint(checkpoint: Storage, table_id: str) -> StreamingPo
         table_id: ``metaData.id`` of the table.
 
     Raises:
-        ConfigurationError: The folder is no checkpoint, of another format, its query has finished no batch, does not
-            read the table or reads it twice, or it stands in the middle of a change of the schema.
+        ConfigurationError: The folder is not a checkpoint or has another format; its query has finished no batch, does
+            not read the table or reads it twice, or is in the middle of a schema change.
         StorageError: Storage does not answer.
     """
     begun, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
@@ -70,7 +71,7 @@ def read_streaming_checkpoint(checkpoint: Storage, table_id: str) -> StreamingPo
 
 
 def _numbers(checkpoint: Storage, folder: str) -> set[int]:
-    # beside them lie checksums (.0.crc) and temporary files
+    # the folder also has checksums (.0.crc) and temporary files
     names = (meta.key.rpartition("/")[2] for meta in checkpoint.list_after(folder))
     return {int(name) for name in names if name.isdecimal()}
 

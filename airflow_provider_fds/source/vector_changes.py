@@ -1,9 +1,10 @@
-"""What a commit did to files whose deletion vectors it changed: the difference of two bitmaps.
+"""The effect of a commit on files whose deletion vectors it changed: the difference of two bitmaps.
 
-A commit that gives a file another deletion vector removes the file with the old one and adds it with the new one. The
-rows that only the new one names were deleted, those that only the old one names came back (RESTORE). Either set is
-listed as the file with an inline vector that deletes *all other* rows, which any reader of deletion vectors applies.
-Source of the rule: ``CDCReader.processDeletionVectorActions`` of delta-spark 4.4, which filters the other way round.
+A commit that gives a file another deletion vector removes the file with the old vector and adds it with the new one.
+The rows that only the new vector names were deleted; those that only the old one names came back (RESTORE). Either set
+is listed as the file with an inline vector that deletes *all other* rows, which any reader of deletion vectors can
+apply. Source of the rule: ``CDCReader.processDeletionVectorActions`` of delta-spark 4.4, which filters the other way
+round.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
 
 
-#: Rows that a data file may have, by its size: a bitmap of *all other* rows takes memory for each 65,536 of them. The
-#: densest files, those of constant columns, have some hundred rows in a byte.
+#: Limit for the rows of a data file, by its size: a bitmap of *all other* rows takes memory for each 65,536 of them.
+#: The densest files, with constant columns, have some hundred rows per byte.
 _MAX_ROWS_PER_BYTE: Final = 4_096
 _ALWAYS_ROWS: Final = 1 << 24
 _MAX_ROWS: Final = 1 << 33
 
 
 def vector_changes(commit: Commit, storage: Storage) -> Iterator[tuple[int, ChangedFile | None]]:
-    """Yield what each ``add`` and ``remove`` of ``commit`` that changes data means, with its index.
+    """Yield the effect of each ``add`` and ``remove`` of ``commit`` that changes data, with its index.
 
-    A file that the commit removes and adds again is a delete at the index of its ``remove`` and an insert at that of
-    its ``add``; ``None`` where no row changed in that direction.
+    A file that the commit both removes and adds is a delete at the index of its ``remove`` and an insert at that of its
+    ``add``; ``None`` if no row changed in that direction.
 
     Raises:
         StoppedError: A vector cannot be read, or the number of rows of its file is not known.
@@ -74,7 +75,7 @@ class _Difference:
         self._reader = VectorReader(storage)
 
     def of(self, remove: Remove, add: Add) -> tuple[ChangedFile | None, ChangedFile | None]:
-        """Return the rows that were deleted and those that came back, each as a file, ``None`` where there are none."""
+        """Return the deleted rows and the restored ones, each as a file, ``None`` if there are none."""
         old = self._rows(remove.path, remove.deletionVector)
         new = self._rows(add.path, add.deletionVector)
         if old == new:
@@ -91,7 +92,7 @@ class _Difference:
             size=add.size,
             partitionValues=add.partitionValues,
             modificationTime=add.modificationTime,
-            # the minima and maxima of the file are not those of these rows
+            # the file's minima and maxima do not apply to these rows
             stats=f'{{"numRecords":{rows},"tightBounds":false}}',
             deletionVector=inline_vector(others) if others else None,
             change_type=change_type,
@@ -151,5 +152,5 @@ def _all_but(changed: BitMap64, rows: int) -> BitMap64:
 
 
 def _end(rows: BitMap64) -> int:
-    """Return the number of rows that a file must have at least to have all of ``rows``."""
+    """Return the minimum number of rows of a file that contains all of ``rows``."""
     return int(rows.max()) + 1 if rows else 0
