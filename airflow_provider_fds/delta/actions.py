@@ -1,7 +1,7 @@
 """The actions of the Delta transaction log as values (Delta protocol, "Actions").
 
-Unknown actions and unknown fields are ignored, as the protocol asks of readers. Every optional field has a
-default; ``null`` counts as absent. Attribute names are Delta's own, so that a line of the log reads as its value.
+Unknown actions and unknown fields are ignored, as the protocol requires of readers. Every optional field has a default;
+``null`` counts as absent. Attribute names are Delta's own, so that a value reads like its line in the log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from airflow_provider_fds.delta.damage import MAX_INT64
 
-#: Ranges are part of the types: the decoder checks them, and what reads the values relies on them.
+#: Ranges are part of the types: the decoder checks them, and the code that reads the values relies on them.
 _Int32 = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Int64 = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
@@ -38,7 +38,7 @@ class DeletionVector(_Struct, frozen=True):
 
 
 class Add(_Struct, frozen=True):
-    """A data file that became part of the table. ``path`` is as logged: a URI, relative or absolute, encoded."""
+    """A data file that was added to the table. ``path`` is as logged: a URI, relative or absolute, encoded."""
 
     path: str
     size: _Int64 = 0
@@ -52,7 +52,7 @@ class Add(_Struct, frozen=True):
 
     @property
     def changes_data(self) -> bool:
-        """``dataChange``, absent meaning true."""
+        """``dataChange``; absent means true."""
         return self.dataChange is not False
 
     @property
@@ -62,7 +62,7 @@ class Add(_Struct, frozen=True):
 
 
 class Remove(_Struct, frozen=True):
-    """A data file that left the table."""
+    """A data file that was removed from the table."""
 
     path: str
     dataChange: bool | None = True  # noqa: N815
@@ -74,7 +74,7 @@ class Remove(_Struct, frozen=True):
 
     @property
     def changes_data(self) -> bool:
-        """``dataChange``, absent meaning true."""
+        """``dataChange``; absent means true."""
         return self.dataChange is not False
 
     @property
@@ -108,7 +108,7 @@ class Metadata(_Struct, frozen=True):
 
 
 class Protocol(_Struct, frozen=True):
-    """Which readers and writers may touch the table from this version on."""
+    """The reader and writer versions and features that the table requires from this version on."""
 
     minReaderVersion: int = 1  # noqa: N815
     minWriterVersion: int = 1  # noqa: N815
@@ -117,7 +117,7 @@ class Protocol(_Struct, frozen=True):
 
 
 class CommitInfo(_Struct, frozen=True):
-    """Provenance of a commit; nothing in it is required, nothing but the in-commit timestamp is semantic."""
+    """Provenance of a commit. No field is required, and only the in-commit timestamp has a meaning to readers."""
 
     timestamp: int | None = None
     inCommitTimestamp: int | None = None  # noqa: N815
@@ -164,18 +164,18 @@ ACTION_DECODER: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
 
 _LOOSE_DECODER: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
 
-#: Maps whose values may be null by right: ``null`` is a partition value.
+#: Maps whose values may be null: ``null`` is a valid partition value.
 _MAPS_WITH_NULLS: Final = frozenset({"partitionValues", "operationParameters", "operationMetrics"})
 
 
 def decode_actions(lines: bytes) -> list[Action]:
-    """Decode whole lines of a log file, one action each, in their order; blank lines do not count.
+    """Decode whole lines of a log file, one action per line, in order; blank lines are ignored.
 
-    A field that is ``null`` counts as absent even where its type has no ``null``. Some writers log such fields; the
-    common case does not pay for them.
+    A field that is ``null`` counts as absent even if its type does not allow ``null``, because some writers log such
+    fields. Only a log that has them pays the cost.
 
     Raises:
-        msgspec.DecodeError: The text is not JSON, is cut off, or an action lacks a field that it must have.
+        msgspec.DecodeError: The text is not JSON, is truncated, or an action lacks a required field.
     """
     try:
         return ACTION_DECODER.decode_lines(lines)

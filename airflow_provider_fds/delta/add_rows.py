@@ -1,8 +1,8 @@
-"""``add`` actions as Arrow rows: one layout, whatever wrote the checkpoint, and the way back to values.
+"""``add`` actions as Arrow rows, in one layout for all checkpoint writers, and their conversion back to values.
 
-Checkpoints differ by writer: fields may be missing, strings may be large or dictionary-encoded, statistics may
-exist as JSON, as a struct, or both (protocol, "Checkpoint Schema"). Rows of this module have the columns asked for,
-of the types below, plus ``vectorId``: the deletion vector's unique id, empty if the file has none.
+Checkpoints differ by writer: fields may be missing, strings may be large or dictionary-encoded, statistics may exist as
+JSON, as a struct, or both (protocol, "Checkpoint Schema"). Rows of this module have the requested columns, with the
+types below, plus ``vectorId``: the deletion vector's unique id, empty if the file has none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: What tells live files apart and puts them in order.
+#: The columns that identify and order live files.
 FILE_COLUMNS: Final = ("path", "size", "modificationTime", "deletionVector")
 
-#: What a reader needs of a live file. ``dataChange`` and ``tags`` mean nothing in a snapshot.
+#: The columns of a live file that a reader needs. ``dataChange`` and ``tags`` have no meaning in a snapshot.
 WHOLE_COLUMNS: Final = (*FILE_COLUMNS, "partitionValues", "stats", "baseRowId", "defaultRowCommitVersion")
 
 _VECTOR_FIELDS: Final = ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality", "offset")
@@ -44,7 +44,7 @@ def row_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def parquet_columns(add: pa.DataType, columns: Sequence[str]) -> list[str]:
-    """Return the Parquet columns to read for ``columns`` out of a checkpoint whose ``add`` has the type ``add``."""
+    """Return the Parquet columns to read for ``columns`` from a checkpoint whose ``add`` has the type ``add``."""
     wanted = [f"add.{name}" for name in columns if add.get_field_index(name) >= 0]
     if "stats" in columns and _has_parsed_row_count(add):
         wanted.append("add.stats_parsed.numRecords")
@@ -52,9 +52,9 @@ def parquet_columns(add: pa.DataType, columns: Sequence[str]) -> list[str]:
 
 
 def rows_from_struct(add: pa.StructArray, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return the rows of an ``add`` column as Parquet delivers it; null rows (other actions) are left out.
+    """Return the rows of an ``add`` column as Parquet delivers it; null rows (other actions) are omitted.
 
-    Statistics that exist as a struct only become ``{"numRecords":n}``: minima and maxima only help to skip files.
+    Statistics that exist only as a struct become ``{"numRecords":n}``: minima and maxima only help to skip files.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -102,7 +102,7 @@ def adds_from_rows(batch: pa.RecordBatch) -> Iterable[Add]:
 
 
 def with_root(batch: pa.RecordBatch, root: str) -> pa.RecordBatch:
-    """Return the rows with ``root`` before each path that begins with ``/``; see :func:`.paths.root_of`."""
+    """Return the rows with ``root`` prepended to each path that begins with ``/``; see :func:`.paths.root_of`."""
     import pyarrow.compute as pc
 
     paths = batch.column("path")
@@ -115,14 +115,14 @@ def with_root(batch: pa.RecordBatch, root: str) -> pa.RecordBatch:
 
 
 def _may_begin_with(texts: pa.StringArray, letter: str) -> bool:
-    """Return false if no text begins with ``letter``; a third of the time of comparing all of them."""
+    """Return false if no string begins with ``letter``; takes a third of the time of comparing all of them."""
     import numpy as np
 
     _, offsets, data = texts.buffers()
     if not len(texts) or not data:
         return False
     starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts)]
-    # an empty text at the end has no first letter, and is given the last one
+    # an empty string at the end has no first letter; it is compared by the last byte of the data instead
     return bool(np.any(np.frombuffer(data, np.uint8)[np.minimum(starts, len(data) - 1)] == ord(letter)))
 
 
@@ -144,13 +144,13 @@ def _has_parsed_row_count(add: pa.DataType) -> bool:
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows whose numbers are in the ranges that :class:`Add` has them in; absent ones that it defaults are 0."""
+    """Return rows after checking that numbers are in the ranges of :class:`Add`; missing ones become its default 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for at, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         if not pa.types.is_integer(column.type) and column.null_count < batch.num_rows:
-            # Parquet readers take strings as they are; one that is not UTF-8 fails much later, where it is converted
+            # Parquet readers do not validate strings; one that is not UTF-8 would fail much later, at its conversion
             column.validate(full=True)
         if pa.types.is_integer(column.type):
             _check_range(name, column)
@@ -206,7 +206,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array
     if not pa.types.is_struct(kind):
         return array.cast(kind)
-    # by name: writers order the fields of a struct as they like, and leave out what they do not know
+    # by name: writers order the fields of a struct differently, and omit those they do not know
     children = [_field(array, field.name, field.type) for field in kind]
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
 

@@ -1,6 +1,6 @@
 """One file of a checkpoint, Parquet or JSON, read by column and in small batches.
 
-Row groups without the action asked for are not fetched at all.
+Row groups without the requested action are not fetched at all.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.parquet_file import ParquetReader
     from airflow_provider_fds.delta.storage import Storage
 
-#: Rows are read in batches of about this size; statistics make a row of ``add`` a kilobyte, or a hundred of them.
+#: Rows are read in batches of about this size; with statistics, a row of ``add`` has from one to a hundred kilobytes.
 _BATCH_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 16_384
 
 _ActionName = Literal["protocol", "metaData", "txn", "sidecar"]
 
-#: Per action: the columns to read, the first of which is never null where the action is set.
+#: The columns to read for each action; the first one is never null if the action is set.
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
     "metaData": (
@@ -44,11 +44,11 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class OpenLog(Protocol):
-    """A table's log as far as its checkpoints are read: :class:`~airflow_provider_fds.delta.log.DeltaLog` is one."""
+    """What reading checkpoints needs of a table's log; see :class:`~airflow_provider_fds.delta.log.DeltaLog`."""
 
     @property
     def storage(self) -> Storage:
-        """Where the table is."""
+        """Storage of the table."""
 
     @property
     def table_uri(self) -> str:
@@ -56,7 +56,7 @@ class OpenLog(Protocol):
 
 
 def small_actions(log: OpenLog, key: str, version: int, names: Sequence[_ActionName]) -> Iterator[Action]:
-    """Yield the actions called ``names`` of the checkpoint file ``key``, one field set in each."""
+    """Yield the actions called ``names`` of the checkpoint file ``key``, each with one field set."""
     if key.endswith(".json"):
         yield from (action for action in _json_actions(log, key, version) if any(getattr(action, n) for n in names))
         return
@@ -83,7 +83,7 @@ def add_rows(log: OpenLog, key: str, version: int, columns: Sequence[str]) -> It
 def sidecar_keys(log: OpenLog, key: str, version: int) -> tuple[str, ...]:
     """Return the keys of the sidecars that a top-level file names, empty if it is not v2.
 
-    The protocol lets a path be a name or a full URI, but the file always lies in the table's own ``_sidecars``.
+    The protocol allows a path to be a name or a full URI, but the file is always in the table's own ``_sidecars``.
     """
     found = [action.sidecar for action in small_actions(log, key, version, ("sidecar",))]
     names = [unquote(sidecar.path.rpartition("/")[2]) for sidecar in found if sidecar is not None]
@@ -116,7 +116,7 @@ def _parquet_actions(reader: ParquetReader, name: _ActionName) -> Iterator[Actio
 def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
     plain = {name: field for name, field in value.items() if field is not None}
     if "configuration" in plain:
-        # Arrow hands out a map as a list of pairs
+        # Arrow returns a map as a list of pairs
         plain["configuration"] = {key: text for key, text in plain["configuration"] if text is not None}
     return plain
 
@@ -146,7 +146,7 @@ def _open_parquet(log: OpenLog, key: str, version: int) -> Iterator[ParquetReade
     except FdsError:
         raise
     except (pa.ArrowException, OSError, *DAMAGE) as error:
-        # what Arrow finds wrong with a Parquet file comes as any of these
+        # Arrow raises any of these for a damaged Parquet file
         raise _torn(log, key, version, error) from error
 
 

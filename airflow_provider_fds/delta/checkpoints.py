@@ -1,7 +1,7 @@
-"""Checkpoints of the log: find the one to start from, and read the few actions of it that are not files.
+"""Checkpoints of the log: finds the one to start from, and reads its few actions that are not files.
 
-All forms of the protocol ("Checkpoints"): one classic file, several parts, v2 with sidecars whose top level is
-Parquet or JSON, and v2 content under a classic name.
+Supports all forms of the protocol ("Checkpoints"): one classic file, several parts, v2 with sidecars and a Parquet or
+JSON top level, and v2 content under a classic name.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.checkpoint_file import OpenLog
     from airflow_provider_fds.delta.storage import Storage
 
-#: Versions to look back over first, when nothing says how far the last checkpoint is away.
+#: Number of versions to look back over first, if nothing indicates the distance of the last checkpoint.
 _FIRST_WINDOW: Final = 100
 
-#: A hint that lies further back than this is not worth a listing from there: the windows may find a newer one.
+#: A hint further back than this is ignored: listing in windows is cheaper and may find a newer checkpoint.
 _FARTHEST_HINT: Final = 2_000
 
-#: Each window that holds no checkpoint is followed by an older one this many times as long.
+#: After a window without checkpoint, an older one this many times as long is searched.
 _WINDOW_GROWTH: Final = 8
 
 
@@ -36,9 +36,9 @@ class CheckpointFiles:
 
     Attributes:
         version: The version whose state it holds.
-        kind: What its name says; content of a ``"classic"`` one may be v2.
-        keys: Its files relative to the table's root: the parts in order, or the one top-level file. Sidecars are
-            named inside.
+        kind: The kind that its name indicates; the content of a ``"classic"`` one may be v2.
+        keys: Its files relative to the table's root: the parts in order, or the one top-level file. Sidecars are named
+            inside.
     """
 
     version: int
@@ -47,11 +47,11 @@ class CheckpointFiles:
 
 
 def find_checkpoint(log: OpenLog, version: int) -> CheckpointFiles | None:
-    """Return the newest complete checkpoint of a version not above ``version``, ``None`` if there is none.
+    """Return the newest complete checkpoint of a version up to ``version``, ``None`` if there is none.
 
-    ``_last_checkpoint`` only decides where the listing starts: one that is torn, stale, ahead of ``version`` or names
-    a version without checkpoint costs a request, nothing else. Empty files and incomplete multi-part checkpoints do
-    not count. Of several of one version the choice is Spark's: v2, then parts, then classic.
+    ``_last_checkpoint`` only decides where the listing starts: if it is torn, stale, later than ``version`` or names a
+    version without checkpoint, it only costs a request. Empty files and incomplete multi-part checkpoints are ignored.
+    Among several checkpoints of one version the choice is Spark's: v2, then parts, then classic.
     """
     hint = hinted_version(log.storage)
     back = version - hint if hint is not None and 0 <= version - hint <= _FARTHEST_HINT else _FIRST_WINDOW
@@ -67,8 +67,8 @@ def find_checkpoint(log: OpenLog, version: int) -> CheckpointFiles | None:
 def checkpoint_state(log: OpenLog, checkpoint: CheckpointFiles) -> tuple[Protocol | None, Metadata | None]:
     """Return protocol and metadata in force at the checkpoint's version; ``None`` for one that it does not hold.
 
-    Reads only these columns, and only row groups that may hold them. Raises ``TornFileError`` for a file that is no
-    checkpoint, ``LogTruncatedError`` for one that log cleanup removed meanwhile.
+    Reads only these columns, and only row groups that may hold them. Raises ``TornFileError`` for a file that is not a
+    checkpoint, ``LogTruncatedError`` for one that log cleanup removed in the meantime.
     """
     protocol: Protocol | None = None
     metadata: Metadata | None = None

@@ -1,4 +1,4 @@
-"""What the client of the object stores raises, as errors of FDS: what may pass, and what will not."""
+"""Converts errors of the object store client into errors of FDS, retryable or not."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
 
-#: Credentials that are wrong, or no longer right: the client has no error class for most of these, only their text,
-#: and S3 answers some with 400.
+#: Wrong or expired credentials: the client has no error class for most of these, only their text, and S3 answers some
+#: of them with 400.
 _DENIED: Final = re.compile(
     r"status code: 40[13]\b|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId"
     r"|SignatureDoesNotMatch|AuthenticationFailed)\b"
 )
 _EXPIRED: Final = re.compile(r"expired", re.IGNORECASE)
 _BAD_REQUEST: Final = re.compile(r"status code: 400\b")
-#: Other answers that the same request will get again. Not 404, which is a value; not 408, 409, 429; not 412 and 416,
-#: which a reader gets whose object was replaced meanwhile.
+#: Other answers that are permanent. Excluded are 404, which is a value; 408, 409 and 429; and 412 and 416, which a
+#: reader gets if its object was replaced in the meantime.
 _REFUSED: Final = re.compile(
     r"status code: (30\d|400|405|411|413|414|431)\b|incorrectly configured region|<Code>NoSuchBucket<"
 )
-#: What S3 answers with 400 although it is the connection's fault.
+#: Connection faults that S3 answers with 400.
 _PASSING: Final = re.compile(r"<Code>(RequestTimeout|IncompleteBody|BadDigest)<")
-#: Where the client looks for credentials when it was given none.
+#: Where the client looks for credentials if it was given none.
 _METADATA_SERVICE: Final = re.compile(r"169\.254\.(169\.254|170\.2)|metadata\.google\.internal")
 _QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
-#: The client repeats requests, but not one whose listing broke off while it was read.
+#: The client repeats requests, but not a listing whose body was interrupted.
 _LISTING_BROKE_OFF: Final = "list response body"
 
 
@@ -71,12 +71,12 @@ def storage_error(error: BaseException, *, doing: str, where: str, table: str, c
 
 
 def has_listing_broken_off(error: StorageError) -> bool:
-    """Whether a listing ended in the middle of an answer: the one read that the client does not repeat itself."""
+    """Whether a listing was interrupted within an answer, the only read that the client does not repeat itself."""
     return error.retryable and _LISTING_BROKE_OFF in str(error)
 
 
 def cause(error: BaseException) -> str:
-    """Return the error's text on one line, without query strings: those of Azure hold signatures."""
+    """Return the error's text on one line, without query strings, which hold signatures in Azure."""
     text = _QUERY.sub(r"\1?…", str(error)).split("\n\nDebug source:", 1)[0]
     return " ".join(text.split())
 

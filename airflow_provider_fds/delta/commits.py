@@ -1,4 +1,4 @@
-"""One commit: its actions, and whether the file is whole (Delta protocol, "Delta Log Entries")."""
+"""One commit: its actions, and whether the file is complete (Delta protocol, "Delta Log Entries")."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage import ObjectMeta, Storage
 
-#: A commit above this size is streamed, never held: 377 MB of JSON would be 800 MB of objects.
+#: A commit larger than this is streamed, never held in memory: 377 MB of JSON would become 800 MB of objects.
 STREAMED_ABOVE_BYTES: Final = 16 << 20
 
 _CHUNK_BYTES: Final = 1 << 20
 
-#: The longest line of a streamed commit, which is held whole: one action.
+#: Maximum length of a line of a streamed commit; a line, which is one action, is held whole.
 MAX_LINE_BYTES: Final = 64 << 20
 
 
 class Commit(msgspec.Struct, frozen=True, dict=True, eq=False):
-    """A commit of the table. A struct, not a dataclass: planning makes one for every commit.
+    """A commit of the table. A struct, not a dataclass: planning creates one for every commit.
 
     Attributes:
         version: Its version.
-        actions: Its actions in line order, which has no meaning beyond numbering them. Can be iterated again and
-            again; that of a commit above 16 MiB reads storage every time and holds a few MiB.
+        actions: Its actions in line order, which only numbers them. Can be iterated repeatedly; for a commit above 16
+            MiB each iteration reads storage and holds a few MiB.
         size_bytes: Size of the commit file.
-        modified_ms: Modification time of the commit file, milliseconds since the epoch. Not the commit's time:
-            see :class:`~airflow_provider_fds.delta.timestamps.CommitTimestamps`.
-        etag: Tag of the commit file's content, ``None`` if the storage has none.
+        modified_ms: Modification time of the commit file, milliseconds since the epoch. Not the commit's time: see
+            :class:`~airflow_provider_fds.delta.timestamps.CommitTimestamps`.
+        etag: ETag of the commit file's content, ``None`` if the storage has none.
         crc32: CRC-32 of the commit file, ``None`` if it was not read whole; see :attr:`checksum`.
         content: Returns the bytes of the commit file, in pieces.
     """
@@ -58,7 +58,7 @@ class Commit(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def sha256(self) -> str:
-        """Hex SHA-256 of the commit file, computed when it is first asked for."""
+        """Hex SHA-256 of the commit file, computed on first use."""
         digest = hashlib.sha256()
         for chunk in self.content():
             digest.update(chunk)
@@ -66,7 +66,7 @@ class Commit(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @property
     def checksum(self) -> int:
-        """CRC-32 of the commit file; a fraction of what the SHA-256 costs, so that every commit can be asked for it."""
+        """CRC-32 of the commit file; costs a fraction of the SHA-256, so it is affordable for every commit."""
         if self.crc32 is not None:
             return self.crc32
         if isinstance(self.actions, StreamedActions) and self.actions.crc32 is not None:
@@ -86,15 +86,15 @@ def commit_of(storage: Storage, version: int, data: bytes, meta: ObjectMeta, *, 
     """Decode a commit file that was read whole.
 
     Args:
-        storage: Where it was read, for messages.
+        storage: The storage it was read from, for messages.
         version: Its version.
         data: Its content.
-        meta: What storage said of it when it was listed.
-        check_rows: Also compare the rows it lists with the rows its ``commitInfo`` says were written; for file
-            systems, where a file may be seen before all of it is written.
+        meta: Its metadata from the listing.
+        check_rows: Also compare the rows it lists with the rows its ``commitInfo`` says were written; for file systems,
+            where a file may be visible before all of it is written.
 
     Raises:
-        TornFileError: The file is empty, cut off, or not the commit that was listed.
+        TornFileError: The file is empty, truncated, or not the commit that was listed.
     """
     if len(data) != meta.size_bytes:
         raise _torn(storage, version, f"has {len(data)} bytes, {meta.size_bytes} were listed")
@@ -109,7 +109,7 @@ def commit_of(storage: Storage, version: int, data: bytes, meta: ObjectMeta, *, 
 
 
 def streamed_commit(storage: Storage, version: int, meta: ObjectMeta, *, check_rows: bool) -> Commit:
-    """Return a commit whose actions stream from storage. Errors of its content come while it is iterated."""
+    """Return a commit whose actions stream from storage. Errors in its content are raised during iteration."""
     return Commit(
         version,
         StreamedActions(storage, version, meta, check_rows=check_rows),
@@ -125,7 +125,7 @@ class StreamedActions(Sequence[Action]):
     """The actions of a huge commit: iterating reads and decodes its file in pieces; ``len`` counts by iterating.
 
     Attributes:
-        crc32: CRC-32 of the file, ``None`` until it was read to its end. A later reading of other content fails.
+        crc32: CRC-32 of the file, ``None`` until it was read to its end. A later read of other content fails.
     """
 
     def __init__(self, storage: Storage, version: int, meta: ObjectMeta, *, check_rows: bool) -> None:
@@ -150,7 +150,7 @@ class StreamedActions(Sequence[Action]):
                 if len(rest) > MAX_LINE_BYTES:
                     raise _torn(self._storage, self._version, f"has a line of more than {MAX_LINE_BYTES} bytes")
                 continue
-            # one copy of the piece, not two
+            # copies the piece once, not twice
             actions = _decode(self._storage, self._version, b"".join((rest, memoryview(chunk)[:end])))
             rest = chunk[end + 1 :]
             rows.see(actions)
@@ -196,10 +196,10 @@ class StreamedActions(Sequence[Action]):
 class _AppendedRows:
     """Compares the rows that an append lists with the rows it says it wrote.
 
-    A file cut at the end of a line is valid JSON with too few adds, and nothing in the protocol tells. Spark's
-    appends say in ``commitInfo.operationMetrics.numOutputRows`` how many rows they wrote; files without statistics,
-    and all other operations, leave the question open. ``numFiles`` would not do: Delta drops files without rows
-    from the commit after counting them.
+    A file truncated at the end of a line is valid JSON with too few adds, and the protocol has no check for that.
+    Spark's appends record in ``commitInfo.operationMetrics.numOutputRows`` how many rows they wrote. Without statistics
+    on every file, and for all other operations, the question stays open. ``numFiles`` is no substitute: Delta drops
+    files without rows from the commit after counting them.
     """
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class _AppendedRows:
             raise _torn(storage, version, f"lists {self._listed} rows, its commitInfo says {self._written}")
 
 
-#: The parameter by which an operation says that it appends.
+#: The parameter with which an operation declares that it appends.
 _MODES: Final = {"WRITE": "mode", "STREAMING UPDATE": "outputMode"}
 
 #: A metric as Spark writes it.

@@ -1,11 +1,11 @@
-"""What damaged text and damaged files raise while they are read, whatever library reads them."""
+"""The exceptions that damaged text and damaged files raise when they are read, whatever library reads them."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: All that decoding a value, or working with a value of the wrong type or size, raises. What the decoders of JSON and
-#: Parquet raise besides derives from these.
+#: All that decoding a value, or using a value of the wrong type or size, raises. The decoders' own errors for JSON and
+#: Parquet derive from these.
 DAMAGE: Final = (
     ValueError,
     TypeError,
@@ -16,7 +16,7 @@ DAMAGE: Final = (
     NotImplementedError,
 )
 
-#: The largest number that a log may hold: Delta, Parquet and Arrow store 64 bits with a sign.
+#: The largest number that a log may hold: Delta, Parquet and Arrow store signed 64-bit integers.
 MAX_INT64: Final = 2**63 - 1
 
 _SHOWN: Final = 300

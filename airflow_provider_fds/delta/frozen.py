@@ -1,7 +1,7 @@
-"""An initial snapshot written down: the whole ``add`` actions of a version, in order, as one Parquet file.
+"""A frozen initial snapshot: the whole ``add`` actions of a version, in order, as one Parquet file.
 
-A stream reads its initial snapshot over days, by index. Frozen, the indices mean the same files for as long as that
-takes, although log cleanup removes the checkpoint and the commits they came from.
+A stream may read its initial snapshot for days, by index. Freezing keeps the indices valid for that long, although log
+cleanup removes the checkpoint and the commits they came from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.parquet_file import ParquetReader
     from airflow_provider_fds.delta.storage import Storage
 
-#: Reading from an index skips whole row groups, so this is the most that is read in vain.
+#: Reading from an index skips whole row groups, so at most this many rows are read in vain.
 ROW_GROUP_ROWS: Final = 10_000
 
 _ROW_GROUP_BYTES: Final = 16 << 20
@@ -38,7 +38,7 @@ _DIGEST_KEY: Final = "fds.snapshot.digest"
 
 @dataclass(frozen=True, slots=True)
 class FrozenSnapshot:
-    r"""A frozen snapshot in staging. Its fields are all there is to it; they are kept in the ledger.
+    r"""A frozen snapshot in staging. Its fields describe it completely; they are kept in the ledger.
 
     Attributes:
         version: The table's version.
@@ -64,8 +64,8 @@ class FrozenSnapshot:
             first_index: First index to yield; ``num_files`` or above yields nothing.
 
         Raises:
-            LostPositionError: The file is gone from staging.
-            TornFileError: The file is damaged, or not this snapshot's.
+            LostPositionError: The file is no longer in staging.
+            TornFileError: The file is damaged, or belongs to another snapshot.
         """
         import pyarrow as pa
 
@@ -104,10 +104,10 @@ class FrozenSnapshot:
 
 
 def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) -> FrozenSnapshot:
-    """Write the live files of ``version`` in order into ``folder`` of ``staging`` and return what was written.
+    """Write the live files of ``version`` in order to ``folder`` of ``staging`` and return what was written.
 
-    The same version gives the same name and content whoever freezes it, whichever checkpoint it is read from; a file
-    that is there already is left as it is. Of each ``add`` all is kept that a reader needs
+    The same version gives the same name and content whoever freezes it and whichever checkpoint it is read from; an
+    existing file is not changed. Each ``add`` is kept with everything that a reader needs
     (:data:`~airflow_provider_fds.delta.add_rows.WHOLE_COLUMNS`). Memory is bounded; the rows pass through a local
     temporary folder.
 
@@ -124,7 +124,7 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
             for batch in files_in_order(log, version, WHOLE_COLUMNS):
                 digest.update(_lines(batch))
                 num_files += batch.num_rows
-                # in decimals, because the sum of 64-bit integers wraps around
+                # as decimals, because the sum of 64-bit integers wraps around
                 num_bytes += int(pc.sum(pc.cast(batch.column("size"), pa.decimal128(19))).as_py() or 0)
                 writer.write(batch.select(list(WHOLE_COLUMNS)))
             name = digest.hexdigest()[:_DIGEST_CHARS]
@@ -166,7 +166,7 @@ def _lines(batch: pa.RecordBatch) -> memoryview:
 
 
 class _Writer:
-    """Cuts batches of any size into row groups of :data:`ROW_GROUP_ROWS`, fewer where rows are very large."""
+    """Cuts batches of any size into row groups of :data:`ROW_GROUP_ROWS`, or fewer if rows are very large."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq

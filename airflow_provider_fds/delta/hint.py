@@ -1,4 +1,4 @@
-"""The hint that a log gives about its newest checkpoint."""
+"""The log's hint about its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DECODER: Final = msgspec.json.Decoder(_LastCheckpoint)
 def hinted_version(storage: Storage) -> int | None:
     """Return the version that ``_last_checkpoint`` names, ``None`` if there is none or it cannot be read.
 
-    It only decides where a listing starts: one that is torn or wrong costs a request, nothing else.
+    It only decides where a listing starts: if it is torn or wrong, it only costs a request.
     """
     try:
         return _DECODER.decode(storage.get(LAST_CHECKPOINT)[0]).version

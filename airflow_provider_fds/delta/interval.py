@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
 
-#: Property -> what holds where a table does not set it.
+#: Property -> its default.
 LOG_RETENTION: Final = ("delta.logRetentionDuration", timedelta(days=30))
 FILE_RETENTION: Final = ("delta.deletedFileRetentionDuration", timedelta(days=7))
 
@@ -27,12 +27,12 @@ _WHOLE: Final = re.compile(rf"(?:interval\s+)?{_PART.pattern}(?:\s+{_PART.patter
 
 
 def parse_interval(text: str) -> timedelta:
-    """Read a duration as Delta's table properties have it: ``interval 1 week 2 days``, in units from week down.
+    """Parse a duration as in Delta's table properties: ``interval 1 week 2 days``, in units from weeks down.
 
-    Months and years are no durations, and Delta does not take them either.
+    Months and years are not durations, and Delta does not accept them either.
 
     Raises:
-        ValueError: ``text`` is none.
+        ValueError: ``text`` is not a duration.
 
     >>> parse_interval("interval 1 week 12 hours")
     datetime.timedelta(days=7, seconds=43200)
@@ -50,7 +50,7 @@ def parse_interval(text: str) -> timedelta:
 
 
 def retention(metadata: Metadata, kind: tuple[str, timedelta]) -> timedelta:
-    """Return :data:`LOG_RETENTION` or :data:`FILE_RETENTION` of a table; the default where its text is none."""
+    """Return :data:`LOG_RETENTION` or :data:`FILE_RETENTION` of a table; the default if its text is invalid."""
     name, default = kind
     text = metadata.property(name)
     if text is None:

@@ -1,4 +1,4 @@
-"""Listing ``_delta_log``: the commits that are there, and why one is not."""
+"""Lists ``_delta_log``: the existing commits, and the reason why one is missing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def name_before(version: int | None) -> str | None:
 
 
 def listed(storage: Storage, first: int, last: int) -> Iterator[ObjectMeta]:
-    """Yield what storage says of the commit files from ``first`` to ``last``, both inclusive.
+    """Yield the metadata of the commit files from ``first`` to ``last``, both inclusive.
 
-    Raises the error of :func:`missing` when the turn of a version comes that is not there.
+    Raises the error of :func:`missing` when it reaches a version that does not exist.
     """
     expected = first
-    # a hole is looked at twice: a listing may be older than what a HEAD has seen
+    # a hole is checked twice: a listing may be older than a HEAD
     for _ in range(2):
         if expected > last:
             return
@@ -60,7 +60,7 @@ def list_tail(storage: Storage, known: int | None) -> LogTail:
 
 
 def missing(storage: Storage, version: int) -> FdsError:
-    """Return why the commit of ``version`` is not there, by a listing of the whole log."""
+    """Return the error that explains why the commit of ``version`` is missing, from a listing of the whole log."""
     before: int | None = None
     items = iter(storage.list_after(LOG_FOLDER))
     for item in items:
@@ -85,7 +85,7 @@ def missing(storage: Storage, version: int) -> FdsError:
 
 
 def not_found(storage: Storage) -> TableNotFoundError:
-    """Return the error for a place without a log, saying what is there instead."""
+    """Return the error for a location without a log, which says what is there instead."""
     in_log = next(iter(storage.list_after(LOG_FOLDER)), None)
     if in_log is not None:
         found = f"its {LOG_FOLDER} holds no commit, only files such as {in_log.key!r}"

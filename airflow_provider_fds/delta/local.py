@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Names that :func:`_temporary_beside` gives.
 _TEMPORARY: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{16}\.tmp", re.DOTALL)
-#: A pipe without a writer would block the process that opens it.
+#: Non-blocking, because a pipe without a writer would block the process that opens it.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _READ_NO_LINK: Final = _READ | os.O_NOFOLLOW
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
@@ -33,21 +33,21 @@ _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 class LocalStorage:
     """A folder on a local disk or a mounted file system (NFS).
 
-    Writes are whole or not there at all: a temporary file in the same folder, synced, then linked or renamed to its
-    name. Names that start with ``.`` (such temporary files, Hadoop's checksums) are never listed.
+    Writes are atomic: a temporary file in the same folder, synced, then linked or renamed to its name. Names that start
+    with ``.`` (such temporary files, Hadoop's checksums) are never listed.
 
     No key leads out of the folder, neither by ``..`` nor by a symbolic link inside it. The folder itself, and the
     folders above it, may be symbolic links.
 
     Args:
-        path: The folder; it need not exist. A relative path is taken from the working directory, once.
+        path: The folder; it need not exist. A relative path is resolved once, against the working directory.
     """
 
     def __init__(self, path: str) -> None:
-        # abspath, not resolve(): a symbolic link stays what the user called the table
+        # abspath, not resolve(): keep the symbolic link under which the user knows the table
         self.root = Path(os.path.abspath(path))  # noqa: PTH100
         self._path = str(self.root)
-        # folders that were seen to be inside; what writes or removes looks anew
+        # folders known to be inside; writes and removals check again
         self._folders_inside: set[str] = {""}
         # a name that is not UTF-8 is encoded by its bytes; Path keeps them as surrogates
         self.uri = "file://" + quote(os.fsencode(self.root), safe=PATH_SAFE).rstrip("/")
@@ -61,7 +61,7 @@ class LocalStorage:
             path = self._to_read(key)
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode):
-                found = os.stat(self._inside(key))  # noqa: PTH116 - as the other one, which is the hot path of a poll
+                found = os.stat(self._inside(key))  # noqa: PTH116 - os.stat like the lstat above, which is the hot path of a poll
         except _ABSENT:
             return None
         except OSError as error:
@@ -69,7 +69,7 @@ class LocalStorage:
         return _meta(key, found) if stat.S_ISREG(found.st_mode) else None
 
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
-        """Yield the files of ``folder`` by ascending name, those after ``after`` only."""
+        """Yield the files of ``folder`` in ascending order of name, only those after ``after``."""
         with self._errors("listing", folder):
             path = self._inside(folder)
             try:
@@ -86,14 +86,14 @@ class LocalStorage:
                 found = None
             if found is not None and stat.S_ISREG(found.st_mode):
                 yield _meta(prefix + name, found)
-            # a file that log cleanup removes between the two calls is simply not there
+            # a file that log cleanup removes between the two calls is treated as absent
             elif (meta := self.head(prefix + name)) is not None:
                 yield meta
 
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
-        """Return the file's content. Raises ``TornFileError`` if it was being written meanwhile."""
+        """Return the file's content. Raises ``TornFileError`` if it was written at the same time."""
         try:
-            # a fraction of what a file object costs, and planning reads ten thousand small files
+            # a fraction of the cost of a file object; planning reads ten thousand small files
             descriptor = self._open(key)
             try:
                 before = os.fstat(descriptor)
@@ -158,7 +158,7 @@ class LocalStorage:
         )
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write the file if there is none, whole or not at all; say whether it was written."""
+        """Write the file atomically if there is none; return whether it was written."""
         target = Path(self._inside(key))
         with self._errors("writing", key):
             if target.exists():
@@ -167,7 +167,7 @@ class LocalStorage:
             try:
                 with _synced(temporary) as file:
                     file.write(data)
-                # link() refuses an existing name in one step, which rename() does not
+                # link() refuses an existing name atomically, which rename() does not
                 os.link(temporary, target)
             except FileExistsError:
                 return False
@@ -177,11 +177,11 @@ class LocalStorage:
         return True
 
     def put(self, key: str, data: bytes) -> None:
-        """Write or replace the file in one step."""
+        """Write or replace the file atomically."""
         self.put_file(key, io.BytesIO(data))
 
     def put_file(self, key: str, file: IO[bytes]) -> None:
-        """Write or replace the file with all of ``file`` in one step."""
+        """Write or replace the file atomically with all of ``file``."""
         target = Path(self._inside(key))
         with self._errors("writing", key):
             temporary = _temporary_beside(target)
@@ -197,7 +197,7 @@ class LocalStorage:
     def delete(self, key: str) -> None:
         """Remove the file; not an error if there is none."""
         with self._errors("deleting", key), suppress(*_ABSENT):
-            # a link is removed itself, not what it leads to
+            # removes a link itself, not its target
             Path(self._inside(key, follows=False)).unlink()
 
     def list_folders(self, folder: str) -> list[str]:
@@ -210,13 +210,13 @@ class LocalStorage:
                 return []
 
     def delete_folder(self, folder: str) -> None:
-        """Remove the folder and all that is in it; not an error if there is none."""
+        """Remove the folder and its contents; not an error if there is none."""
         with self._errors("deleting", folder), suppress(*_ABSENT):
             # refuses a link, and follows none below
             shutil.rmtree(self._inside(folder, follows=False))
 
     def remove_unfinished(self, folder: str, before_ms: int) -> None:
-        """Remove the temporary files of writers that died."""
+        """Remove the temporary files of dead writers."""
         with self._errors("deleting", folder), suppress(*_ABSENT):
             for path in Path(self._inside(folder)).iterdir():
                 if _TEMPORARY.fullmatch(path.name) and path.lstat().st_mtime_ns < before_ms * 1_000_000:
@@ -229,13 +229,13 @@ class LocalStorage:
         return LocalStorage("/" + unquote(uri.removeprefix("file:"), errors="surrogateescape").lstrip("/"))
 
     async def head_async(self, key: str) -> ObjectMeta | None:
-        """Like :meth:`head`, in a thread: a network file system may take its time."""
+        """Like :meth:`head`, in a thread, because a network file system may be slow."""
         return await asyncio.to_thread(self.head, key)
 
     def _to_read(self, key: str) -> str:
-        """Return the path of ``key``, whose folder is inside; the file itself may be a link, which must be looked at.
+        """Return the path of ``key`` after checking that its folder is inside; the file itself may still be a link.
 
-        Planning reads ten thousand files of one folder: it is looked at once.
+        Planning reads ten thousand files of one folder, so the folder is checked once.
         """
         folder, _, name = key.rpartition("/")
         if name == ".." or folder not in self._folders_inside:
@@ -245,8 +245,8 @@ class LocalStorage:
     def _inside(self, key: str, *, follows: bool = True) -> str:
         """Return the path of ``key``.
 
-        Some system calls of a microsecond each. A link that is put there afterwards is not seen: whoever can do that
-        writes in the folder itself.
+        Costs a few system calls of a microsecond each. A link created afterwards is not detected: whoever can create it
+        can write to the folder itself.
 
         Raises:
             AccessDeniedError: It is outside the folder, by its name or by a symbolic link.
@@ -270,7 +270,7 @@ class LocalStorage:
             try:
                 mode = os.lstat(path).st_mode
             except OSError:
-                # nothing there yet, or nothing that can be looked at: then neither can what it leads to
+                # it does not exist, or cannot be examined: then its target cannot be read either
                 break
             if stat.S_ISLNK(mode) and not Path(path).resolve().is_relative_to(self.root.resolve()):
                 raise AccessDeniedError(
@@ -288,7 +288,7 @@ class LocalStorage:
         try:
             yield
         except OSError as error:
-            # only who reads can be told that there is none; who writes could not make the folder
+            # FileNotFoundError means "absent" only to readers; a writer could not create the folder
             if isinstance(error, FileNotFoundError) and doing != "writing":
                 raise
             raise self._error(doing, key, error) from error
@@ -311,7 +311,7 @@ class LocalStorage:
 
 
 def _meta(key: str, found: os.stat_result) -> ObjectMeta:
-    # a copy can bring its modification time along, but not the time at which the kernel changed the inode
+    # a copy can keep its modification time, but not the time at which the kernel changed the inode
     etag = (found.st_ino, found.st_ctime_ns)
     return ObjectMeta(key, found.st_size, found.st_mtime_ns // 1_000_000, etag)
 
@@ -330,7 +330,7 @@ def _synced(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _sync_folder(folder: Path) -> None:
-    # without it a crash of the machine may take back the new name; some file systems cannot sync a folder
+    # without it a crash of the machine may undo the rename; some file systems cannot sync a folder
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The transaction log of one table: which versions there are, and what is in them."""
+"""The transaction log of one table: which versions exist, and what they contain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Commit", "DeltaLog", "TableState"]
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Protocol and metadata in force at a version, the version's own actions included."""
+    """Protocol and metadata in force at a version, including the version's own actions."""
 
     version: int
     protocol: Protocol
@@ -41,16 +41,16 @@ class DeltaLog:
 
     Errors of all methods, besides those of storage:
         TableNotFoundError: There is no Delta table.
-        LogTruncatedError: The version asked for was removed by log cleanup.
-        LogGapError: A version is missing between two that are there, also when the log is listed once more.
-        LogRewoundError: The version asked for is above the newest one.
-        TornFileError: A commit file is empty, cut off or damaged.
+        LogTruncatedError: Log cleanup removed the requested version.
+        LogGapError: A version is missing between two existing ones, even when the log is listed once more.
+        LogRewoundError: The requested version is later than the newest one.
+        TornFileError: A commit file is empty, truncated or damaged.
     """
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.table_uri = storage.uri
-        # only file systems show files that are not whole yet
+        # only file systems show incomplete files
         self._check_rows = isinstance(storage, LocalStorage)
 
     def __repr__(self) -> str:
@@ -60,9 +60,9 @@ class DeltaLog:
         """Return the newest version.
 
         Args:
-            known: A version that was there before, -1 for "nothing yet". With one, a single HEAD of the version
-                after it answers when nothing is new, and checks nothing; on a hit, the log is listed from ``known``
-                on and checked as by :meth:`verify_position`.
+            known: A version that existed before, -1 for "nothing yet". If given, a single HEAD of the next version is
+                enough when nothing is new, and checks nothing else; if that version exists, the log is listed from
+                ``known`` on and checked as by :meth:`verify_position`.
         """
         if known is None:
             return self._newest()
@@ -70,19 +70,19 @@ class DeltaLog:
             return known
         tail = list_tail(self.storage, known)
         if (tail.newest is None or tail.newest <= known) and self.probe(known + 1):
-            # seen with OneLake: an empty listing although the object is there
+            # observed with OneLake: an empty listing although the object exists
             return self._gallop(known + 1)
         return self._checked(known, tail)
 
     def verify_position(self, version: int) -> int:
-        """Return the newest version after making sure that ``version`` can be read next: one LIST.
+        """Return the newest version after checking, with one LIST, that ``version`` can be read next.
 
-        ``version`` is there, or it is the one after the newest; and no version is missing from there on.
+        ``version`` must exist or be the one after the newest, and no version may be missing from there on.
         """
         return self._checked(version - 1, list_tail(self.storage, version - 1))
 
     def earliest(self) -> int:
-        """Return the version of the oldest commit file; the table's state there may not be known any more."""
+        """Return the version of the oldest commit file; the table's state there may no longer be known."""
         tail = LogTail()
         for item in self.storage.list_after(LOG_FOLDER):
             if not tail.see(item) or tail.first is not None:
@@ -92,7 +92,7 @@ class DeltaLog:
         return tail.first
 
     def probe(self, version: int) -> bool:
-        """Say whether the commit of ``version`` is there: exactly one HEAD."""
+        """Return whether the commit of ``version`` exists, with exactly one HEAD."""
         found = self.storage.head(commit_key(version))
         return found is not None and found.size_bytes > 0
 
@@ -102,7 +102,7 @@ class DeltaLog:
         return found is not None and found.size_bytes > 0
 
     def commit(self, version: int, meta: ObjectMeta | None = None) -> Commit:
-        """Return the commit of ``version``: one HEAD and one GET; no HEAD with ``meta``, what a listing said of it."""
+        """Return the commit of ``version``: one HEAD and one GET; no HEAD if its metadata is given as ``meta``."""
         meta = meta or self.storage.head(commit_key(version))
         if meta is None:
             raise missing(self.storage, version)
@@ -111,20 +111,20 @@ class DeltaLog:
     def commits(self, first: int, last: int, window: int = 64) -> Iterator[Commit]:
         """Yield the commits from ``first`` to ``last``, both inclusive, in order.
 
-        Memory does not grow with their number. From an object store up to ``window`` commits are read ahead. An
-        error about a version comes when its turn has come: all before it were yielded.
+        Memory does not grow with their number. From an object store, up to ``window`` commits are read ahead. An error
+        about a version is raised when that version is reached, after all earlier ones were yielded.
         """
         return self._read(listed(self.storage, first, last), first, window)
 
     def list_commits(self, first: int, last: int) -> list[ObjectMeta]:
-        """Return what storage says of the commit files from ``first`` to ``last``, both inclusive, all there."""
+        """Return the metadata of the commit files from ``first`` to ``last``, both inclusive; all must exist."""
         return list(listed(self.storage, first, last))
 
     def state_at(self, version: int) -> TableState:
         """Return protocol and metadata in force at ``version``, from the newest checkpoint and the commits after it.
 
         Raises:
-            UnsupportedFeatureError: The table at that version needs a reader that FDS is not.
+            UnsupportedFeatureError: The table at that version needs a reader feature that FDS does not support.
         """
         from airflow_provider_fds.delta.checkpoints import checkpoint_state, find_checkpoint
 
@@ -180,7 +180,7 @@ class DeltaLog:
         return commit_of(self.storage, version, data, meta, check_rows=self._check_rows)
 
     def _checked(self, known: int, tail: LogTail) -> int:
-        """Return the newest version by a listing from ``known`` on, or raise what is wrong with it."""
+        """Return the newest version from a listing that starts at ``known``, or raise the error it shows."""
         if tail.first is None and tail.checkpoint is not None and tail.checkpoint > known:
             raise tails.truncated(self.table_uri, known + 1, tail.checkpoint)
         if tail.first is None:
@@ -206,7 +206,7 @@ class DeltaLog:
         checkpoint = -1 if tail.checkpoint is None else tail.checkpoint
         if tail.first is None and checkpoint < 0:
             raise not_found(self.storage)
-        # what is missing or damaged below a checkpoint is not needed any more
+        # missing or damaged commits below a checkpoint are no longer needed
         if tail.empty is not None and tail.empty > checkpoint:
             raise tails.empty_commit(self.table_uri, tail.empty)
         if tail.last_hole is not None and tail.last_hole[1] - 1 > checkpoint:
@@ -216,7 +216,7 @@ class DeltaLog:
         return max(checkpoint, -1 if tail.newest is None else tail.newest)
 
     def _gallop(self, present: int) -> int:
-        """Return the newest version by HEADs alone, twice the binary logarithm of how far it is behind ``present``."""
+        """Return the newest version by HEADs only: twice the binary logarithm of its distance from ``present``."""
         step = 1
         while self.probe(present + step):
             present += step

@@ -1,7 +1,7 @@
 """Names of the files in ``_delta_log`` (Delta protocol, "File Types").
 
-A name either is one of the forms below in full or is none of our business: backups, temporary files, Hadoop
-checksums, ``<v>.crc`` and ``<x>.<y>.compacted.json`` lie in the same folder and must not be taken for commits.
+A name must match one of the forms below in full; otherwise it is ignored. Backups, temporary files, Hadoop checksums,
+``<v>.crc`` and ``<x>.<y>.compacted.json`` are in the same folder and must not be taken for commits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 #: Folder of the transaction log below the table's root.
 LOG_FOLDER: Final = "_delta_log"
 
-#: Key of the pointer to a checkpoint. It is a hint, it may be stale, torn or wrong.
+#: Key of the pointer to a checkpoint, a hint that may be stale, torn or wrong.
 LAST_CHECKPOINT: Final = f"{LOG_FOLDER}/_last_checkpoint"
 
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
@@ -24,10 +24,10 @@ _CHECKPOINT: Final = re.compile(
 
 
 class CheckpointName(NamedTuple):
-    """What a checkpoint file's name says of it.
+    """The parts of a checkpoint file's name.
 
     ``kind`` is ``"classic"`` (one file, whose content may still be a v2 checkpoint), ``"multipart"`` (``part`` of
-    ``parts``, both counted from 1; useless unless all are there) or ``"v2"`` (named by UUID, with sidecars).
+    ``parts``, both counted from 1; useless unless all exist) or ``"v2"`` (named by UUID, with sidecars).
     """
 
     version: int
@@ -64,7 +64,7 @@ def parse_commit_name(name: str) -> int | None:
 
 
 def parse_checkpoint_name(name: str) -> CheckpointName | None:
-    """Return what a checkpoint file's name says, ``None`` for any other name."""
+    """Parse a checkpoint file's name; ``None`` for any other name."""
     match = _CHECKPOINT.fullmatch(name)
     if match is None:
         return None

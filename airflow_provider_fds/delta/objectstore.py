@@ -32,21 +32,21 @@ _PAGE: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _READ_AHEAD_BYTES: Final = 1 << 20
-#: Sorts after every name in a folder of that name, before everything after it.
+#: Sorts after every name in a folder of that name, and before everything after it.
 _LAST: Final = "\U0010ffff"
 
-#: The process that first used obstore. Its threads do not survive a fork: a child that uses it hangs for ever.
+#: The process that first used obstore. Its threads do not survive a fork: a child that uses it hangs forever.
 _first_user_pid: list[int] = []
 
 
 class ObjectStorage:
     """A folder in a bucket or container.
 
-    Names are listed by the store in the order of their UTF-8 bytes. Where it does not promise that (S3 Express
-    directory buckets) they are collected and sorted here. Every object appears whole or not at all.
+    The store lists names in the order of their UTF-8 bytes. If it does not guarantee that (S3 Express directory
+    buckets), names are collected and sorted here. Every object appears as a whole or not at all.
 
     Args:
-        store: obstore's store of the bucket or container, without a prefix of its own; shared between tables.
+        store: obstore's store of the bucket or container, without a prefix; shared between tables.
         uri: Encoded URI of the folder with scheme, without trailing slash.
         prefix: Decoded path of the folder within the bucket, without slashes at its ends; may be empty.
         is_ordered: Whether the store lists in order.
@@ -80,7 +80,7 @@ class ObjectStorage:
                 return None
 
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
-        """Yield the objects of ``folder`` by ascending name, those after ``after`` only. One LIST per 1,000."""
+        """Yield the objects of ``folder`` by ascending name, only those after ``after``, with one LIST per 1,000."""
         listing = _Listing(self._prefix, folder, after, is_ordered=self._is_ordered)
         while (offset := listing.next_offset) is not None:
             pages = iter(self._list(listing.path, offset))
@@ -123,13 +123,13 @@ class ObjectStorage:
             yield bytes(chunk)
 
     def open(self, key: str) -> BinaryIO:
-        """Open the object for reading with seek, one HEAD, then ranged GETs with read-ahead."""
+        """Open the object for reading with seek: one HEAD, then ranged GETs with read-ahead."""
         with self._errors("opening", key):
             reader = obstore.open_reader(self._store, self._prefix + key, buffer_size=_READ_AHEAD_BYTES)
         return cast("BinaryIO", io.BufferedReader(_RawReader(self, key, reader), _READ_AHEAD_BYTES))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write the object if there is none (a conditional PUT); say whether it was written."""
+        """Write the object if there is none (a conditional PUT); return whether it was written."""
         with self._errors("writing", key):
             try:
                 # a multipart upload would not carry the condition
@@ -144,7 +144,7 @@ class ObjectStorage:
             obstore.put(self._store, self._prefix + key, data)
 
     def put_file(self, key: str, file: IO[bytes]) -> None:
-        """Upload all of ``file``, in parts if it is large; the object appears when all are there."""
+        """Upload all of ``file``, in parts if it is large; the object appears once all parts are uploaded."""
         file.seek(0)
         with self._errors("writing", key):
             obstore.put(self._store, self._prefix + key, file)
@@ -168,10 +168,10 @@ class ObjectStorage:
                 obstore.delete(self._store, [item["path"] for item in page])
 
     def remove_unfinished(self, folder: str, before_ms: int) -> None:
-        """Do nothing: an object is seen when it is whole. Parts of uploads that died are the bucket's to expire."""
+        """Do nothing: only complete objects are visible. The bucket must expire the parts of abandoned uploads."""
 
     def beside(self, uri: str) -> ObjectStorage | None:
-        """Return the folder at ``uri`` if it lies in the same bucket or container, else ``None``."""
+        """Return the folder at ``uri`` if it is in the same bucket or container, else ``None``."""
         bucket, path = _bucket_and_path(uri)
         if bucket != _bucket_and_path(self.uri)[0]:
             return None
@@ -189,7 +189,7 @@ class ObjectStorage:
 
     def _list(self, path: str, offset: str) -> Any:
         with self._errors("listing", path):
-            # an empty prefix must be None, an empty offset would be sent as one
+            # an empty prefix must be None; an empty offset would be sent
             return obstore.list(self._store, path or None, offset=offset or None, chunk_size=_PAGE)
 
     def _in_order(self, listing: _Listing, children: list[ObjectMeta]) -> Iterator[ObjectMeta]:
@@ -234,7 +234,7 @@ class ObjectStorage:
 
 
 class _Listing:
-    """Where a listing stands: direct children only, sub-folders passed over in one step however full they are."""
+    """The state of a listing: direct children only; each sub-folder is skipped in one step, however full it is."""
 
     def __init__(self, prefix: str, folder: str, after: str | None, *, is_ordered: bool) -> None:
         self.path = f"{prefix}{folder}".rstrip("/")
@@ -247,14 +247,14 @@ class _Listing:
         self._failures = 0
 
     def pause_before_asking_again(self, error: StorageError) -> float:
-        """Return the seconds to wait before listing on from :attr:`next_offset`; raise what cannot pass."""
+        """Return the seconds to wait before resuming the listing at :attr:`next_offset`; raise permanent errors."""
         self._failures += 1
         if self._failures == TRIES or not has_listing_broken_off(error):
             raise error
         return pause_seconds(self._failures)
 
     def finish(self) -> None:
-        """Note that the store has no more pages."""
+        """Record that the store has no more pages."""
         self.next_offset = None
 
     def children(self, page: Iterable[Any]) -> list[ObjectMeta]:
@@ -269,7 +269,7 @@ class _Listing:
         if not path or not self._is_ordered:
             return found
         if not found:
-            # a page of nothing but a sub-folder's objects: continue after it
+            # a page with only a sub-folder's objects: continue after that folder
             self.is_inside_subfolder = True
             child = path[self._length :].split("/", 1)[0]
             self.next_offset = f"{path[: self._length]}{child}/{_LAST}"
@@ -309,11 +309,11 @@ class _RawReader(io.RawIOBase):
 def _bucket_and_path(uri: str) -> tuple[str, str]:
     scheme, _, rest = uri.partition("://")
     authority, _, path = rest.partition("/")
-    # s3a and s3n are Hadoop's names of s3
+    # s3a and s3n are Hadoop's names for s3
     return f"{'s3' if scheme in S3_SCHEMES else scheme}://{authority}", path
 
 
 def _meta(key: str, found: Any) -> ObjectMeta:
-    # Azure quotes the tag in headers and not in listings
+    # Azure quotes the ETag in headers but not in listings
     etag = (found["e_tag"] or "").removeprefix("W/").strip('"') or None
     return ObjectMeta(key, found["size"], (found["last_modified"] - _EPOCH) // _MILLISECOND, etag)

@@ -1,4 +1,4 @@
-"""From a URI to a storage."""
+"""Opens the storage of a URI."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 _SCHEMES: Final = tuple(name for name, scheme in SCHEMES.items() if scheme.is_planned_from)
 
-#: Names that people use for a scheme and that no similarity finds.
+#: Common names for a scheme that no similarity search finds.
 _ALIASES: Final = {"gcs": "gs", "azure": "az", "adl": "abfss", "aws": "s3", "minio": "s3", "local": "file"}
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
-#: Bucket, or container@account; S3 access points have colons.
+#: Bucket, or container@account; S3 access points contain colons.
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:-]+(?:@[A-Za-z0-9._-]+(?::\d+)?)?")
-#: As long as a path may be on Linux; keys of object stores are shorter.
+#: The maximum length of a path on Linux; keys of object stores are shorter.
 _MOST_CHARS: Final = 4096
-#: Options that are documents, not lines.
+#: Options whose value has several lines.
 _KEY_FILES: Final = frozenset({"service_account_key", "application_credentials", "root_certificate"})
 _ENDPOINT: Final = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _STRAY_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
-#: Options of the HTTP client; all others are the store's own (obstore's ``ClientConfig``).
+#: Options of the HTTP client; all others belong to the store (obstore's ``ClientConfig``).
 _CLIENT_OPTIONS: Final = frozenset(
     {
         "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
@@ -53,10 +53,10 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     Args:
         uri: A path, or a URI with one of the schemes ``file``, ``s3``/``s3a``/``s3n``, ``gs``, ``az``/``abfs``/
             ``abfss``/``wasb``/``wasbs``. A URI is encoded, a path is not.
-        options: obstore's configuration of the store (``region``, ``access_key_id``, ``endpoint`` …) and of its
-            client (``allow_http``, ``timeout`` …), ``retry_config``, ``credential_provider``. What is absent is
-            taken from the environment, limits from :mod:`.limits`. ``storage_conn_id`` names the connection they come
-            from, for messages. Ignored for files.
+        options: obstore's configuration of the store (``region``, ``access_key_id``, ``endpoint`` …) and of its client
+            (``allow_http``, ``timeout`` …), ``retry_config``, ``credential_provider``. Missing options are taken from
+            the environment, limits from :mod:`.limits`. ``storage_conn_id`` names the connection they come from, for
+            messages. Ignored for files.
 
     Raises:
         ConfigurationError: Unknown scheme, missing bucket, or an option the store does not know.
@@ -79,13 +79,13 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     if conn_id is not None:
         credentials = f"the credentials of the connection {conn_id!r}"
     store = _store(scheme, authority, _frozen(given), provider)
-    # directory buckets ("S3 Express", named so by AWS) list in no order
+    # directory buckets ("S3 Express", recognised by their name) do not list in order
     is_ordered = not (SCHEMES[scheme].kind == "s3" and authority.endswith("--x-s3"))
     return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered, credentials=credentials)
 
 
 def _check_options(options: Mapping[str, Any], uri: str) -> None:
-    """Refuse what the client would break off with instead of an error. Values are not shown: they may be secret."""
+    """Refuse values on which the client aborts instead of raising. They are not shown: they may be secret."""
     problems = [
         f"option {key!r} has a line break or another control character in its value"
         for key, value in options.items()
@@ -108,13 +108,13 @@ def _check_options(options: Mapping[str, Any], uri: str) -> None:
 
 
 def canonical_uri(uri: str) -> str:
-    """Return ``uri`` encoded, with scheme, without trailing slash; the same again for its own result.
+    """Return ``uri`` encoded, with scheme, without trailing slash; idempotent.
 
-    A path without scheme is made absolute and encoded. In a URI only what may not stand in one is encoded; its
-    percent escapes stay. ``s3a`` and ``s3n`` stay as they are.
+    A path without scheme is made absolute and encoded. In a URI, only characters that are not allowed are encoded;
+    percent escapes are kept. ``s3a`` and ``s3n`` are kept.
 
     Raises:
-        ConfigurationError: Unknown scheme, nothing given, or no bucket.
+        ConfigurationError: The scheme is unknown, or the URI is empty or has no bucket.
 
     >>> canonical_uri("/lake/a b/")
     'file:///lake/a%20b'
@@ -153,7 +153,7 @@ def canonical_uri(uri: str) -> str:
 
 
 def _check_text(text: str) -> None:
-    """Refuse a URI that no store takes, or that holds a credential."""
+    """Refuse a URI that no store accepts, or that holds a credential."""
     if len(text) > _MOST_CHARS:
         raise ConfigurationError(
             f"the URI {redacted_uri(text)[:100]}… has {len(text):,} characters, at most {_MOST_CHARS:,} can be used"

@@ -1,8 +1,8 @@
-"""Sort more rows than fit in memory: sorted runs on disk, merged a few thousand rows at a time.
+"""Sorts more rows than fit in memory: sorted runs on disk, merged a few thousand rows at a time.
 
-The order is that of Delta's streaming source for an initial snapshot (``DeltaSourceSnapshot``): modification time,
-then path by its UTF-8 bytes. The deletion vector id comes last; it decides only in a table that lists a path twice.
-No step touches single rows in Python.
+The order is that of Delta's streaming source for an initial snapshot (``DeltaSourceSnapshot``): modification time, then
+path by its UTF-8 bytes. The deletion vector id comes last; it only matters in a table that lists a path twice. No step
+handles single rows in Python.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Columns to sort by, ascending. None of them may hold a null.
+#: Columns to sort by, ascending. None of them may contain a null.
 ORDER: Final = ("modificationTime", "path", "vectorId")
 
-#: Rows held for one sorted run, in bytes as Arrow has them; sorting needs about three times that for a moment.
+#: Bytes (in Arrow's representation) held for one sorted run; sorting briefly needs about three times as much.
 RUN_BYTES: Final = 16 << 20
 
-#: Size of the pieces of a run that the merge holds in memory, one of every run.
+#: Size of the blocks of a run that the merge holds in memory, one per run.
 BLOCK_BYTES: Final = 256 << 10
 
-#: Pieces merged in one go.
+#: Number of blocks merged in one step.
 _BLOCKS_PER_STEP: Final = 32
 
 _Key: TypeAlias = tuple[int, str, str]
@@ -36,11 +36,11 @@ _Key: TypeAlias = tuple[int, str, str]
 def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batches`` by :data:`ORDER`, in batches of another size.
 
-    Memory stays at a few times :data:`RUN_BYTES` plus one block for every run, whatever comes in; the rest lies in a
-    temporary folder, as large as the rows, until the iterator is exhausted or closed.
+    Memory stays at a few times :data:`RUN_BYTES` plus one block per run, whatever the input. The rest is in a temporary
+    folder, as large as the rows, until the iterator is exhausted or closed.
 
     Args:
-        batches: The rows, in any order, with the columns of :data:`ORDER`; all of one schema.
+        batches: The rows, in any order, with the columns of :data:`ORDER`; all with one schema.
     """
     with tempfile.TemporaryDirectory(prefix="fds-order-") as folder:
         spill = _Spill(Path(folder) / "runs.arrow")
@@ -53,7 +53,7 @@ def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 spill.write(_sorted(run, _order_by_time_first))
                 run, size = [], 0
         if spill.is_empty:
-            # all of it fits: no need for the disk
+            # everything fits in memory
             if any(batch.num_rows for batch in run):
                 yield _sorted(run, _order_by_time_first)
             return
@@ -77,12 +77,12 @@ def _order(keys: pa.RecordBatch) -> pa.Array:
     """Return the indices of the rows in order."""
     import pyarrow.compute as pc
 
-    # a record batch is sorted by radix, column after column; a table would be compared row by row
+    # a record batch is sorted by radix, column by column; a table would be compared row by row
     return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in ORDER])
 
 
 def _order_by_time_first(keys: pa.RecordBatch) -> pa.Array:
-    """Return what :func:`_order` returns, in less than half the time where most times are different."""
+    """Return the same as :func:`_order`, in less than half the time if most times are different."""
     import numpy as np
     import pyarrow as pa
 
@@ -99,7 +99,7 @@ def _order_by_time_first(keys: pa.RecordBatch) -> pa.Array:
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:
-    """Return ``arrays`` as one; where all is null, as in a table without deletion vectors, nothing is copied."""
+    """Return ``arrays`` as one; if all values are null, as in a table without deletion vectors, nothing is copied."""
     import pyarrow as pa
 
     rows = sum(len(array) for array in arrays)
@@ -115,9 +115,9 @@ def _key(batch: pa.RecordBatch, row: int) -> _Key:
 
 
 def _rows_through(batch: pa.RecordBatch, bound: _Key) -> int:
-    """Return how many rows of the sorted ``batch`` are not above ``bound``."""
+    """Return how many rows of the sorted ``batch`` are not greater than ``bound``."""
     times = batch.column("modificationTime")
-    # searching the buffer itself makes no Python object per row; only ties of the time need the other columns
+    # searching the buffer itself creates no Python object per row; only equal times need the other columns
     view = memoryview(times.buffers()[1]).cast("q")[times.offset : times.offset + len(times)]
     first = bisect_left(view, bound[0])
     behind = bisect_right(view, bound[0], first)
@@ -132,7 +132,7 @@ class _Block:
 
 
 class _Spill:
-    """Sorted runs in one Arrow IPC file: a run is a stretch of consecutive blocks."""
+    """Sorted runs in one Arrow IPC file: a run is a sequence of consecutive blocks."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -168,7 +168,7 @@ class _Spill:
         with pa.OSFile(str(self._path), "rb") as source:
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False))
             runs = [_Run(reader, [b for b in self._blocks if b.run == run]) for run in range(self._runs)]
-            # the last keys of all blocks cut the key space into steps of a known number of rows
+            # the last keys of all blocks divide the key space into steps of a known number of rows
             bounds = sorted(block.last for block in self._blocks)
             steps = bounds[_BLOCKS_PER_STEP - 1 :: _BLOCKS_PER_STEP]
             if not steps or steps[-1] != bounds[-1]:
@@ -189,7 +189,7 @@ class _Run:
         self._rest: pa.RecordBatch | None = None
 
     def take_through(self, bound: _Key) -> Iterator[pa.RecordBatch]:
-        """Yield what is left of the run up to ``bound`` (inclusive)."""
+        """Yield the rest of the run up to ``bound`` (inclusive)."""
         while self._next < len(self._blocks):
             block = self._blocks[self._next]
             batch = self._rest if self._rest is not None else self._reader.get_batch(block.index)

@@ -1,7 +1,7 @@
-"""Parquet files of a log or of staging, opened so that a damaged one raises, and never ends the process.
+"""Parquet files of a log or of staging, opened so that a damaged one raises and never crashes the process.
 
-A file is read through a seekable file of the storage, so it works the same on a disk and in an object store: column
-chunks are fetched in pieces of a megabyte. Checksums of pages are verified where the writer wrote them.
+A file is read through a seekable file of the storage, so that it works the same on a disk and in an object store:
+column chunks are fetched in pieces of a megabyte. Page checksums are verified if the writer wrote them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _BUFFER_BYTES: Final = 1 << 20
-#: Read from the end of a file; a longer footer takes a second read.
+#: Number of bytes read from the end of a file; a longer footer takes a second read.
 _TAIL_BYTES: Final = 64 << 10
-#: Length of the footer and the magic number after it.
+#: Bytes of the footer's length and the magic number after it.
 _END_BYTES: Final = 8
 _MAGIC: Final = b"PAR1"
 
-#: A dictionary may give each row a value of many kilobytes: so few rows are decoded at once.
+#: A dictionary may give each row a value of many kilobytes, so only this many rows are decoded at once.
 _DECODED_ROWS: Final = 2_048
 
-#: How much larger than the file its rows may be, beyond :data:`_ALWAYS_BYTES`. Those of a log name other files, each of
-#: which costs some bytes; more than this is no log, but a file that says one thing a million times.
+#: How much larger than the file its rows may be, beyond :data:`_ALWAYS_BYTES`. The rows of a log name distinct files,
+#: each of which costs some bytes; a file above this ratio is not a log, but one that repeats a value a million times.
 _EXPANSION: Final = 1_000
 _ALWAYS_BYTES: Final = 64 << 20
 
@@ -40,7 +40,7 @@ class ParquetReader:
     """An open Parquet file.
 
     Attributes:
-        file: pyarrow's reader. Ask it for no metadata of a column.
+        file: pyarrow's reader. Do not ask it for the metadata of a column.
         groups: The row groups.
         size_bytes: Size of the file.
     """
@@ -55,7 +55,7 @@ class ParquetReader:
         """Yield the rows of some row groups in batches of about ``max_rows`` or ``max_bytes``, whichever is less.
 
         Raises:
-            ValueError: The rows are out of all proportion to the file.
+            ValueError: The rows are far too large for the size of the file.
         """
         import pyarrow as pa
 
@@ -77,13 +77,13 @@ class ParquetReader:
 
     def _decoded(self, groups: Sequence[int], columns: list[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
         for group in groups:
-            # one by one: pyarrow cannot make a batch of nested columns that lies in two row groups
+            # one by one: pyarrow cannot build a batch of nested columns that spans two row groups
             found = 0
             for batch in self.file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
                 found += batch.num_rows
                 yield batch
             if found != self.groups[group].num_rows:
-                # what a damaged header of a page can come to
+                # a possible effect of a damaged page header
                 raise ValueError(f"row group {group} has {found} rows, expected {self.groups[group].num_rows}")
 
 
@@ -92,7 +92,8 @@ def parquet_reader(source: BinaryIO) -> Iterator[ParquetReader]:
     """Open the Parquet file that ``source`` reads.
 
     Raises:
-        ValueError: It is damaged; also any error of pyarrow or of ``source``, then and while it is read.
+        ValueError: It is damaged. Any error of pyarrow or of ``source`` may also be raised, on opening and while
+            reading.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,7 +1,7 @@
 """The row groups of a Parquet file, from its footer (Parquet format, ``FileMetaData`` in Thrift's compact protocol).
 
-pyarrow can list them, too, but it aborts the process where the metadata of a column is damaged, because ``column()`` of
-a row group lets a C++ exception escape. So the few numbers that are needed are read here, from the same bytes.
+pyarrow can list them too, but it aborts the process if the metadata of a column is damaged, because ``column()`` of a
+row group lets a C++ exception escape. Therefore the few numbers that are needed are read here, from the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DOUBLE_BYTES: Final = 8
 
 
 class RowGroup(NamedTuple):
-    """A row group: its rows, and by column (``add.path``) how many nulls it has, where the footer says so."""
+    """A row group: its number of rows, and the number of nulls by column (``add.path``), if the footer has it."""
 
     num_rows: int
     null_counts: dict[str, int]
@@ -103,7 +103,7 @@ class _Reader:
         self._at = 0
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Yield number and type of each field of a struct; its value has to be read before the next one."""
+        """Yield number and type of each field of a struct; the value must be read before the next field."""
         number = 0
         while True:
             head = self._data[self._at]
@@ -114,7 +114,7 @@ class _Reader:
             yield number, head & 15
 
     def integer(self) -> int:
-        """Read a number with a sign."""
+        """Read a signed integer."""
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
 
@@ -126,14 +126,14 @@ class _Reader:
         return [read(self) for _ in range(count)]
 
     def strings(self) -> list[str]:
-        """Read a list of texts."""
+        """Read a list of strings."""
         count, kind = self._list()
         if kind != _BINARY and count:
             raise ValueError("the footer is damaged: a list is of another type than expected")
         return [self._binary().decode() for _ in range(count)]
 
     def skip(self, kind: int) -> None:
-        """Pass over a value."""
+        """Skip a value."""
         if kind in _VARINTS:
             self._varint()
         elif kind == _BINARY:
@@ -144,7 +144,7 @@ class _Reader:
         elif kind in (_LIST, _SET):
             count, inner = self._list()
             for _ in range(count):
-                # a boolean takes a byte here, and none as a field
+                # a boolean takes a byte here, but none as a field
                 self.skip(_BYTE if inner in (_TRUE, _FALSE) else inner)
         elif kind == _BYTE:
             self._pass(1)

@@ -1,7 +1,7 @@
 """Paths in the log as absolute URIs (Delta protocol, "Add File and Remove File", "Deletion Vectors").
 
-A path in the log is a URI that is encoded already. It is joined to the table's URI as text and never encoded or
-decoded on the way; whoever opens the file decodes it, exactly once.
+A path in the log is an already encoded URI. It is joined to the table's URI as text and never encoded or decoded on the
+way; the code that opens the file decodes it exactly once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from airflow_provider_fds.delta.actions import DeletionVector
 
-#: What may stand unencoded in the path of a URI (RFC 3986 ``pchar`` and the slash). ``%`` is not among them.
+#: Characters allowed unencoded in the path of a URI (RFC 3986 ``pchar`` and the slash). ``%`` is not among them.
 PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -25,7 +25,7 @@ _UUID_CHARS: Final = 20
 
 
 def has_scheme(uri: str) -> bool:
-    """Say whether ``uri`` starts with a scheme."""
+    """Return whether ``uri`` starts with a scheme."""
     return _SCHEME.match(uri) is not None
 
 
@@ -33,9 +33,9 @@ def absolute_path(table_uri: str, logged_path: str) -> str:
     """Return the URI of a data file.
 
     Args:
-        table_uri: The table's root as :attr:`Storage.uri` has it: encoded, with scheme, no trailing slash.
-        logged_path: ``add.path`` as it stands in the log. With a scheme or a leading ``/`` it is absolute already
-            (shallow clones) and comes back unchanged.
+        table_uri: The table's root as in :attr:`Storage.uri`: encoded, with scheme, no trailing slash.
+        logged_path: ``add.path`` as in the log. With a scheme or a leading ``/`` it is already absolute (shallow
+            clones) and is returned unchanged.
 
     >>> absolute_path("s3://lake/a%20b", "p=x%2520y/part-0.parquet")
     's3://lake/a%20b/p=x%2520y/part-0.parquet'
@@ -46,9 +46,9 @@ def absolute_path(table_uri: str, logged_path: str) -> str:
 
 
 def root_of(table_uri: str) -> str:
-    """Return what Delta's replay puts before a logged path that begins with ``/``: scheme and authority of the table.
+    """Return what Delta's replay prepends to a logged path that begins with ``/``: scheme and authority of the table.
 
-    So ``/a`` and ``file:/a`` are one file, and ``file:///a`` is another (``canonicalizePath`` of delta-spark).
+    Thus ``/a`` and ``file:/a`` are the same file, and ``file:///a`` is another (``canonicalizePath`` of delta-spark).
 
     >>> root_of("file:///lake/orders"), root_of("s3://lake/orders")
     ('file:', 's3://lake')
@@ -59,10 +59,10 @@ def root_of(table_uri: str) -> str:
 
 
 def absolute_vector(table_uri: str, dv: DeletionVector) -> DeletionVector:
-    """Return a deletion vector that means the same wherever its log lies: ``u`` (by UUID) becomes ``p`` (by path).
+    """Return a deletion vector independent of the location of its log: ``u`` (by UUID) becomes ``p`` (by path).
 
-    Inline vectors and those with a path come back unchanged. Raises ``ValueError`` for a storage type that the
-    protocol does not define, or a name that is no Z85-encoded UUID.
+    Inline vectors and those with a path are returned unchanged. Raises ``ValueError`` for a storage type that the
+    protocol does not define, or a name that is not a Z85-encoded UUID.
     """
     if dv.storageType in ("i", "p"):
         return dv
@@ -95,7 +95,7 @@ def decode_z85(text: str) -> bytes:
 
 
 def encode_z85(data: bytes) -> str:
-    """Encode as Z85, filled up with zeros to whole groups of four bytes, as Delta does with inline vectors."""
+    """Encode as Z85, padded with zeros to whole groups of four bytes, as Delta does with inline vectors."""
     out: list[str] = []
     for (group,) in struct.iter_unpack(">I", data + bytes(-len(data) % 4)):
         value, chars = group, list[str]()

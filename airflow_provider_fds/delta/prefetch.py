@@ -1,4 +1,4 @@
-"""Reading many objects in order, some ahead of the consumer."""
+"""Reads many objects in order, some ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage import ObjectMeta, Storage
 
-#: Never more than this is held ahead, whatever the window: 64 commits of 16 MiB would be 1 GiB.
+#: Maximum held ahead, whatever the window: 64 commits of 16 MiB would be 1 GiB.
 AHEAD_BYTES: Final = 32 << 20
 
 
 def read_ahead(
     storage: Storage, metas: Iterator[ObjectMeta], *, window: int, whole_up_to_bytes: int
 ) -> Iterator[tuple[ObjectMeta, bytes | None]]:
-    """Yield the content of the objects in the order given, ``None`` for those above ``whole_up_to_bytes``.
+    """Yield the content of the objects in the given order, ``None`` for those above ``whole_up_to_bytes``.
 
-    From an object store up to ``window`` objects, of at most :data:`AHEAD_BYTES` together, are on their way at any
-    time. Files are read one by one: a disk answers faster than a thread is woken. What ``metas`` and ``Storage.get``
-    raise comes when the object's turn has come. The ``etag`` is that of the content, not that of the listing.
+    From an object store, up to ``window`` objects, of at most :data:`AHEAD_BYTES` in total, are being read at any time.
+    Files are read one by one: a disk answers faster than a thread wakes up. Errors of ``metas`` and ``Storage.get`` are
+    raised when their object is reached. The ``etag`` is that of the content, not that of the listing.
     """
     if isinstance(storage, LocalStorage):
         for meta in metas:

@@ -1,7 +1,7 @@
 """Which tables FDS can read (Delta protocol, "Table Features" and "Protocol Evolution").
 
-Spark reads the data, but the log is read here. A reader feature may change what the log means, so one that is not in
-the list is refused by name. Writer features never matter to a reader.
+Spark reads the data, but the log is read here. A reader feature may change the meaning of the log, so one that is not
+listed is refused by name. Writer features never matter to a reader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow_provider_fds.errors import UnsupportedFeatureError
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata, Protocol
 
-#: Reader features that change how data files are read. A batch's manifest must carry those that it needs.
+#: Reader features that change how data files are read. A batch's manifest must carry those it needs.
 DATA_FEATURES: Final = frozenset(
     {
         "columnMapping",
@@ -31,12 +31,12 @@ DATA_FEATURES: Final = frozenset(
 #: Reader features that only concern the log or VACUUM.
 LOG_FEATURES: Final = frozenset({"v2Checkpoint", "vacuumProtocolCheck"})
 
-#: All reader features that FDS reads.
+#: All reader features that FDS supports.
 READABLE_FEATURES: Final[frozenset[str]] = DATA_FEATURES | LOG_FEATURES
 
 _MAX_READER_VERSION: Final = 3
 
-#: Why a known feature is refused, by the start of its name. Some are refused as writer features, too: they move the
+#: Why a known feature is refused, by the prefix of its name. Some are also refused as writer features: they move the
 #: table, or its newest commits, away from this log.
 _REFUSED: Final = (
     ("catalogManaged", "its newest commits are known to a catalog only, a path does not show them; read it by catalog"),
@@ -49,21 +49,21 @@ _REFUSED: Final = (
 )
 _REFUSED_FOR_WRITERS: Final = ("catalogManaged", "catalogOwned", "coordinatedCommits", "redirect", "adaptiveMetadata")
 
-#: Properties that say the table has moved, whatever the protocol lists.
+#: Properties that show that the table has moved, whatever the protocol lists.
 _REDIRECT_PROPERTIES: Final = ("delta.redirectReaderWriter", "delta.redirectReaderWriter-preview")
 
 
 def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Metadata | None = None) -> None:
-    """Make sure that FDS can read the table under this protocol.
+    """Check that FDS can read the table under this protocol.
 
     Args:
         protocol: The protocol in force at ``version``.
         table: URI of the table, for the message.
         version: The version, for the message.
-        metadata: The metadata in force there; a redirect shows in it, too.
+        metadata: The metadata in force there, which may also show a redirect.
 
     Raises:
-        UnsupportedFeatureError: Names all features that stand in the way, and why.
+        UnsupportedFeatureError: Names all unsupported features, with the reasons.
     """
     reader_version = protocol.minReaderVersion
     refused: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""Logical files that a log lists twice are counted once.
+"""Counts logical files that a log lists twice only once.
 
-A checkpoint that names a (path, deletion vector) in two rows or two sidecars is damaged, but Delta reads it: its replay
-keeps one ``add`` for each pair (``InMemoryLogReplay`` of delta-spark). The rows of a snapshot are too many for a set of
-their names, so each leaves a number of eight bytes, made of its path; only rows whose numbers meet are compared.
+A checkpoint with a (path, deletion vector) in two rows or two sidecars is damaged, but Delta reads it: its replay keeps
+one ``add`` for each pair (``InMemoryLogReplay`` of delta-spark). The rows of a snapshot are too many for a set of their
+names, so only an eight-byte hash of each path is kept; only rows with equal hashes are compared.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _WORD: Final = 8
-#: Words of a path that make its number, by their distance from its end: names differ there. Of names that differ
-#: elsewhere the numbers meet, and the names are compared.
+#: The words of a path that form its hash, by their distance from its end, where names differ. Names that differ only
+#: elsewhere have equal hashes and are compared.
 _FROM_END: Final = (12, 28, 44)
 _FACTOR: Final = 0x9E3779B97F4A7C15
 _SHIFT: Final = 29
 
 
 class Repeats:
-    """Finds rows of the same path and ``vectorId``. First :meth:`watched` takes all rows, then :meth:`once` drops."""
+    """Finds rows with equal path and ``vectorId``: :meth:`watched` sees all rows, then :meth:`once` drops repeats."""
 
     def __init__(self) -> None:
         self._numbers: list[Any] = []
@@ -31,7 +31,7 @@ class Repeats:
         self._seen: set[tuple[str, str]] = set()
 
     def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as they are."""
+        """Yield all rows unchanged."""
         for batch in batches:
             self._numbers.append(_numbers(batch.column("path")))
             yield batch
@@ -40,7 +40,7 @@ class Repeats:
             self._numbers.clear()
 
     def once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows without those that came before."""
+        """Return the rows without those that occurred before."""
         import pyarrow as pa
 
         if not len(self._met):
@@ -55,7 +55,7 @@ class Repeats:
 
 
 def _met(parts: list[Any]) -> frozenset[int]:
-    """Return the numbers that come more than once."""
+    """Return the hashes that occur more than once."""
     import numpy as np
 
     numbers = np.concatenate(parts)
@@ -64,7 +64,7 @@ def _met(parts: list[Any]) -> frozenset[int]:
 
 
 def _numbers(paths: pa.StringArray) -> Any:
-    """Return a number for each path, the same for the same path."""
+    """Return a hash for each path."""
     import numpy as np
 
     count = len(paths)
@@ -80,7 +80,7 @@ def _numbers(paths: pa.StringArray) -> Any:
         for distance in _FROM_END:
             at = ends - distance
             if is_short:
-                # of a path that is shorter, its first word; very short ones are overwritten below
+                # for a shorter path, its first word; very short ones are overwritten below
                 at = np.minimum(np.maximum(at, starts), num_words - 1)
             found ^= words[at]
             found *= np.uint64(_FACTOR)

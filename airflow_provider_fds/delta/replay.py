@@ -1,8 +1,8 @@
-"""The table's state at a version out of checkpoint and commits (protocol, "Action Reconciliation").
+"""The table's state at a version from checkpoint and commits (protocol, "Action Reconciliation").
 
-The commits after the checkpoint are walked from the newest to the oldest. Whatever they say of a file is final, so a
-file is live if its first mention is an ``add``, and rows of the checkpoint count only for files never mentioned.
-Memory grows with the files mentioned after the checkpoint (about 200 bytes each), not with those of the table.
+The commits after the checkpoint are read from the newest to the oldest. What they say about a file is final, so a file
+is live if its first mention is an ``add``, and rows of the checkpoint count only for files that were never mentioned.
+Memory grows with the files mentioned after the checkpoint (about 200 bytes each), not with the files of the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.delta.log import Commit, DeltaLog
 
-#: Commits are read forward, as storage prefetches them, in windows of this size, and each window is walked backward.
+#: Commits are read forward, as storage prefetches them, in windows of this size; each window is processed backward.
 _WINDOW_BYTES: Final = 16 << 20
 _WINDOW_COMMITS: Final = 64
 
@@ -59,8 +59,8 @@ def files_in_order(log: DeltaLog, version: int, columns: Sequence[str]) -> Itera
 def transactions(log: DeltaLog, version: int, app_ids: Collection[str]) -> dict[str, int]:
     """Return the newest transaction version of each of ``app_ids`` in the table's state at ``version``.
 
-    An id without transaction is left out. A table with ``delta.setTransactionRetentionDuration`` forgets old ones
-    when it writes a checkpoint; those are left out too. Raises what :func:`live_rows` raises.
+    An id without a transaction is omitted. A table with ``delta.setTransactionRetentionDuration`` forgets old
+    transactions when it writes a checkpoint; those are omitted too. Raises what :func:`live_rows` raises.
     """
     missing = set(app_ids)
     if not missing:
@@ -82,7 +82,8 @@ def transactions(log: DeltaLog, version: int, app_ids: Collection[str]) -> dict[
 def transactions_with(log: DeltaLog, version: int, prefix: str) -> dict[str, int]:
     """Return the newest transaction version of each application id that begins with ``prefix``, at ``version``.
 
-    See :func:`transactions`. Reads the commits since the newest log checkpoint, and of that only its transactions.
+    See :func:`transactions`. Reads the commits since the newest log checkpoint, and only the transactions of that
+    checkpoint.
     """
     checkpoint = _base(log, version)
     found: dict[str, int] = {}
@@ -98,7 +99,7 @@ def transactions_with(log: DeltaLog, version: int, prefix: str) -> dict[str, int
 
 
 class _Beginning:
-    """All texts that begin with ``prefix``."""
+    """All strings that begin with ``prefix``."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -180,7 +181,7 @@ def _checkpoint_rows(
             live = batch = with_root(rows, root)
             if mentioned:
                 is_overridden = pc.is_in(file_keys(batch), value_set=overridden)
-                # most batches have none, and filtering copies all of it
+                # most batches have none, and filtering copies the whole batch
                 if is_overridden.true_count:
                     live = batch.filter(pc.invert(is_overridden))
             if live.num_rows:

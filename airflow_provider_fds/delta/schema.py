@@ -1,7 +1,7 @@
 """What a ``metaData`` action changes about the rows (Delta protocol, "Schema Serialization Format").
 
-Columns are the same column by physical name where column mapping is on, else by name. Type names are compared as
-text, so that types of a newer protocol need not be known.
+Columns are identified by physical name under column mapping, else by name. Type names are compared as text, so that
+types of a newer protocol need not be known.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ Kind = Literal["none", "additive", "breaking"]
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _WIDENING_FEATURES: Final = ("typeWidening", "typeWidening-preview")
 _INTEGERS: Final = ("byte", "short", "integer", "long")
-#: Digits before the point that a decimal must have to hold every value of an integer type (protocol, "Type Widening").
+#: Digits before the decimal point that a decimal needs to hold every value of an integer type (protocol, "Type
+#: Widening").
 _INTEGER_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _MAX_ID: Final = "delta.columnMapping.maxColumnId"
 _FIELD_ID: Final = "delta.columnMapping.id"
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
-#: Types of other types: the flag that says whether there may be nulls, then the types in them.
+#: Nested types: the flag that allows nulls, then the inner types.
 _INNER_TYPES: Final = {
     "array": ("containsNull", "elementType"),
     "map": ("valueContainsNull", "keyType", "valueType"),
@@ -39,12 +40,12 @@ _NULL_TYPES: Final = ("void", "null")
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What changed.
+    """The difference between two schemas.
 
     Attributes:
-        kind: ``"none"``: rows look the same (comments, properties, constraints). ``"additive"``: rows written before
-            read the same under the new schema, with NULL in what is new. ``"breaking"``: anything else.
-        details: Each change in words, those that break first.
+        kind: ``"none"``: rows look the same (comments, properties, constraints). ``"additive"``: earlier rows read the
+            same under the new schema, with NULL in new columns. ``"breaking"``: anything else.
+        details: Each change in words, breaking ones first.
     """
 
     kind: Kind
@@ -56,9 +57,9 @@ def schema_change(old: Metadata, new: Metadata, protocol: Protocol | None = None
 
     Args:
         old: Metadata in force before.
-        new: Metadata in force after. Another table id is not looked at.
-        protocol: Protocol in force after. A wider type is additive only if it has type widening; without a protocol
-            the table property decides.
+        new: Metadata in force after. The table id is not compared.
+        protocol: Protocol in force after. A wider type is additive only if the protocol has type widening; without a
+            protocol the table property decides.
     """
     old_mode, new_mode = _mapping_mode(old), _mapping_mode(new)
     comparison = _Comparison(
@@ -85,9 +86,9 @@ def schema_change(old: Metadata, new: Metadata, protocol: Protocol | None = None
 
 
 def check_schema(metadata: Metadata) -> None:
-    """Make sure that a ``metaData`` action has a schema in the form of the protocol, and numbers where it has numbers.
+    """Check that a ``metaData`` action has a schema in the protocol's form, and numbers where numbers are expected.
 
-    Names of types are not looked at: those of a newer protocol need not be known.
+    Type names are not checked: those of a newer protocol need not be known.
 
     Raises:
         ValueError: It does not; says what is wrong.
@@ -141,7 +142,7 @@ def _require(condition: bool, otherwise: str) -> None:
 
 
 class _Comparison:
-    """Walks two schemas side by side and notes what differs."""
+    """Walks two schemas in parallel and records the differences."""
 
     def __init__(self, *, by_physical_name: bool, may_widen: bool) -> None:
         self._by_physical_name = by_physical_name
@@ -210,7 +211,7 @@ class _Comparison:
 
     def _identity(self, field: dict[str, Any]) -> str:
         name: str = field["name"]
-        # before column mapping was switched on the physical name is the name
+        # before column mapping was enabled, the physical name is the name
         return str((field.get("metadata") or {}).get(_PHYSICAL_NAME, name)) if self._by_physical_name else name
 
 
@@ -234,7 +235,7 @@ def _schema(metadata: Metadata) -> dict[str, Any] | None:
 
 
 def _is_wider(old: Any, new: Any) -> bool:
-    """Say whether every value of ``old`` is a value of ``new`` by the protocol's list of type changes."""
+    """Return whether every value of ``old`` is a value of ``new``, by the protocol's list of type changes."""
     if not isinstance(old, str) or not isinstance(new, str):
         return False
     if old in _INTEGERS and new in _INTEGERS:

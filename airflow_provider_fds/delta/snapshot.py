@@ -1,8 +1,8 @@
 """The live files of a version in the order of Delta's streaming source.
 
-The order is (``add.modificationTime``, ``add.path`` by its UTF-8 bytes), both ascending; a file's position in it,
-from 0, is its index in the initial snapshot. It depends on the version alone, not on which checkpoint it is read
-from. See ``DeltaSourceSnapshot`` in Delta for Spark.
+The order is (``add.modificationTime``, ``add.path`` by its UTF-8 bytes), both ascending; a file's position in it, from
+0, is its index in the initial snapshot. It depends only on the version, not on the checkpoint it is read from. See
+``DeltaSourceSnapshot`` in Delta for Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FrozenSnapshot", "freeze_snapshot", "snapshot_files", "transactions"
 
 
 def snapshot_files(log: DeltaLog, version: int) -> Iterator[pa.RecordBatch]:
-    """Yield the live files of ``version`` in order, as batches of any size with a bounded one in memory at a time.
+    """Yield the live files of ``version`` in order, in batches of any size; memory is bounded.
 
     Columns: ``path`` as logged (string), ``size`` in bytes, ``modificationTime`` in milliseconds (int64),
     ``deletionVector`` (struct of ``storageType``, ``pathOrInlineDv``, ``sizeInBytes``, ``cardinality``, ``offset``;

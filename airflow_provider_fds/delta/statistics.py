@@ -1,4 +1,4 @@
-"""The one statistic of a data file that FDS counts with (Delta protocol, "Per-file Statistics")."""
+"""The one statistic of a data file that FDS uses (Delta protocol, "Per-file Statistics")."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class _Statistics(msgspec.Struct, frozen=True, gc=False):
 
 _DECODER: Final = msgspec.json.Decoder(_Statistics)
 
-#: How Spark writes statistics: several times cheaper than to decode them.
+#: The form in which Spark writes statistics; matching it is several times cheaper than decoding.
 _START: Final = re.compile(r'\{"numRecords": ?([0-9]{1,18})[,}]')
 
 
 def num_records(stats: str | None) -> int | None:
-    """Return the number of rows in a file, deleted ones included; ``None`` if the statistics do not say it.
+    """Return the number of rows in a file, including deleted ones; ``None`` if the statistics do not have it.
 
-    Statistics that are damaged (no JSON, a number out of range) say nothing.
+    Damaged statistics (not JSON, a number out of range) are ignored.
     """
     if not stats:
         return None
@@ -34,14 +34,14 @@ def num_records(stats: str | None) -> int | None:
 
 
 def num_records_fast(stats: str | None) -> int | None:
-    """Return the same without reading on after the number: for a first look at each file of a large commit."""
+    """Return the same without reading past the number, for a first pass over the files of a large commit."""
     if stats and (match := _START.match(stats)) is not None:
         return int(match[1])
     return num_records(stats)
 
 
 def are_readable(stats: str) -> bool:
-    """Say whether statistics are JSON, with a number of rows in range if they have one."""
+    """Return whether statistics are JSON, with a number of rows in range if they have one."""
     try:
         _DECODER.decode(stats)
     except DAMAGE:

@@ -1,9 +1,9 @@
-"""The storage protocol: what FDS needs of an object store or a file system, and nothing more.
+"""The storage protocol: the operations FDS needs of an object store or a file system, and nothing more.
 
-Keys are relative to the storage's root, use ``/``, and are **decoded** names (as they are on disk); the root's
-``uri`` is percent-encoded. All methods raise :class:`~airflow_provider_fds.errors.StorageError` (retryable) or
-:class:`~airflow_provider_fds.errors.AccessDeniedError`; "not there" is a value (``None``) or ``FileNotFoundError``
-as documented, never a ``StorageError``.
+Keys are relative to the storage's root, use ``/``, and are **decoded** names (as on disk); the root's ``uri`` is
+percent-encoded. All methods raise :class:`~airflow_provider_fds.errors.StorageError` (retryable) or
+:class:`~airflow_provider_fds.errors.AccessDeniedError`. A missing object is a value (``None``) or a
+``FileNotFoundError``, as documented, never a ``StorageError``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class ObjectMeta(NamedTuple):
     """One object: its key, size and time of last modification (milliseconds since the epoch, UTC).
 
-    ``etag`` changes with the content: two looks at a key that give equal tags saw the same bytes. It may also change
-    when the content does not. ``None``: the storage has none.
+    ``etag`` changes with the content: two reads of a key with equal ETags saw the same bytes. It may also change when
+    the content does not. ``None``: the storage has none.
     """
 
     key: str
@@ -42,21 +42,21 @@ class Storage(Protocol):
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
         """Yield the direct children of ``folder`` whose name is greater than ``after`` (exclusive), ascending.
 
-        ``after`` is a name without folder. Names compare by their UTF-8 bytes. A folder that is not there yields
-        nothing. Sub-folders are not listed.
+        ``after`` is a name without folder. Names compare by their UTF-8 bytes. A missing folder yields nothing.
+        Sub-folders are not listed.
         """
 
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
         """Return the whole object. Raises ``FileNotFoundError`` if there is none."""
 
     def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
-        """Yield the object in chunks of about ``chunk_bytes``. Raises ``FileNotFoundError`` at the first one."""
+        """Yield the object in chunks of about ``chunk_bytes``. Raises ``FileNotFoundError`` at the first chunk."""
 
     def open(self, key: str) -> BinaryIO:
         """Open the object for reading with seek (Parquet). Raises ``FileNotFoundError``."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write the object if there is none, whole or not at all; say whether it was written. Atomic."""
+        """Write the object atomically if there is none; return whether it was written."""
 
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite the object; a reader sees the old or the new content, never a part."""
@@ -68,13 +68,13 @@ class Storage(Protocol):
         """Remove the object; not an error if there is none."""
 
     def list_folders(self, folder: str) -> list[str]:
-        """Return the names of the direct sub-folders of ``folder``, ascending; empty if it is not there."""
+        """Return the names of the direct sub-folders of ``folder``, ascending; empty if it does not exist."""
 
     def delete_folder(self, folder: str) -> None:
-        """Remove the folder and all that is in it, at whatever depth; not an error if there is none. Not atomic."""
+        """Remove the folder and its contents, at any depth; not an error if there is none. Not atomic."""
 
     def remove_unfinished(self, folder: str, before_ms: int) -> None:
-        """Remove what writes into ``folder`` that began before ``before_ms`` and died have left, seen by no reader."""
+        """Remove what abandoned writes to ``folder``, begun before ``before_ms``, have left; no reader sees it."""
 
     def beside(self, uri: str) -> Storage | None:
         """Return the folder at the encoded ``uri``, ``None`` if it is not on the same disk or in the same bucket."""

@@ -1,4 +1,4 @@
-"""What a listing of ``_delta_log`` says, and what is wrong with it."""
+"""The result of listing ``_delta_log``, and the errors it shows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class LogTail:
-    """The commits of a listing, seen one by one in ascending order; holds a few numbers however long it is.
+    """The commits of a listing, added one by one in ascending order; holds a few numbers, however long the listing is.
 
     Attributes:
         first: Version of the first commit file, ``None`` if there is none.
         newest: Version of the last commit file with content.
         hole: The first place where versions are missing: the versions before and after it.
         last_hole: The last such place.
-        empty: Version of an empty commit file that others follow, so that it is not just being written.
+        empty: Version of an empty commit file with later commits, so that it is not just being written.
         checkpoint: Version of the newest checkpoint file.
     """
 
@@ -39,7 +39,7 @@ class LogTail:
         self._previous_is_empty = False
 
     def see(self, item: ObjectMeta) -> bool:
-        """Take in the next file; return ``False`` when no commit can follow it in the listing."""
+        """Add the next file; return ``False`` when no commit can follow it in the listing."""
         name = item.key.rpartition("/")[2]
         if name[:1] > "9":
             # _last_checkpoint, _sidecars/, _staged_commits/ … sort after all versions
@@ -65,7 +65,7 @@ class LogTail:
 
 
 def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
-    """Return the error for a version below the oldest commit that is left."""
+    """Return the error for a version earlier than the oldest commit that is left."""
     return LogTruncatedError(
         f"version {version} of {table} was removed by log cleanup: the oldest commit left is version {earliest}, so "
         "rows committed in between can no longer be read from the log. Load the whole table anew (empty the sink, "
@@ -79,13 +79,13 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
 
 
 def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> LogGapError:
-    """Return the error for versions that are missing between two that are there.
+    """Return the error for versions that are missing between two existing ones.
 
     Args:
         table: URI of the table.
         before: Version before the gap.
         behind: Version after it.
-        checkpoint: Version of the newest checkpoint file, as far as it is known.
+        checkpoint: Version of the newest checkpoint file, if known.
     """
     missing = f"version {before + 1} is" if behind == before + 2 else f"versions {before + 1} to {behind - 1} are"
     return LogGapError(
@@ -104,7 +104,7 @@ def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> 
 
 
 def rewound(table: str, version: int, newest: int) -> LogRewoundError:
-    """Return the error for a version above the newest one, although it had been seen."""
+    """Return the error for a version later than the newest one, although it was seen before."""
     return LogRewoundError(
         f"{table} no longer has version {version}: its newest version is {newest}. The table was restored from a copy, "
         "or the end of its log was removed; rows that were already read may be missing from it. Check the table; if it "

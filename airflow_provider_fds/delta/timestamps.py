@@ -1,7 +1,7 @@
 """When a version was committed (Delta protocol, "In-Commit Timestamps"; Delta's ``DeltaHistoryManager``).
 
-With in-commit timestamps the commit says it. Without, it is the modification time of the commit file, made to rise:
-a time that is not later than that of the version before counts as one millisecond later than it.
+With in-commit timestamps, the commit records the time. Without, it is the modification time of the commit file, made
+strictly increasing: a time that is not later than that of the previous version counts as one millisecond later.
 ``commitInfo.timestamp`` is never used.
 """
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import Commit, DeltaLog
 
 #: How many versions before a commit can push its time forward. Delta's ``_commit_timestamp`` looks 100 versions back
-#: (``DeltaHistoryManager.POTENTIALLY_UNMONOTONIZED_TIMESTAMPS``), its search by time makes times rise in chunks of
-#: 1,000. Without a bound each plan would list the whole log. A search here makes them rise from the oldest commit on.
+#: (``DeltaHistoryManager.POTENTIALLY_UNMONOTONIZED_TIMESTAMPS``); its search by time makes times increase in chunks of
+#: 1,000. Without a bound, each plan would list the whole log. A search here makes them increase from the oldest commit
+#: on.
 _LOOK_BACK_VERSIONS: Final = 1000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-#: What a timestamp of Spark can be, with a year of four digits.
+#: The range of Spark's timestamps with a four-digit year.
 _EARLIEST_MS: Final = -30_610_224_000_000
 _LATEST_MS: Final = 253_402_300_799_999
 _TIMESTAMP: Final = re.compile(
@@ -47,7 +48,7 @@ _MAX_OFFSET: Final = timedelta(hours=18)
 class CommitTimestamps:
     """Commit times of one table, in milliseconds since the epoch, UTC.
 
-    Keeps the time of the last version it was asked for, so asking in rising order lists the log once, from at most
+    Keeps the time of the last requested version, so that requests in ascending order list the log once, from at most
     1,000 versions before the first one.
     """
 
@@ -60,7 +61,7 @@ class CommitTimestamps:
 
         Args:
             commit: The commit.
-            metadata: The metadata in force at its version, its own included.
+            metadata: The metadata in force at its version, including its own.
 
         Raises:
             TornFileError: The table has in-commit timestamps, and the commit has none.
@@ -78,9 +79,9 @@ class CommitTimestamps:
         return self._last[1]
 
     def at_or_after(self, timestamp_ms: int) -> int | None:
-        """Return the first version whose time is not before ``timestamp_ms``; ``None`` if even the newest is.
+        """Return the first version whose time is not before ``timestamp_ms``; ``None`` if even the newest is earlier.
 
-        A time before the oldest commit that is left gives that commit.
+        A time before the oldest remaining commit gives that commit.
         """
         newest = self._log.latest()
         found = self._search(timestamp_ms, newest)
@@ -92,7 +93,7 @@ class CommitTimestamps:
         return version + 1 if version < newest else None
 
     def at_or_before(self, timestamp_ms: int) -> int | None:
-        """Return the last version whose time is not after ``timestamp_ms``; ``None`` if all that are left are."""
+        """Return the last version whose time is not after ``timestamp_ms``; ``None`` if all that remain are later."""
         found = self._search(timestamp_ms, self._log.latest())
         return None if found is None else found[0]
 
@@ -116,7 +117,7 @@ class CommitTimestamps:
         return found
 
     def _search_commits(self, timestamp_ms: int, first: int, last: int) -> tuple[int, int] | None:
-        # in-commit timestamps rise by the protocol
+        # the protocol guarantees that in-commit timestamps increase
         found: tuple[int, int] | None = None
         while first <= last:
             middle = (first + last) // 2
@@ -135,7 +136,7 @@ class CommitTimestamps:
         return found
 
     def _rising(self, first: int | None, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the versions up to ``last`` inclusive with their file times, made to rise."""
+        """Yield the versions up to ``last`` (inclusive) with their file times, made strictly increasing."""
         previous: int | None = None
         for item in self._log.storage.list_after(LOG_FOLDER, name_before(first)):
             name = item.key.rpartition("/")[2]
@@ -185,12 +186,12 @@ class CommitTimestamps:
 
 
 def parse_timestamp(text: str) -> int:
-    """Return a time in milliseconds since the epoch, UTC; what is below a millisecond is cut off.
+    """Return a time in milliseconds since the epoch, UTC; fractions of a millisecond are truncated.
 
     The formats are those of :func:`parse_moment`.
 
     Raises:
-        ConfigurationError: ``text`` is none of these, or no such day or time exists.
+        ConfigurationError: ``text`` has none of the formats, or there is no such day or time.
 
     >>> parse_timestamp("2024-01-01")
     1704067200000
@@ -201,14 +202,14 @@ def parse_timestamp(text: str) -> int:
 
 
 def parse_moment(text: str) -> datetime:
-    """Return a time, with its zone; what is below a microsecond is cut off.
+    """Return a time with its zone; fractions of a microsecond are truncated.
 
-    The formats are those of Spark's cast to timestamp: ``yyyy``, ``yyyy-MM``, ``yyyy-MM-dd`` and
-    ``yyyy-MM-dd[ |T]HH:mm[:ss[.ffffff]][zone]``, where a zone is ``Z``, an offset or a name such as
-    ``Europe/Berlin``. Without a zone the time is UTC.
+    The formats are those of Spark's cast to timestamp: ``yyyy``, ``yyyy-MM``, ``yyyy-MM-dd`` and ``yyyy-MM-dd[
+    |T]HH:mm[:ss[.ffffff]][zone]``, where a zone is ``Z``, an offset or a name such as ``Europe/Berlin``. Without a zone
+    the time is UTC.
 
     Raises:
-        ConfigurationError: ``text`` is none of these, or no such day or time exists.
+        ConfigurationError: ``text`` has none of the formats, or there is no such day or time.
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
@@ -236,7 +237,7 @@ def _zone(text: str | None) -> tzinfo:
         try:
             return ZoneInfo(text.strip())
         except OSError:
-            # the name of a folder of zones, or one that no file can have
+            # the name of a folder of zones, or an invalid file name
             raise ValueError(f"there is no time zone {text.strip()[:100]!r}") from None
     offset = timedelta(hours=int(match["h"]), minutes=int(match["m"] or 0), seconds=int(match["s"] or 0))
     if offset > _MAX_OFFSET:
@@ -252,7 +253,7 @@ def _unreadable(text: str, why: str) -> ConfigurationError:
 
 
 def _enablement(metadata: Metadata) -> tuple[int, int] | None:
-    """Return version and time from which on commits carry their time, ``None`` if they do not."""
+    """Return the version and time since which commits record their time, ``None`` if they do not."""
     if (metadata.property("delta.enableInCommitTimestamps") or "").lower() != "true":
         return None
     version = metadata.property("delta.inCommitTimestampEnablementVersion")

@@ -1,6 +1,6 @@
 """The rows that a deletion vector names (Delta protocol, "Deletion Vector Format" and "… File Storage Format").
 
-Row numbers count the rows of the Parquet file from 0, deleted ones included.
+Row numbers count the rows of the Parquet file from 0, including deleted ones.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from airflow_provider_fds.delta.paths import absolute_vector, decode_z85, encode
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
 
-#: Before a bitmap in the portable 64-bit format of the Roaring specification.
+#: Precedes a bitmap in the portable 64-bit format of the Roaring specification.
 _MAGIC: Final = 1681511377
-#: The one version of the file format.
+#: The only version of the file format.
 _FILE_VERSION: Final = 1
 _SIZE_BYTES: Final = 4
-#: Vector files kept in memory: a commit writes all its vectors into a few files of about 2 MB.
+#: Number of vector files kept in memory: a commit writes all its vectors into a few files of about 2 MB.
 _FILES_KEPT: Final = 8
-#: Files of vectors are held whole. A larger one is none: a bitmap of this size names billions of rows.
+#: Vector files are held whole. A larger file is invalid: a bitmap of this size would name billions of rows.
 _MAX_FILE_BYTES: Final = 256 << 20
 
 
 def parse_bitmap(data: bytes) -> BitMap64:
-    """Return the rows in a serialised vector. Raises ``ValueError`` if it is none."""
+    """Return the rows in a serialised vector. Raises ``ValueError`` if it is invalid."""
     if len(data) < _SIZE_BYTES or struct.unpack_from("<i", data)[0] != _MAGIC:
         raise ValueError(f"it begins with {data[:4].hex() or 'nothing'}, expected the magic number {_MAGIC}")
     try:
@@ -42,14 +42,14 @@ def parse_bitmap(data: bytes) -> BitMap64:
 
 
 def serialize_bitmap(rows: BitMap64) -> bytes:
-    """Return ``rows`` as Delta stores them; :func:`parse_bitmap` takes them back."""
+    """Return ``rows`` as Delta stores them; :func:`parse_bitmap` is the inverse."""
     compact = rows.copy()
     compact.run_optimize()
     return struct.pack("<i", _MAGIC) + compact.serialize()
 
 
 def inline_vector(rows: BitMap64) -> DeletionVector:
-    """Return the vector that deletes ``rows``, with the bitmap in the vector itself."""
+    """Return the vector that deletes ``rows``, with an inline bitmap."""
     data = serialize_bitmap(rows)
     return DeletionVector("i", encode_z85(data), sizeInBytes=len(data), cardinality=len(rows))
 
@@ -67,11 +67,11 @@ class VectorReader:
         self._file = lru_cache(maxsize=_FILES_KEPT)(self._read_file)
 
     def rows(self, vector: DeletionVector | None) -> BitMap64:
-        """Return the rows that ``vector`` deletes, none without a vector.
+        """Return the rows that ``vector`` deletes; empty without a vector.
 
         Raises:
             FileNotFoundError: Its file is gone.
-            ValueError: It is damaged, or lies where it cannot be read from. Says why.
+            ValueError: It is damaged, or is in a location that cannot be read. Says why.
         """
         if vector is None:
             return BitMap64()
