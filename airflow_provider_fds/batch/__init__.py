@@ -1,4 +1,4 @@
-"""A batch on disk: the manifest Spark reads, and the values that cross the border to the Spark driver.
+"""A batch on disk: the manifest that Spark reads, and the values exchanged with the Spark driver.
 
-Nothing is imported here: the driver has ``spec.py`` and the standard library only.
+This module imports nothing: the driver has only ``spec.py`` and the standard library.
 """

@@ -1,9 +1,9 @@
-"""From where a source may have files read: its own folder, its own store, and the places that the user names.
+"""The locations that a source's files may be read from: its own folder, its own store, and those that the user names.
 
-The log of a table names its files, and a shallow clone names those of its origin by absolute URI. Spark reads them with
-its own rights, so whoever writes the log decides what is read. Without ``allowed_roots`` files anywhere in the table's
-own bucket, container or file system are taken, which is what most clones need. With it only files in the table's own
-folder and in those places are.
+A table's log names its files, and a shallow clone names those of its origin by absolute URI. Spark reads them with its
+own rights, so whoever writes the log decides what is read. Without ``allowed_roots``, files anywhere in the table's own
+bucket, container or file system are accepted, which most clones need. With it, only files in the table's own folder and
+in the named locations are accepted.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from airflow_provider_fds.schemes import SCHEMES, comparable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Stands for every place.
+#: Stands for every location.
 ANYWHERE: Final = "*"
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 
 
 class FileRoots:
-    """The places that the files of one table may lie in.
+    """The locations that the files of one table may be in.
 
     Args:
         base: URI of the table, percent-encoded, without a trailing slash.
-        allowed: URIs of further places, ``*``: anywhere; none: the table's own store.
+        allowed: URIs of further locations; ``*`` for anywhere; empty for the table's own store.
     """
 
     def __init__(self, base: str, allowed: Sequence[str] = ()) -> None:
@@ -46,9 +46,9 @@ class FileRoots:
         """Return the URI of a file that ``version`` lists.
 
         Raises:
-            ConfigurationError: It lies where no file of the table may.
+            ConfigurationError: Its location is not allowed.
         """
-        # the usual one: below the table, and nothing in it that leads out
+        # the usual case: inside the table, with nothing that leads out of it
         is_inside = uri.startswith(self._prefix) and ".." not in uri and "%2" not in uri
         if is_inside or self._is_anywhere:
             return uri
@@ -68,7 +68,7 @@ class FileRoots:
 
 
 def _place(uri: str) -> str:
-    """Return a URI as the place that Hadoop opens: decoded once, without ``..``, one scheme for all of S3."""
+    """Return a URI as the location that Hadoop opens: decoded once, without ``..``, one scheme for all of S3."""
     scheme = _scheme(uri)
     text = unquote(uri if scheme else f"file:{uri}")
     head, mark, path = text.partition("://")
@@ -81,7 +81,7 @@ def _place(uri: str) -> str:
 
 
 def _store(uri: str) -> tuple[str, str]:
-    """Return the kind of store and the bucket, or container and account; of a file only the kind."""
+    """Return the kind of store and the bucket, or container and account; for a file only the kind."""
     scheme = _scheme(uri) or "file"
     known = SCHEMES.get(scheme)
     kind = scheme if known is None else known.kind

@@ -1,4 +1,4 @@
-"""Where files lie, as Spark has to be told: URIs for its file systems, without anything secret in them."""
+"""File locations as Spark needs them: URIs for its file systems, without anything secret in them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def scheme_of(uri: str) -> str | None:
 
 
 def spark_uri(uri: str) -> str:
-    """Return ``uri`` with the scheme that Spark has a file system for: ``s3`` and ``s3n`` become ``s3a``.
+    """Return ``uri`` with a scheme that Spark has a file system for: ``s3`` and ``s3n`` become ``s3a``.
 
-    Every other URI is returned as it is. Paths that the source's log holds as absolute URIs never go through here:
-    Spark has to find them by the name the source gives them, as it would when it reads the source itself.
+    Every other URI is returned unchanged. Paths that the source's log holds as absolute URIs are never passed here:
+    Spark must find them under the source's name for them, as when it reads the source itself.
     """
     scheme = scheme_of(uri)
     known = SCHEMES.get(scheme or "")
@@ -33,9 +33,9 @@ def spark_uri(uri: str) -> str:
 
 
 def hadoop_path(uri: str) -> str:
-    """Return ``uri`` as a user of Spark writes a path: Hadoop's ``new Path(text)`` decodes nothing.
+    """Return ``uri`` as a Spark user writes a path: Hadoop's ``new Path(text)`` decodes nothing.
 
-    So the result is not percent-encoded, unlike the URIs inside a Delta log.
+    The result is not percent-encoded, unlike the URIs inside a Delta log.
     """
     return spark_uri(unquote(uri))
 
@@ -50,8 +50,8 @@ def check_table_uri(uri: str) -> None:
     """Refuse a table URI that Spark could not use or that holds a credential.
 
     Raises:
-        ConfigurationError: ``uri`` has no scheme, or has user info, a query or a fragment. What may be secret is
-            neither in the message nor in the error's attributes.
+        ConfigurationError: ``uri`` has no scheme, or has user info, a query or a fragment. A possible secret is neither
+            in the message nor in the error's attributes.
     """
     shown = redacted_uri(uri)
     part = secret_part(uri)

@@ -1,9 +1,9 @@
-"""The manifest: a batch as a Delta table of one commit, that lists the source's files by absolute URI.
+"""The manifest: a batch as a Delta table of one commit that lists the source's files by absolute URI.
 
-``spark.read.format("delta").load(folder)`` gives the rows of the batch, each with ``_commit_version`` and
-``_commit_timestamp``, and with ``_change_type`` if it is of the change data feed. What that read needs is applied by
-Spark itself: deletion vectors, column mapping, widened types, partition values. The actions follow the Delta protocol
-("Actions"); absolute paths are what a shallow clone writes.
+``spark.read.format("delta").load(folder)`` returns the rows of the batch, each with ``_commit_version`` and
+``_commit_timestamp``, and with ``_change_type`` if it belongs to the change data feed. Spark itself applies what this
+read needs: deletion vectors, column mapping, widened types, partition values. The actions follow the Delta protocol
+("Actions"); a shallow clone writes absolute paths, too.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Manifest", "build_manifest"]
 
 _DIGEST_CHARACTERS: Final = 32
-#: As long as every id.
+#: Has the length of every id.
 _NO_ID: Final = str(uuid.UUID(int=0))
-#: A commit of so many bytes stays in memory, that of some 15,000 files; a larger one goes to a temporary file.
+#: A commit up to this size, that of about 15,000 files, stays in memory; a larger one goes to a temporary file.
 _KEPT_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -45,10 +45,10 @@ class Manifest:
     """The two files of a manifest, and its name.
 
     Attributes:
-        commit: The commit, one action a line: ``protocol``, ``metaData``, then the files in planned order. A file open
-            for reading with seek, in memory or, if it is large, on disk.
-        checksum_json: The version checksum of that commit; it spares Spark a job.
-        digest: First 32 hex characters of the SHA-256 of the commit.
+        commit: The commit, one action per line: ``protocol``, ``metaData``, then the files in planned order. A file
+            open for reading with seek, in memory or, if it is large, on disk.
+        checksum_json: The version checksum of that commit; it saves Spark a job.
+        digest: First 32 hexadecimal digits of the SHA-256 of the commit.
     """
 
     commit: IO[bytes] = field(compare=False)
@@ -85,7 +85,7 @@ class _Line(Written, frozen=True):
 
 
 class _Checksum(Written, frozen=True):
-    """The protocol's "Version Checksum File", with the fields that Delta takes from it when it loads a table."""
+    """The protocol's "Version Checksum File", with the fields that Delta reads from it when it loads a table."""
 
     table_size_bytes: int
     num_files: int
@@ -106,16 +106,16 @@ def build_manifest(
     """Return the manifest of ``batch``. Pure, and deterministic to the byte.
 
     Args:
-        batch: The batch; its ``state`` is the protocol and schema under which all its files are read.
+        batch: The batch; all its files are read under the protocol and schema of its ``state``.
         table_uri: URI of the source, percent-encoded, with scheme. ``s3`` and ``s3n`` become ``s3a``.
-        stats: Keep the statistics of the files, which give data skipping. Without them a file keeps its number of
-            rows only, and no value of a column gets into staging other than those of partition columns.
-        allowed_roots: Places that files may lie in besides the table's own store; see :mod:`.file_roots`.
+        stats: Keep the statistics of the files, which enable data skipping. Otherwise a file keeps only its number of
+            rows, and no values except those of partition columns get into staging.
+        allowed_roots: Locations that files may be in besides the table's own store; see :mod:`.file_roots`.
 
     Raises:
-        UnsupportedFeatureError: The source has a reader feature that FDS does not read.
-        ConfigurationError: The source has a column named as one that is added, a URI with a credential in it, or a
-            file where none may lie.
+        UnsupportedFeatureError: The source has a reader feature that FDS does not support.
+        ConfigurationError: The source has a column with the name of an added one, a URI with a credential in it, or a
+            file in a location that is not allowed.
         StoppedError: An action of the batch is damaged.
         FdsError: The batch lists a (path, deletion vector) twice, so that Delta would read its rows once.
     """
@@ -140,7 +140,7 @@ def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots:
         batch.feed is None
         and has_row_ids(state.protocol, state.metadata)
         and all(
-            # Files from before row tracking was enabled have no ids: Spark would make some up without a word.
+            # Files from before row tracking was enabled have no ids: Spark would silently invent some.
             file.add.baseRowId is not None and file.add.defaultRowCommitVersion is not None
             for file in batch.files
         )
@@ -182,7 +182,7 @@ def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots:
 def _write_commit(
     commit: IO[bytes], table_id: str, protocol: ManifestProtocol, schema: ManifestSchema, files: Iterable[ListedFile]
 ) -> _MetaData:
-    """Write the lines of the commit, with no more than a chunk of them in memory; return its metadata."""
+    """Write the lines of the commit, with at most one chunk of them in memory; return its metadata."""
     metadata = _MetaData(
         id=_NO_ID,
         format=_Format(provider="parquet", options={}),
@@ -191,7 +191,7 @@ def _write_commit(
         configuration=schema.configuration,
         created_time=0,
     )
-    # the head has no id at first, as the id is made of what follows
+    # the head first has a placeholder id, because the id is derived from what follows
     commit.write(_head(protocol, metadata))
     listed = hashlib.sha256()
     for lines in _encoded(files):

@@ -27,11 +27,11 @@ _KEY_BYTES: Final = 16
 
 
 class Written(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Base of what is encoded: Delta's names; fields without a default are always written."""
+    """Base of encoded values: Delta's names; fields without a default are always written."""
 
 
 class ListedVector(Written, frozen=True):
-    """A deletion vector, at an absolute place or inline."""
+    """A deletion vector, with an absolute location or inline."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -41,7 +41,7 @@ class ListedVector(Written, frozen=True):
 
     @property
     def unique_id(self) -> str:
-        """The protocol's ``uniqueId``; with the path absolute, one bitmap has one id however it was logged."""
+        """The protocol's ``uniqueId``; since the path is absolute, a bitmap has one id however it was logged."""
         tail = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{tail}"
 
@@ -61,7 +61,7 @@ class ListedFile(Written, frozen=True):
 
 
 class _Statistics(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What remains of a file's statistics without the values of columns."""
+    """The part of a file's statistics without values of columns."""
 
     num_records: int
 
@@ -78,11 +78,11 @@ def listed_files(
     stats: bool,
     with_row_ids: bool,
 ) -> Iterator[ListedFile]:
-    """Yield the files of a batch in their order, and go through them all: the last step finds what is listed twice.
+    """Yield the files of a batch in their order. Iterate to the end: the last step finds files that are listed twice.
 
     Raises:
-        ConfigurationError: A logged URI has a credential in it, or lies where no file of the table may.
-        UnsupportedFeatureError: A deletion vector is of a kind that FDS does not read.
+        ConfigurationError: A logged URI has a credential in it, or its location is not allowed.
+        UnsupportedFeatureError: FDS cannot read a deletion vector of this kind.
         FdsError: A (path, deletion vector) is listed twice, so that Delta would read its rows once.
     """
     stamps: dict[int, str] = {}
@@ -136,7 +136,7 @@ def _listed_twice(planned: Sequence[PlannedFile], repeated: bytes, places: _Plac
 
 
 class _Keys:
-    """Finds a key that comes twice, with little more than the keys themselves in memory: they may be millions."""
+    """Finds a repeated key, using little more memory than the keys themselves: there may be millions."""
 
     def __init__(self) -> None:
         self._by_first_byte = [bytearray() for _ in range(256)]
@@ -157,11 +157,11 @@ class _Keys:
 
 
 class _Places:
-    """Where files and their deletion vectors lie; the vectors of one commit share a file, whose name is decoded once.
+    """Locations of files and their deletion vectors. The vectors of a commit share a file, whose name is decoded once.
 
     Args:
         base: URI of the table, without a trailing slash.
-        roots: The places that files may lie in.
+        roots: The locations that files may be in.
     """
 
     def __init__(self, base: str, roots: FileRoots) -> None:
@@ -204,7 +204,7 @@ class _Places:
         return vector.storageType, vector.pathOrInlineDv
 
     def _checked(self, uri: str, version: int) -> str:
-        """Return ``uri``; refuse one that holds a credential, as one of a clone may, or lies where none should."""
+        """Return ``uri``; refuse one that holds a credential, as in a clone, or whose location is not allowed."""
         if not uri.startswith(self._base) and secret_part(uri) is not None:
             raise ConfigurationError(
                 f"the log of table {self._base} lists a file as {redacted_uri(uri)}, with {secret_part(uri)}; a "
@@ -216,16 +216,16 @@ class _Places:
 
 
 def _timestamp(milliseconds: int) -> str:
-    """Return the partition value of an instant: with ``Z`` it is the same in every session time zone."""
+    """Return the partition value of an instant; with ``Z`` it means the same in every session time zone."""
     return (_EPOCH + timedelta(milliseconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _count_only(stats: str | None) -> str | None:
-    """Return statistics with the number of rows only, ``None`` where it is unknown."""
+    """Return statistics with only the number of rows, ``None`` if it is unknown."""
     rows = num_records(stats)
     return None if rows is None else _ENCODER.encode(_Statistics(rows)).decode()
 
 
 def _readable(stats: str | None) -> str | None:
-    """Return statistics, ``None`` for damaged ones: Spark counts rows and skips files by them."""
+    """Return statistics, ``None`` for damaged ones, because Spark counts rows and skips files by them."""
     return stats if stats is not None and are_readable(stats) else None

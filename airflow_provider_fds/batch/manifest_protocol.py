@@ -1,8 +1,8 @@
-"""The protocol of a manifest: by allow-list from the source's, so that nothing that changes reading is lost.
+"""The protocol of a manifest: derived from the source's by allow-lists, so that nothing that affects reading is lost.
 
-Dropping a reader feature is only right where it does not change how data files are read. So every feature of the
-source is either kept (``DATA_FEATURES``), dropped on purpose (``LOG_FEATURES``), or refused by name; an unknown one is
-never dropped.
+Dropping a reader feature is only correct if it does not change how data files are read. Therefore every feature of the
+source is either kept (``DATA_FEATURES``), dropped on purpose (``LOG_FEATURES``), or refused by name; an unknown feature
+is never dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 #: Writer features that give a file's rows their ids; Delta refuses one without the other.
 ROW_ID_FEATURES: Final = ("domainMetadata", "rowTracking")
 
-#: A writer feature nobody supports: DELETE, VACUUM and every other write on a manifest fail. Readers ignore it.
+#: A writer feature that nobody supports, so that DELETE, VACUUM and every other write to a manifest fail. Readers
+#: ignore it.
 GUARD_FEATURE: Final = "fdsManifest"
 
 #: Table properties without which mapped columns read as NULL.
@@ -53,8 +54,8 @@ def manifest_protocol(
 
     Args:
         protocol: The source's protocol in force at the batch's last version.
-        with_vectors: Whether a file of the batch has a deletion vector. Then ``deletionVectors`` is listed even if
-            the source dropped the feature since: Spark ignores the vectors of a table that does not list it.
+        with_vectors: Whether a file of the batch has a deletion vector. If so, ``deletionVectors`` is listed even if
+            the source has since dropped the feature: Spark ignores the vectors of a table that does not list it.
         with_row_ids: Whether the row ids of the source stay readable.
         table: URI of the source, for the error.
         version: Version of the source at which ``protocol`` is in force, for the error.
@@ -87,15 +88,15 @@ def manifest_protocol(
 def kept_properties(metadata: Metadata, *, with_row_ids: bool) -> dict[str, str]:
     """Return the table properties a manifest keeps, sorted by name.
 
-    Everything else goes: a property that activates a writer feature which the manifest does not list fails the read
-    (``DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH``), and the rest means nothing to a reader.
+    All others are dropped: a property that activates a writer feature which the manifest does not list makes the read
+    fail (``DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH``), and the rest have no meaning for a reader.
     """
     names = (*MAPPING_PROPERTIES, *(ROW_ID_PROPERTIES if with_row_ids else ()))
     return {name: value for name in names if (value := metadata.property(name)) is not None}
 
 
 def has_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
-    """Say whether the source's files carry row ids that a reader can use: row tracking is listed and enabled."""
+    """Return whether the source's files carry usable row ids: row tracking is listed and enabled."""
     if "rowTracking" not in (protocol.writerFeatures or ()):
         return False
     enabled = (metadata.property("delta.enableRowTracking") or "").lower() == "true"
@@ -113,6 +114,6 @@ def _reader_features(protocol: Protocol, *, table: str, version: int) -> frozens
         )
     if protocol.minReaderVersion == _NEWEST_READER_VERSION:
         return frozenset(protocol.readerFeatures or ())
-    # A legacy protocol lists nothing: reader version 2 means column mapping, and nothing else (protocol, "Reader
+    # A legacy protocol lists no features: reader version 2 means column mapping, and nothing else (protocol, "Reader
     # Version Requirements").
     return frozenset({"columnMapping"} if protocol.minReaderVersion == _MAPPING_READER_VERSION else ())

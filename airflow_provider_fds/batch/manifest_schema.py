@@ -1,4 +1,4 @@
-"""The schema of a manifest: the source's, readable for every file of the batch, plus where each row comes from.
+"""The schema of a manifest: the source's, readable for every file of the batch, plus the origin of each row.
 
 The schema is the one in force at the batch's last version; files of earlier versions are read under it.
 """
@@ -28,7 +28,7 @@ COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 #: What happened to a row: ``insert``, ``delete``, ``update_preimage``, ``update_postimage`` (change data feed).
 CHANGE_TYPE: Final = "_change_type"
 
-#: Ids are derived, not drawn: the same batch gives the same manifest to the byte, whoever builds it.
+#: Ids are derived, not random, so that the same batch gives the same manifest to the byte, whoever builds it.
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_OID, "airflow-provider-fds/manifest")
 
 _COLUMNS: Final = ((COMMIT_VERSION, "long"), (COMMIT_TIMESTAMP, "timestamp"))
@@ -37,7 +37,7 @@ _MAX_ID: Final = "delta.columnMapping.maxColumnId"
 _FIELD_ID: Final = "delta.columnMapping.id"
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 
-#: Field metadata that only tells writers what to do.
+#: Field metadata that only concerns writers.
 _WRITERS_METADATA: Final = (
     "CURRENT_DEFAULT",
     "EXISTS_DEFAULT",
@@ -50,11 +50,11 @@ _NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull")
 
 @dataclass(frozen=True, slots=True)
 class ManifestSchema:
-    """What a manifest's ``metaData`` says of columns, and how its files name the two added ones.
+    """The columns of a manifest's ``metaData``, and how its files name the added ones.
 
     Attributes:
         schema_string: The schema, as Delta's schema JSON.
-        partition_columns: Logical names: the source's partition columns, then the two added ones.
+        partition_columns: Logical names: the source's partition columns, then the added ones.
         configuration: The table properties that are kept.
         version_key: Key of the commit version in ``partitionValues`` (a physical name).
         timestamp_key: Key of the commit timestamp in ``partitionValues`` (a physical name).
@@ -74,17 +74,18 @@ def manifest_schema(
 ) -> ManifestSchema:
     """Return the schema of a manifest from the source's ``metadata``.
 
-    Every column, element and value becomes nullable: an older file may hold a null where the newest schema says
-    NOT NULL, and Spark would read it as 0. What only concerns writers is removed. The two columns of provenance are
-    added as partition columns; in a column-mapped table they get ids above all that were ever given, and physical
-    names derived from the table's id, so they never meet a name in a data file.
+    Every column, element and value becomes nullable: an older file may hold a null where the newest schema says NOT
+    NULL, and Spark would read it as 0. Metadata that only concerns writers is removed. The two columns of provenance
+    are added as partition columns. In a column-mapped table they get ids above all that were ever assigned, and
+    physical names derived from the table's id, so that they never collide with a name in a data file.
 
-    Files of the change data feed have ``_change_type`` besides: whole files as a partition column, like the other two;
+    Files of the change data feed also have ``_change_type``: whole files as a partition column, like the other two;
     change files as the column they were written with, whose physical name is its name. That column has no field id in
-    the file, so a table mapped by id is read by physical name then, which its writer gave the change files, too.
+    the file. Therefore a table mapped by id is then read by physical name, which its writer also gave to the change
+    files.
 
     Raises:
-        ConfigurationError: The source has a column of that name itself (names compare without case).
+        ConfigurationError: The source itself has a column of that name (names are compared case-insensitively).
     """
     schema: dict[str, Any] = {"type": "struct", "fields": []}
     if metadata.schemaString:
@@ -139,7 +140,7 @@ def _check_names(schema: dict[str, Any], columns: Sequence[tuple[str, str]], *, 
 def _relax(kind: Any) -> int:
     """Make everything in ``kind`` nullable, remove writers' metadata, and return the highest column id seen.
 
-    A user-defined type (``udt``) is left alone: it reads by its class, not by the flags of its ``sqlType``.
+    A user-defined type (``udt``) is not changed: it is read by its class, not by the flags of its ``sqlType``.
     """
     if not isinstance(kind, dict) or kind.get("type") not in ("struct", "array", "map"):
         return 0

@@ -1,4 +1,4 @@
-"""Putting a manifest where Spark finds it: written once, whole, by whoever comes first."""
+"""Puts a manifest where Spark finds it: written once and completely, by whichever writer is first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _COMMIT: Final = "_delta_log/00000000000000000000.json"
 _CHECKSUM: Final = "_delta_log/00000000000000000000.crc"
-#: More is not held in memory at once.
+#: Larger files are not held in memory.
 _ONE_REQUEST_BYTES: Final = 16 << 20
 
 
@@ -33,20 +33,20 @@ def manifest_folder(epoch: int, batch_id: int, digest: str) -> str:
 
 
 def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
-    """Write the two files of ``manifest`` below ``folder``, the commit last: a table is there when it is complete.
+    """Write the two files of ``manifest`` below ``folder``, the commit last, so that an existing table is complete.
 
-    Files that are there already with the same bytes are fine: another attempt wrote the same manifest.
+    Existing files with the same bytes are fine: another attempt wrote the same manifest.
 
     Args:
-        manifest: What to write.
-        storage: Staging; driver and executors of Spark must reach it too.
+        manifest: The manifest.
+        storage: Staging; Spark's driver and executors must reach it too.
         folder: Decoded key relative to ``storage``; its last part ends with the manifest's digest.
 
     Returns:
         The folder as ``spark.read.format("delta").load(…)`` takes it; see :func:`.location.hadoop_path`.
 
     Raises:
-        LedgerError: A file with other bytes lies at the name. Nothing is overwritten.
+        LedgerError: A file of that name has other bytes. Nothing is overwritten.
         StorageError: Staging did not answer.
     """
     folder = folder.strip("/")
@@ -66,9 +66,9 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
 
 
 def _write_once(storage: Storage, key: str, content: IO[bytes]) -> bool:
-    """Write a file that is not there yet; return whether it has this content then.
+    """Write a file if it does not exist; return whether it has this content afterwards.
 
-    A put without an answer may have been done, and nobody but a writer of these bytes uses this name: it is repeated.
+    A put without an answer may have succeeded. It is repeated, because only writers of these bytes use this name.
     """
     is_large = content.seek(0, os.SEEK_END) > _ONE_REQUEST_BYTES
     for attempt in range(1, TRIES + 1):
@@ -79,7 +79,7 @@ def _write_once(storage: Storage, key: str, content: IO[bytes]) -> bool:
                 raise
             logger.info("%s; trying again", error)
         except FileNotFoundError:
-            # S3 refuses a put while another one of the same name is on its way, which may come to nothing
+            # S3 refuses a put while another one of the same name is in progress, which may fail
             if attempt == TRIES:
                 raise StorageError(
                     f"{storage.uri}/{quote(key, safe=PATH_SAFE)} can neither be written nor read: the store says that "
@@ -97,7 +97,7 @@ def _write_small(storage: Storage, key: str, content: IO[bytes]) -> bool:
 
 
 def _write_large(storage: Storage, key: str, content: IO[bytes]) -> bool:
-    """Upload in parts, which no store does under a condition: two writers at once then both write these bytes."""
+    """Upload in parts, for which no store supports a condition: two concurrent writers both write these bytes."""
     if storage.head(key) is None:
         storage.put_file(key, content)
         return True

@@ -1,4 +1,4 @@
-"""A batch as it is handed to a user job: one text, in the XCom of the plan. Standard library only, Python 3.9."""
+"""A batch as handed to a user job: one string, in the plan's XCom. Standard library only, Python 3.9."""
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP037
 
@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass
 
 from airflow_provider_fds.batch.spec import SPEC_FORMAT, BatchSpec
 
-#: Names of the reports of such jobs begin like this; the rest rises with time.
+#: Prefix of the names of such jobs' reports; the rest increases with time.
 REPORT_PREFIX = "user-job-"
 
 
 @dataclass(frozen=True)
 class UserJobBatch:
-    """What a user job learns about its batch.
+    """What a user job is told about its batch.
 
     Attributes:
         batch: The batch.
-        reports: URI of the folder into which the job's report goes.
+        reports: URI of the folder for the job's report.
     """
 
     batch: BatchSpec
@@ -32,10 +32,10 @@ class UserJobBatch:
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "UserJobBatch":
-        """Read a batch.
+        """Parse a batch.
 
         Raises:
-            ValueError: the text is none, or of another format.
+            ValueError: The text is not a batch, or has another format.
         """
         value = json.loads(text)
         if not isinstance(value, dict) or value.get("format") != SPEC_FORMAT or "batch" not in value:

@@ -1,4 +1,4 @@
-"""Where the committed offset is kept: people see it there, and a run starts from it.
+"""Stores for the committed offset: people see it there, and a run starts from it.
 
 The value is :class:`airflow_provider_fds.ledger.position.Checkpoint`; the ledger decides, this package only stores.
 """

@@ -44,7 +44,7 @@ class FileCheckpointStore:
         return None if text is None else Checkpoint.from_json(text, home=self.home)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Replace the file in one step."""
+        """Replace the file atomically."""
         write_and_read_back(
             checkpoint,
             home=self.home,
@@ -75,7 +75,7 @@ class FileCheckpointStore:
                 temporary.unlink(missing_ok=True)
         except OSError as error:
             raise self._failed("written", error) from error
-        # without it a crash of the machine may take back the new name; some file systems cannot sync a folder
+        # without it a crash of the machine may undo the rename; some file systems cannot sync a folder
         with suppress(OSError):
             folder = os.open(self._path.parent, os.O_RDONLY)
             try:

@@ -58,7 +58,7 @@ def write_and_read_back(
     get: Callable[[], str | None],
     shadow: str,
 ) -> bool:
-    """Write a checkpoint and make sure that a reader finds it, or a newer one of the same stream.
+    """Write a checkpoint and check that a reader finds it, or a newer one of the same stream.
 
     Args:
         checkpoint: The checkpoint to write.
@@ -90,7 +90,7 @@ def write_and_read_back(
             break
         if other.n >= checkpoint.n:
             return True
-        # older: a slow writer came in between, or what was written is hidden; writing again tells them apart
+        # older: a slow writer came in between, or the written value is hidden; writing again tells which
     raise CheckpointError(
         f"{home} was written, but another value is read back: found {found!r}, expected {text!r}. The stream would "
         f"start from a wrong position. {shadow}"

@@ -13,8 +13,8 @@ from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.position import Checkpoint
 
 #: Words in a key for which Airflow shows ``***`` instead of the value (``DEFAULT_SENSITIVE_FIELDS`` of its secrets
-#: masker, 3.1 to 3.3), where a shorter one does not cover a longer one. Before it looks, it lowers the key and makes
-#: ``_`` of every run of characters that are neither letters, digits nor ``_``.
+#: masker, 3.1 to 3.3), without words that contain a shorter one. Before it searches, Airflow lowers the key and
+#: replaces every run of characters other than letters, digits and ``_`` by ``_``.
 _MASKED: Final = (
     "access_key",
     "api_key",
@@ -103,8 +103,8 @@ class VariableCheckpointStore:
 
         Raises:
             CheckpointError: The environment or a secrets backend hides the Variable.
-            ConfigurationError: Not inside a task of Airflow.
-            StorageError: Airflow refused it.
+            ConfigurationError: Not inside an Airflow task.
+            StorageError: Airflow refused the write.
         """
         self._refuse_shadow()
         was_read = write_and_read_back(
@@ -139,7 +139,7 @@ class VariableCheckpointStore:
 
         try:
             value: Any = Variable.get(self.key, default=None)
-        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+        except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(f"{self.home} could not be read: {error}. Try again when Airflow answers") from error
         return None if value is None else str(value)
 
@@ -154,7 +154,7 @@ class VariableCheckpointStore:
                 f"process is none ({error}). Run it as a task (or with `dag.test()`), or keep the checkpoint in a file "
                 "(`fds … --checkpoint FILE`, `FileCheckpointStore`)"
             ) from error
-        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+        except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(
                 f"{self.home} could not be written: {error}. The commit itself is in the ledger; a retry writes the "
                 "Variable again"

@@ -39,7 +39,7 @@ class XComCheckpointStore:
         stream: Name of the stream.
     """
 
-    #: A new run, or another task, begins without one.
+    #: A new run, or another task, begins without a checkpoint.
     is_kept = False
 
     def __init__(self, stream: str) -> None:
@@ -74,8 +74,8 @@ class XComCheckpointStore:
 
         Raises:
             CheckpointError: Airflow's XCom backend returns another value.
-            ConfigurationError: Not inside a task of Airflow.
-            StorageError: Airflow refused it.
+            ConfigurationError: Not inside an Airflow task.
+            StorageError: Airflow refused the write.
         """
         ti = _running_task()
         if ti is None:
@@ -101,16 +101,16 @@ class XComCheckpointStore:
 
     def _pull(self, ti: Any, *, include_prior_dates: bool) -> str | None:
         try:
-            # without map_indexes a task that is not mapped gets a list of what all runs have left
+            # without map_indexes, an unmapped task would get a list of the values of all runs
             value = ti.xcom_pull(key=self.key, map_indexes=ti.map_index, include_prior_dates=include_prior_dates)
-        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+        except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(f"{self.home} could not be read: {error}. Try again when Airflow answers") from error
         return None if value is None else str(value)
 
     def _push(self, ti: Any, text: str) -> None:
         try:
             ti.xcom_push(key=self.key, value=text)
-        except Exception as error:  # the task SDK raises what the API server answers, of many classes
+        except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(
                 f"{self.home} could not be written: {error}. The commit itself is in the ledger; a retry writes the "
                 "XCom again"

@@ -1,1 +1,1 @@
-"""The command line ``fds``: plans, runs and looks at streams without an Airflow database."""
+"""The command line ``fds``: plans, runs and inspects streams without an Airflow database."""

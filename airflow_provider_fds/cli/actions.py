@@ -1,4 +1,4 @@
-"""The commands by which an operator changes a stream, made from :mod:`airflow_provider_fds.stream.operator_actions`."""
+"""The operator's commands that change a stream, built from :mod:`airflow_provider_fds.stream.operator_actions`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def act(arguments: argparse.Namespace) -> int:
         open_table=lambda uri: open_storage(uri, options),
         deployment=arguments.deployment,
     )
-    # the parser has read the values already
+    # the parser has already parsed the values
     values = ((argument, getattr(arguments, _spelling(argument))) for argument in action.arguments)
     given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
     asked = action.work_out(mover, given)

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and what is made of them."""
+"""Arguments that several commands share, and the objects built from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connect import StreamContext
 
 
-#: The deployment under which the command line works unless told otherwise.
+#: The default deployment of the command line.
 CLI_DEPLOYMENT = "cli"
 
 
@@ -38,7 +38,7 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
 
 
 def add_storage(parser: argparse.ArgumentParser, *, staging_required: bool) -> None:
-    """Add staging, deployment and storage options; staging that is required may also come from the environment."""
+    """Add staging, deployment and storage options; a required staging may also come from the environment."""
     known = os.environ.get("AIRFLOW__FDS__STAGING") if staging_required else None
     parser.add_argument(
         "--staging",
@@ -91,7 +91,7 @@ def pairs(texts: list[str], flag: str) -> dict[str, Any]:
 
 
 def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
-    """Return what a stream needs of the world when a person runs it."""
+    """Return the context of a stream that a person runs."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.stream.connect import StreamContext
@@ -111,7 +111,7 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
 
 
 def _takes_over(owner: Owner) -> bool:
-    """Say that no process of the command line runs any more; an Airflow task is still asked for in Airflow only."""
+    """Treat every owner of the command line as ended; an Airflow task still counts as running."""
     return owner.kind != "cli"
 
 
@@ -125,10 +125,10 @@ def process_owner(deployment: str) -> Owner:
 
 
 def owner_is_running(owner: Owner) -> bool:
-    """Say whether the owner of planned batches still runs, as far as this machine can know.
+    """Return whether the owner of planned batches still runs, to the knowledge of this machine.
 
-    A process of this machine is looked up. What cannot be looked up from here, an Airflow task or a process of
-    another machine, counts as running.
+    A process of this machine is looked up. An owner that cannot be looked up from here, such as an Airflow task or a
+    process of another machine, counts as running.
     """
     if owner.only_plans:
         return False
@@ -140,7 +140,7 @@ def owner_is_running(owner: Owner) -> bool:
 
 
 def _started(process_id: int) -> int | None:
-    """Return when a process started (clock ticks since boot, 0 where that is not known), ``None`` if it is gone."""
+    """Return when a process started (clock ticks since boot, 0 if unknown), ``None`` if it is gone."""
     try:
         text = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -182,10 +182,10 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
 
 
 def agrees() -> bool:
-    """Ask the person at the terminal.
+    """Ask the person at the terminal for confirmation.
 
     Raises:
-        ConfigurationError: There is nobody to be asked.
+        ConfigurationError: There is no terminal.
     """
     if not sys.stdin.isatty():
         raise ConfigurationError("cannot ask for confirmation without a terminal; nothing was done. Use --yes")

@@ -1,4 +1,4 @@
-"""``fds status``, ``show``, ``history``, ``latest``: looks that write nothing."""
+"""``fds status``, ``show``, ``history``, ``latest``: commands that write nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def status(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.value import DeltaStream
 
     ledger, _ = common.ledger_of(arguments)
-    arguments.deployment = ledger.state.deployment  # whoever owns it may be looked at
+    arguments.deployment = ledger.state.deployment  # a stream of any owner may be inspected
     stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
     context = common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
     found = StreamSession(stream, context).status().to_dict()
@@ -58,7 +58,7 @@ def status(arguments: argparse.Namespace) -> int:
     for key, value in {**found, **extra}.items():
         if value not in (None, {}):
             text = json.dumps(value) if isinstance(value, dict | list) else str(value)
-            # what a stream says of its quarantine has several lines
+            # the reason of a quarantine has several lines
             print(f"{key:16} {text.replace(chr(10), chr(10) + ' ' * 17)}")
     return code
 

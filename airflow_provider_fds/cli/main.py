@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps(end_of(known)))
         return known.exit_code
     except BaseException as error:
-        # the client of the object stores breaks off with an exception of its own where its input cannot be sent
+        # the object store client panics, with its own exception, on input that it cannot send
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if os.environ.get("FDS_TRACEBACK"):
@@ -84,7 +84,7 @@ _URIS: Final = ("table", "staging", "sink")
 
 
 def _check_uris(arguments: argparse.Namespace) -> None:
-    """Refuse a URI that holds a credential before anything shows it."""
+    """Refuse a URI that holds a credential before anything prints it."""
     for name in _URIS:
         uri = getattr(arguments, name, None)
         part = secret_part(uri) if isinstance(uri, str) and "://" in uri else None

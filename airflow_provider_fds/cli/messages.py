@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def shown(error: FdsError, arguments: argparse.Namespace) -> str:
-    """Return the message of an error, with all that the commands in it need."""
+    """Return the message of an error, with the staging folder added to the commands in it."""
     staging = getattr(arguments, "staging", None)
     return redacted(with_staging(str(error), staging) if staging else str(error))
 
 
 def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool = False) -> dict[str, object]:
-    """Return the last object of ``--output json``: how far the command came, and what stopped it."""
+    """Return the last object of ``--output json``: the state reached, and the error that stopped the command."""
     if error is None:
         return {"status": "finished" if is_finished else "more" if is_more else "up_to_date", "error": None}
     return {

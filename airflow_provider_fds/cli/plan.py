@@ -1,4 +1,4 @@
-"""``fds plan``: what the next batches of a table are; with staging, also written down."""
+"""``fds plan``: prints the next batches of a table; with staging, also writes them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class _Outcome(NamedTuple):
-    """How planning ended: what stands in the way, whether there is more, why the stream is finished (or ``""``)."""
+    """How planning ended: the error that stopped it, whether there is more, why the stream is finished (or ``""``)."""
 
     error: FdsError | None
     is_more: bool = False
     finished: str = ""
 
 
-#: Without a limit, ``fds plan`` plans all there is.
+#: Without a limit, ``fds plan`` plans everything.
 _NO_LIMIT = 2**31
 
 
@@ -111,7 +111,7 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
 
 
 def _behind(session: StreamSession, end: Offset) -> _Outcome:
-    """Return what comes after planned batches: a version that stands in the way, or whether there is more to plan."""
+    """Return what follows the planned batches: an error that stops the stream, or whether there is more to plan."""
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.stream.planning import acknowledged_of
@@ -164,7 +164,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     if isinstance(start, SnapshotStart) or start.is_initial_snapshot:
         planned = _with_frozen(log, position, stream, target)
     else:
-        # a new stream begins with the table as it is at its first version, --from with what is before it
+        # a new stream begins with the table's state at its first version, --from with the state before it
         state = None if arguments.offset else starting_state(log, start)
         whole = keeps_replaced_rows(stream, None, None)
         planned = _numbered(BatchPlanner(log, start, state, stream.options, target, keeps_replaced_rows=whole))
@@ -178,7 +178,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
 def _with_frozen(
     log: DeltaLog, position: Offset, stream: DeltaStream, target: int
 ) -> Iterator[dict[str, Any] | _Outcome]:
-    """Plan from an initial snapshot that is frozen in a temporary folder, which goes away again."""
+    """Plan from an initial snapshot that is frozen in a temporary folder, removed afterwards."""
     import tempfile
 
     from airflow_provider_fds.delta.open import open_storage

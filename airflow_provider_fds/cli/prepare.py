@@ -1,4 +1,4 @@
-"""``fds prepare``: fetch and make what a first run would, for an image or a new machine."""
+"""``fds prepare``: fetches and builds what a first run would, for an image or a new machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fds recover``: what sink, ledger, checkpoint and Airflow say of a stream; the best is written into the others."""
+"""``fds recover``: shows what sink, ledger, checkpoint and Airflow record of a stream, and makes them agree."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def recover(arguments: argparse.Namespace) -> int:
 
 
 def _checkpoint(arguments: argparse.Namespace) -> ReadableCheckpoint | None:
-    """Return the checkpoint that was asked for."""
+    """Return the requested checkpoint store, ``None`` if none was requested."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.hooks.metadata import MetadataVariable
 

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**31
 
-#: So many batches are planned before a Spark application starts for them.
+#: Maximum number of batches planned before a Spark application starts for them.
 _BATCHES_PER_APPLICATION = 200
 
 
@@ -173,7 +173,7 @@ def _load(
 
 
 class _Log(io.TextIOBase):
-    """What the job prints for people goes to the log, as it does from a process of its own."""
+    """Redirects what the job prints for people to the log, as when the job runs in a separate process."""
 
     def write(self, text: str) -> int:
         if text.strip():
@@ -183,7 +183,7 @@ class _Log(io.TextIOBase):
 
 @contextmanager
 def _ending_spark_too() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that the Spark application goes with this process, as it does on Ctrl-C."""
+    """Turn SIGTERM into an exception, so that the Spark application ends with this process, as on Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -199,7 +199,7 @@ def _ending_spark_too() -> Iterator[None]:
 
 
 class _Shown:
-    """Tells of each batch of one application once it is committed, on what is stdout now."""
+    """Prints each batch of one application once it is committed, to the stdout at the time of creation."""
 
     def __init__(self, output: str) -> None:
         self._output = output
@@ -207,7 +207,7 @@ class _Shown:
         self._count = 0
 
     def __call__(self, collected: Collected) -> None:
-        """Tell of the batches that were committed since the last call."""
+        """Print the batches that were committed since the last call."""
         done = [report for report in collected.reports if report.is_done]
         for report in done[self._count :]:
             print(self._describe(report), file=self._out, flush=True)

@@ -1,1 +1,1 @@
-"""The Airflow seam: TaskFlow decorators."""
+"""The Airflow side: TaskFlow decorators."""

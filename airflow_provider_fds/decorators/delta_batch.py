@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
     from airflow_provider_fds.stream import DeltaStream
 
-#: What the function is given by name.
+#: Parameters that the task provides by name.
 _GIVEN: Final = ("df", "batch")
 
 
@@ -81,7 +81,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         **kwargs: Any,
     ) -> None:
         _check(python_callable, op_args, op_kwargs, kwargs)
-        # what the function gets when the task runs is not asked for when the decorated function is called
+        # arguments that the task provides are optional when the decorated function is called
         python_callable.__signature__ = _by_name(inspect.signature(python_callable))  # type: ignore[attr-defined]
         super().__init__(
             python_callable=python_callable,
@@ -115,7 +115,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
             return super()._run_spark(application)
 
     def _function(self, context: Any) -> Callable[[Any, Any], Any]:
-        """Return the user's function as ``function(df, batch)``, with the rest of its arguments given."""
+        """Return the user's function as ``function(df, batch)``, with its other arguments filled in."""
         wanted = inspect.signature(self.python_callable).parameters
         of_airflow = {name: context[name] for name in wanted if name in context}
 
@@ -144,7 +144,7 @@ def delta_batch_task(
 
 
 def _by_name(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature with all arguments given by name; those that the task provides are optional."""
+    """Return the signature with keyword-only parameters; those that the task provides are optional."""
     parameters = [
         parameter
         if parameter.kind is inspect.Parameter.VAR_KEYWORD

@@ -1,1 +1,1 @@
-"""The Airflow seam: connections become storage options, a task's context becomes the stream's context."""
+"""The Airflow side: connections become storage options, a task's context becomes the stream's context."""

@@ -19,7 +19,7 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
     backfill runs: they are refused too, and the batches that they have committed stay committed.
 
     Raises:
-        ConfigurationError: If the DAG run is a backfill run.
+        ConfigurationError: The DAG run is a backfill run.
     """
     dag_run = context["dag_run"]
     run_type = getattr(dag_run.run_type, "value", dag_run.run_type)

@@ -22,7 +22,7 @@ class DeltaTableHook(BaseHook):
     package is needed only for roles, profiles and impersonation.
 
     Args:
-        storage_conn_id: Id of the connection; ``None``: the environment's own credentials.
+        storage_conn_id: Id of the connection; ``None`` to use the environment's credentials.
 
     Example:
         >>> from airflow_provider_fds import DeltaTableHook

@@ -21,7 +21,7 @@ class Standing(NamedTuple):
     Attributes:
         position: The committed offset, ``None`` if the stream was never opened.
         pause: Why the stream pauses until a person decides, ``None`` if it may continue.
-        found: What a run has to do even if the table has nothing new, ``None`` if there is nothing.
+        found: What a run must do even if the table has nothing new, ``None`` if there is nothing.
     """
 
     position: Offset | None
@@ -48,7 +48,7 @@ def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standin
         return Standing(None, found=PollResult(connected.log.latest(), has_data=True, reason=why))
     position = None if state.position is None else Offset.from_json(state.position)
     if state.ended is not None and (reason := finished_reason(connected)) is not None:
-        # by the ledger alone: the commits that its end was found by may be gone
+        # from the ledger alone: the commits that determined its end may be gone
         found = PollResult(state.ended.version, has_data=False, reason=reason, is_finished=True)
         return Standing(position, pause_of(state), found)
     return Standing(position, pause_of(state))

@@ -64,7 +64,7 @@ def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:
     """
     kind = store_kind(uri)
     if conn_id is None or kind in (None, "local"):
-        # an unknown scheme is refused by delta.open, with the nearest known one
+        # delta.open refuses an unknown scheme and suggests the nearest known one
         return {}
     connection = find_connection(conn_id, f"storage_conn_id for {uri!r}")
     return {**connection_options(connection, uri), "storage_conn_id": conn_id}
@@ -112,7 +112,7 @@ def _content(connection: StorageConnection) -> int:
 
 
 def _plain_extra(connection: StorageConnection) -> dict[str, Any]:
-    """Return the extra without the ``extra__<type>__`` prefix that older Airflow put before its keys."""
+    """Return the extra without the ``extra__<type>__`` prefix that older Airflow added to its keys."""
     prefix = f"extra__{connection.conn_type}__"
     return {
         key.removeprefix(prefix): value for key, value in connection.extra_dejson.items() if value not in (None, "")
@@ -164,7 +164,7 @@ def _azure_options(connection: StorageConnection, extra: dict[str, Any]) -> dict
     if extra.get("sas_token"):
         return {**options, "sas_key": str(extra["sas_token"]).lstrip("?")}
     if tenant:
-        # WasbHook keeps the application's id in the login and its secret in the password when a tenant is given
+        # with a tenant, WasbHook keeps the application's id in the login and its secret in the password
         return {
             **options,
             "tenant_id": tenant,
@@ -180,7 +180,7 @@ def _azure_options(connection: StorageConnection, extra: dict[str, Any]) -> dict
 
 
 def _azure_connection_string(text: str) -> dict[str, Any]:
-    """Take an Azure connection string apart: obstore has no key for the whole."""
+    """Split an Azure connection string into options: obstore has no option for the whole string."""
     parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
     sas = parts.get("SharedAccessSignature")
     endpoint = parts.get("BlobEndpoint")

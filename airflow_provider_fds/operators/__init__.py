@@ -1,1 +1,1 @@
-"""The Airflow seam: operators that load, plan and commit batches of a stream."""
+"""The Airflow side: operators that load, plan and commit batches of a stream."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What of a result is unknown once the event covers more than the run's own batches.
+#: Fields of a result that are unknown if the event covers more than the run's own batches.
 _COUNTS = ("rows", "files", "bytes", "rows_read", "files_written", "bytes_written", "seconds")
 
 
@@ -76,7 +76,7 @@ def uncovered(
         return dict(extra)
     try:
         last = _last_event(asset, str(extra["stream"]), int(extra["epoch"]))
-    except Exception:  # asking is a courtesy, whatever is wrong with it
+    except Exception:  # reading the last event is optional, so no error matters
         log.debug("Cannot read the last event of asset %s.", asset.uri, exc_info=True)
         return dict(extra)
     first = 0 if last is None else int(last["last_batch_id"]) + 1

@@ -1,4 +1,4 @@
-"""A planned batch as it travels from plan to load to commit: a flat dict of texts in an XCom."""
+"""A planned batch as it travels from plan to load to commit: a flat dict of strings in an XCom."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stream_of(batch: object) -> DeltaStream:
     """Return the stream that a batch belongs to.
 
     Raises:
-        ConfigurationError: If ``batch`` is not the output of a DeltaPlanOperator.
+        ConfigurationError: ``batch`` is not the output of a DeltaPlanOperator.
     """
     from airflow_provider_fds.stream import DeltaStream
 

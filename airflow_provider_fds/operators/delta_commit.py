@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.sinks import DeltaTableSink
 
-#: State of a mapped task's instance that does not exist any more because its list has become shorter.
+#: State of a mapped task's instance that no longer exists because the mapped list has become shorter.
 _REMOVED = "removed"
 
 
@@ -117,7 +117,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
             dag_id=ti.dag_id,
             task_ids=sorted(between),
             run_ids=[ti.run_id],
-            # in a mapped task group only the instances of its own branch count
+            # in a mapped task group, only the instances of the same branch count
             map_index=ti.map_index if ti.map_index >= 0 else None,
         ).get(ti.run_id, {})
         seen = {key: getattr(state, "value", state) for key, state in states.items()}

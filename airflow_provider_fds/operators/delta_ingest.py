@@ -206,7 +206,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
         with task_failures(self.stream):
-            # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
+            # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
             self.stream = stream = DeltaStream.coerce(self.stream)
             sink = coerce_sink(self.sink)
             check_reading(stream, sink, self.run_time_limit, None if self._waiting is None else self._waiting.grace)
@@ -239,7 +239,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         return self._tell(context, session, sink, result)
 
     def _tell(self, context: Any, session: Session, sink: Sink, result: LoadResult) -> dict[str, Any]:
-        """Tell log and asset event what this run has committed, and return it."""
+        """Report to the log and the asset event what this run has committed, and return it."""
         result = replace(result, seconds={**self._phases.to_dict(), **result.seconds})
         self.log.info("%s", result.describe())
         if not isinstance(result, RunResult):
@@ -252,7 +252,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         return result.to_dict()
 
     def _drain(self, context: Any, session: Session, sink: Sink) -> LoadResult | None:
-        """Work application after application until the run's target, the time limit or a failure."""
+        """Run one application after another until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
         limit = self.run_time_limit
         deadline_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
@@ -289,14 +289,14 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         return session.result()
 
     def _may_come(self, session: StreamSession) -> bool:
-        """Whether this run is to wait for what may still come, after it has found nothing to do."""
+        """Whether this run should wait for new data after it has found nothing to do."""
         is_finished = self._idle is not None and self._idle.status == "finished"
-        # the version up to which a run works is fixed when it plans: what comes later is for the next one
+        # the version up to which a run works is fixed when it plans: later versions are for the next run
         return self._waiting is not None and not is_finished and not session.has_planned()
 
     def _wait(self, context: Any, stream: DeltaStream, *, deadline: float, was_woken: bool) -> None:
         """Defer the task, unless the time to wait is over."""
-        assert self._waiting is not None  # noqa: S101  # the caller has asked
+        assert self._waiting is not None  # noqa: S101  # the caller has checked it
         if self._idle is not None and self._idle.reason:
             self.log.warning("Waiting: %s", with_staging_of(self._idle.reason, stream))
         else:
@@ -318,7 +318,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
         if work.batches:
             first, last = work.batches[0], work.batches[-1]
-            # an interval in which nothing was committed ends before it begins
+            # an interval without commits ends before it begins
             is_empty = last.last_version < first.first_version
             versions = "no versions" if is_empty else f"versions {first.first_version} to {last.last_version}"
             self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)

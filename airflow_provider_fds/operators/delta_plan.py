@@ -78,7 +78,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
         ti = context["ti"]
         with task_failures(self.stream):
-            # kept, so that map_index_template may say {{ task.stream.name }} for a dict out of an XCom too
+            # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
             self.stream = stream = DeltaStream.coerce(self.stream)
             refuse_intervals(stream, "DeltaPlanOperator")
             refuse_backfill(context, stream)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.stream.operator_actions import OperatorAction
 
-#: What a task can do; the other actions are about the machine that asks.
+#: Actions for a task; the other actions concern the local machine.
 _ACTIONS: Final = {name: action for name, action in ACTIONS.items() if not action.is_cli_only}
 _ARGUMENTS: Final = tuple(
     dict.fromkeys(a.name for action in _ACTIONS.values() for a in action.arguments if not a.is_cli_only)
@@ -193,11 +193,11 @@ class DeltaStreamMoveOperator(BaseOperator):
 
     @classmethod
     def from_form(cls, **kwargs: Any) -> DeltaStreamMoveOperator:
-        """Return the task that does what its DAG's form asks for; ``kwargs`` are those of any operator."""
+        """Return the task that performs what its DAG's form asks for; ``kwargs`` are those of any operator."""
         return cls(**{name: f"{{{{ params.{name} }}}}" for name in cls.form()}, **kwargs)
 
     def _asked(self) -> tuple[OperatorAction, dict[str, Any]]:
-        """Return the action and its arguments; all that is wrong with them is one error."""
+        """Return the action and its arguments; reports all problems in one error."""
         problems = [f"{name} must not be empty." for name in ("stream", "why") if not str(getattr(self, name)).strip()]
         action = _ACTIONS.get(self.move)
         if action is None:
@@ -222,7 +222,7 @@ class DeltaStreamMoveOperator(BaseOperator):
 
 
 def _field(name: str) -> Param:
-    """Return the field of a form for an argument, with the actions that take it."""
+    """Return the form field of an argument, with the actions that accept it."""
     argument = ARGUMENTS[name]
     takers = [action.name for action in _ACTIONS.values() if argument.name in {a.name for a in action.arguments}]
     text = f"{', '.join(takers)}: {argument.help}"

@@ -1,4 +1,4 @@
-"""What is refused of the arguments of ``DeltaIngestOperator``, all of it at once."""
+"""Checks the arguments of ``DeltaIngestOperator`` and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-#: Arguments of SparkSubmitOperator that are not the user's here: the application is FDS's own.
+#: Arguments of SparkSubmitOperator that the user cannot set here: the application is FDS's own.
 _OWN_ARGUMENTS: Final = ("application", "application_args", "java_class")
 
 
 def reads_by_interval(stream: object) -> bool:
-    """Whether the stream's runs are independent of each other; unknown, hence ``False``, for a stream from an XCom."""
+    """Whether the stream's runs are independent of each other; ``False`` if unknown, for a stream from an XCom."""
     if isinstance(stream, DeltaStream):
         return stream.reads_by_interval
     return isinstance(stream, dict) and stream.get("read") == "data_interval"

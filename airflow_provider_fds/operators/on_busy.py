@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 BusyPolicy = Literal["skip", "wait", "fail"]
 
-#: How long a waiting task leaves its worker before it looks again.
+#: How long a waiting task leaves its worker before it checks again.
 _WAIT: Final = timedelta(seconds=60)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: States in which a task instance does nothing any more, by itself. In every other one, retries included, it runs.
+#: States in which a task instance is finished, unless it is cleared. In every other state, including retries, it runs.
 _FINISHED_STATES: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 _UNFINISHED_RUN_STATES: Final = ("queued", "running")
 
@@ -66,7 +66,7 @@ def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
             return True
         try:
             return _run_is_unfinished(ti, owner) if owner.is_three_task else _task_is_unfinished(ti, owner)
-        except Exception:  # the request to Airflow, in whatever way it fails
+        except Exception:  # the request to Airflow may fail in any way
             log.warning("Cannot ask Airflow about the %s; it counts as running.", owner.describe(), exc_info=True)
             return True
 
@@ -74,7 +74,7 @@ def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
 
 
 def _run_is_unfinished(ti: Any, owner: Owner) -> bool:
-    # a count, not get_dagrun_state: for a run that was deleted the latter fails, and a deleted run does not run
+    # a count, not get_dagrun_state, which fails for a deleted run; a deleted run does not run
     unfinished: int = ti.get_dr_count(dag_id=owner.dag_id, run_ids=[owner.run_id], states=list(_UNFINISHED_RUN_STATES))
     return unfinished > 0
 
@@ -87,6 +87,6 @@ def _task_is_unfinished(ti: Any, owner: Owner) -> bool:
         return False
     state = of_run[key]
     if state is None:
-        # cleared, or not scheduled yet: it runs again if its DAG run goes on
+        # cleared, or not scheduled yet: it runs again if its DAG run continues
         return _run_is_unfinished(ti, owner)
     return getattr(state, "value", state) not in _FINISHED_STATES

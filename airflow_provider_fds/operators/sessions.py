@@ -30,13 +30,13 @@ def open_session(
     Args:
         context: The task's context.
         stream: The stream, rendered.
-        sink: Its sink, rendered, if FDS writes or looks into it.
-        plan_task_id: The task that planned, if it is another one of this run.
+        sink: Its sink, rendered, if FDS writes to it or checks it.
+        plan_task_id: The task that planned, if it is another task of this run.
         plan_map_index: That task's map index.
-        is_three_task: Whether plan, load and commit are tasks of their own.
+        is_three_task: Whether plan, load and commit are separate tasks.
 
     Raises:
-        ConfigurationError: A connection, the staging folder or a URI cannot work.
+        ConfigurationError: A connection, the staging folder or a URI is invalid.
     """
     ti = context["ti"]
     name = deployment()
@@ -56,7 +56,7 @@ def open_interval_session(context: Any, stream: DeltaStream, sink: Sink, interva
     """Open one data interval of the stream for the task instance of ``context``, as :func:`open_session` does.
 
     Raises:
-        ConfigurationError: A connection, the staging folder or a URI cannot work.
+        ConfigurationError: A connection, the staging folder or a URI is invalid.
     """
     ti = context["ti"]
     name = deployment()

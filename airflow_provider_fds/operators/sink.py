@@ -7,10 +7,10 @@ from airflow_provider_fds.sinks import Sink, sink_from_dict
 
 
 def coerce_sink(value: object) -> Sink:
-    """Return ``value`` if it is a sink, build a sink from a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
+    """Return ``value`` if it is a sink; build a sink from a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
 
     Raises:
-        ConfigurationError: For anything else, and for a dict that does not describe a sink.
+        ConfigurationError: The value is anything else, or a dict that does not describe a sink.
     """
     if isinstance(value, Sink):
         return value

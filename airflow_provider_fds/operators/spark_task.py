@@ -21,14 +21,14 @@ class SparkTask(SparkSubmitOperator):
     def __init__(self, *, delta_version: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.delta_version = delta_version
-        # a job that Airflow would rejoin reports under the name of an attempt that is over; a new attempt looks into
-        # the sink
+        # a job that Airflow rejoins would report under the name of an attempt that is over; a new attempt checks the
+        # sink
         self.durable = False
         self._spark: SparkBackend | None = None
         self._loads_defaults = False
 
     def on_kill(self) -> None:
-        """Stop what Spark does for this task."""
+        """Stop Spark's work for this task."""
         if self._spark is not None:
             self._spark.cancel()
 
@@ -38,7 +38,7 @@ class SparkTask(SparkSubmitOperator):
             super().on_kill()
 
     def yarn_application_id(self) -> str | None:
-        """Return the id of the application that :meth:`submit` started, if it is known."""
+        """Return the id of the application that :meth:`submit` started, if known."""
         found: str | None = getattr(self._hook, "_yarn_application_id", None)
         return found
 
@@ -76,11 +76,11 @@ class SparkTask(SparkSubmitOperator):
         self.application_args = list(made.application_args)
         self.conf = dict(made.conf)
         self.jars = made.jars
-        self.packages = None  # they are part of conf now
+        self.packages = None  # they are already part of conf
         self.driver_class_path = made.driver_class_path
         self.py_files = made.py_files
         self.env_vars = dict(made.env_vars) or None
         self.properties_file = made.properties_file
         self._loads_defaults = made.loads_defaults
         self._spark_binary = made.spark_binary
-        self._hook = None  # it would hold the arguments of the application before
+        self._hook = None  # it would hold the arguments of the previous application

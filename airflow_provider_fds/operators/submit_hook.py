@@ -1,4 +1,4 @@
-"""``SubmitHook``: spark-submit with a bounded log, and with Spark's defaults beside FDS's own properties file."""
+"""``SubmitHook``: spark-submit with a bounded log, and with Spark's defaults besides FDS's properties file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_fds.spark.submit import LOAD_DEFAULTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Lines of spark-submit in the task's log; of what comes after, only those that somebody would look for.
+#: Lines of spark-submit in the task's log; after that, only lines that someone may look for.
 MOST_LINES: Final = 2000
 _LAST_LINES: Final = 200
 _WANTED: Final = re.compile(
@@ -38,8 +38,8 @@ class SubmitHook(SparkSubmitHook):
         """Return a hook with the arguments of another one.
 
         Args:
-            hook: The other one.
-            loads_defaults: Whether Spark reads its defaults beside the properties file.
+            hook: The other hook.
+            loads_defaults: Whether Spark reads its defaults in addition to the properties file.
         """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
@@ -53,12 +53,12 @@ class SubmitHook(SparkSubmitHook):
 
     @property
     def _env(self) -> dict[str, Any] | None:
-        """Nothing: the base would put it on top of all of this process's environment."""
+        """Nothing: the base class would add it to this process's whole environment."""
         return None
 
     @_env.setter
     def _env(self, given: dict[str, Any] | None) -> None:
-        # the base sets it while it builds the command, before it starts it
+        # the base class sets it while it builds the command, before it starts it
         if given and self._child_env is not None:
             self._child_env.update({name: str(value) for name, value in given.items()})
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.interval_session import IntervalSession
 
-#: Those of DeltaTableVersionSensor that say how long and how often; each ``None``: not given.
+#: Arguments of DeltaTableVersionSensor that set how long and how often to poll; ``None``: not given.
 ARGUMENTS: Final = ("poll_interval", "timeout", "recheck_every", "max_refusals", "grace")
-#: What they are where the user gave none.
+#: Their defaults.
 _LOOKS: Final = {"recheck_every": 20, "max_refusals": 10}
 
 
@@ -49,7 +49,7 @@ class Waiting:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Waiting:
-        """Return the arguments, those that are ``None`` replaced by the sensor's defaults; checked before."""
+        """Return the arguments, with ``None`` replaced by the sensor's defaults. The arguments were checked before."""
         interval, timeout = given["poll_interval"], given["timeout"]
         return cls(
             poll_interval=poll_interval_seconds() if interval is None else _seconds(interval),
@@ -112,7 +112,7 @@ def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:
     """Return what is wrong with the arguments of waiting, one sentence each.
 
     Args:
-        given: The arguments, ``None`` where the user gave none.
+        given: The arguments, ``None`` if the user gave none.
         wait: Whether to wait.
     """
     if not isinstance(wait, bool):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
 
-#: States of a task that does not read the batch of its plan again, unless it is cleared.
+#: States of a task that does not read its plan's batch again, unless it is cleared.
 _HAVE_READ_THEIR_BATCH: Final = ("running", "deferred", "success")
 
 
@@ -35,7 +35,7 @@ def check_wiring(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
 
 
 def begun_before(ti: Any, task_ids: set[str]) -> str:
-    """Return the tasks after a plan that have not read the batch that it hands out now, because they were not cleared.
+    """Return the tasks after a plan that were not cleared and so do not read the batch that it hands out now.
 
     Args:
         ti: The plan's task instance.
@@ -50,7 +50,7 @@ def begun_before(ti: Any, task_ids: set[str]) -> str:
         dag_id=ti.dag_id,
         task_ids=sorted(task_ids),
         run_ids=[ti.run_id],
-        # in a mapped task group only the instances of its own branch count
+        # in a mapped task group, only the instances of the same branch count
         map_index=ti.map_index if ti.map_index >= 0 else None,
     ).get(ti.run_id, {})
     values = {key: getattr(state, "value", state) for key, state in states.items()}

@@ -1,1 +1,1 @@
-"""The Airflow seam: sensors that wait for a table."""
+"""The Airflow side: sensors that wait for a table."""

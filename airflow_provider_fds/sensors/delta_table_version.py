@@ -71,7 +71,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     There are three ways to wait: ``deferrable=True`` holds no worker (a triggerer must run), ``mode="reschedule"``
     holds one only while it polls, ``mode="poke"`` holds it all the time. All three poll first on the worker, so a table
-    that has data costs no deferral. ``timeout``, ``soft_fail`` and the like are Airflow's own.
+    that has data costs no deferral. ``timeout``, ``soft_fail`` and similar arguments are Airflow's own.
 
     Args:
         stream: The stream, or a dict of its arguments.
@@ -220,7 +220,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
 
 def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> None:
-    """Refuse arguments that do not go together. A stream from an XCom is checked only when the task runs."""
+    """Refuse arguments that do not fit together. A stream from an XCom is checked only when the task runs."""
     problems = []
     if wait_for not in ("new_data", "interval_complete"):
         problems.append(f"wait_for must be 'new_data' or 'interval_complete', got {wait_for!r}.")

@@ -1,1 +1,1 @@
-"""The Airflow seam: triggers that wait for a table in the triggerer, without a worker."""
+"""The Airflow side: triggers that wait for a table in the triggerer, without a worker."""

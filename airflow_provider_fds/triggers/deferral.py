@@ -43,7 +43,7 @@ def waiting_trigger(
         looks: How to poll, see :class:`DeltaTableVersionTrigger`.
 
     Raises:
-        ConfigurationError: There is no staging folder, or the run has no data interval that the stream could read.
+        ConfigurationError: There is no staging folder, or the run has no data interval that the stream can read.
     """
     arguments = {
         "stream": stream.to_dict(),
@@ -76,7 +76,7 @@ def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None)
     """Poll, on the worker, whether the run's data interval is complete; ``None`` if it may still get commits.
 
     Raises:
-        ConfigurationError: The run has no data interval that the stream could read.
+        ConfigurationError: The run has no data interval that the stream can read.
         TableNotFoundError: There is no table.
     """
     storage = open_storage(stream.table, reading_context(stream).table_options)

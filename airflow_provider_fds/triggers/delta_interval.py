@@ -1,4 +1,4 @@
-"""``DeltaIntervalTrigger``: wait until a data interval of a Delta table is complete, one request a poll."""
+"""``DeltaIntervalTrigger``: wait until a data interval of a Delta table is complete, with one request per poll."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DeltaIntervalTrigger(DeltaTableVersionTrigger):
 
     Args:
         interval_end: End of the interval (exclusive), ISO 8601 with a zone.
-        grace: Seconds after the end; ``None``: wait for a commit.
+        grace: Seconds after the end; ``None`` to wait for a commit.
         arguments: Those of :class:`DeltaTableVersionTrigger`.
     """
 

@@ -1,4 +1,4 @@
-"""``DeltaTableVersionTrigger``: wait for new data in a Delta table, one request a poll."""
+"""``DeltaTableVersionTrigger``: wait for new data in a Delta table, with one request per poll."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.interval_poll import IntervalPoller
     from airflow_provider_fds.stream.poll import PollResult
 
-#: Looks at storage that all triggers of a process have under way at once.
+#: Maximum number of polls that all triggers of a process run at once.
 _LOOKS_AT_ONCE: Final = 64
-#: A refused look is repeated after the poll interval, doubled each time, at most this many seconds.
+#: A refused poll is repeated after the poll interval, doubled each time, up to this many seconds.
 _LONGEST_BACKOFF_SECONDS: Final = 300.0
-#: Polls are spread by this part of the interval, so that a thousand triggers do not ask in the same instant.
+#: Poll intervals vary by this fraction, so that a thousand triggers do not poll at the same instant.
 _JITTER: Final = 0.1
 
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -49,7 +49,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
           is the newest one seen. The event is a hint, not a promise: it may arrive twice or late, and another run may
           have committed meanwhile, so the receiver must poll again.
         - ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the position is lost,
-          the configuration cannot work, or storage refused ``max_refusals`` times in a row.
+          the configuration is invalid, or storage refused ``max_refusals`` times in a row.
 
     The arguments are plain values, because Airflow stores them in its database. They contain no credentials: the
     trigger looks the connection up where it runs.
@@ -186,7 +186,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
 
 def _slot() -> asyncio.Semaphore:
-    """Return the semaphore of this process (more exactly, of its event loop, since a semaphore belongs to one)."""
+    """Return the semaphore of this process (strictly, of its event loop, since a semaphore belongs to one)."""
     loop = asyncio.get_running_loop()
     if loop not in _slots:
         _slots[loop] = asyncio.Semaphore(_LOOKS_AT_ONCE)
