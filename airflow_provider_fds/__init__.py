@@ -1,7 +1,7 @@
 """FDS: incremental Delta Lake ingestion for Apache Airflow, on Spark.
 
-The public names are importable from here and loaded when first used: importing the package costs nothing, which
-keeps DAG parsing fast and lets the Spark driver import it with the standard library alone.
+The public names can be imported from here and are loaded on first use. Importing the package therefore costs nothing,
+which keeps DAG parsing fast and lets the Spark driver import it with the standard library alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604  # the names are st
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first used."""
+    """Load a public name on first use."""
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

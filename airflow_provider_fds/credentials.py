@@ -1,6 +1,6 @@
-"""What is secret: names, values, texts and URIs. The one definition, for arguments, messages and checks.
+"""What is secret: names, values, texts and URIs. One definition for arguments, messages and checks.
 
-Standard library only, Python 3.9 syntax: it is read on Airflow's side and on the Spark driver.
+Standard library only, Python 3.9 syntax: used in Airflow and on the Spark driver.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 from airflow_provider_fds.schemes import SCHEMES, of_kind
 
-#: Parts of a name, and words that a name may be made of.
+#: Parts of a secret's name, and whole words within such a name.
 _PART = (
     r"secret|passw(?:or)?d|passphrase|token|credential(?!s?[._]provider)|signature|authori[sz]ation|"
     r"(?:access|account|api|private|encryption|shared|fernet|storage|service)[._-]?key"
@@ -17,12 +17,12 @@ _PART = (
 _WORD = r"pwd|pass|pat|sas|sig|auth"
 _NAME = re.compile(rf"(?i)(?:{_PART})|(?<![A-Za-z])(?:{_WORD})(?![A-Za-z])")
 
-#: ``name=``, ``name: ``, also within JSON, and within JSON that is a text of JSON; and what follows it.
+#: ``name=``, ``name: ``, also within JSON and within a JSON string that contains JSON; and the value after it.
 _NAME_AND_SIGN = re.compile(r"""(?<![\w.-])([\w.-]+)\\*["']?\s*[=:]\s*""")
 _VALUE = re.compile(r"""(\\*["'])(?:(?!\1).){1,20000}\1|(?!\*\*\*)[^\s,;&"')}\\]+""", re.DOTALL)
-#: Of these the part before ``@`` is a container, not a user.
+#: In these schemes the part before ``@`` is a container, not a user.
 _CONTAINERS = tuple(name for name in of_kind("azure") if name != "az")
-#: The sign may be encoded, or the slashes before it forgotten.
+#: The ``@`` may be encoded, or the slashes may be missing.
 _USER_INFO = re.compile("".join(f"(?<!{scheme})" for scheme in _CONTAINERS) + r"://[^/\s@'\"]{1,20000}(?:@|%40)")
 _USER_AND_PASSWORD = re.compile(r"//[^/\s@:'\"]{0,1000}:[^/\s@'\"]{1,20000}(?:@|%40)")
 _USER_WITHOUT_SLASHES = re.compile(
@@ -44,7 +44,7 @@ _URI_USER = re.compile(r"(?<=//)([^/?#]*)(?:@|%40)")
 
 
 def is_secret(name: str, value: object = None) -> bool:
-    """Whether a setting or environment variable is for nobody's eyes, by its name or by what its value holds."""
+    """Whether a setting or environment variable is secret, judging by its name or its value."""
     return _NAME.search(name) is not None or (isinstance(value, str) and redacted(value) != value)
 
 
@@ -68,7 +68,7 @@ def _without_secret_pairs(text: str) -> str:
 
 
 def redacted_uri(uri: str) -> str:
-    """Return ``uri`` without what may be secret in it: user info, query and fragment become ``***``."""
+    """Return ``uri`` with possible secrets replaced by ``***``: user info, query and fragment."""
     head, mark, _ = uri.partition("?") if "?" in uri else uri.partition("#")
     if _scheme_of(uri) not in _CONTAINERS or ":" in _user_info(uri):
         head = _URI_USER.sub("***@", head)

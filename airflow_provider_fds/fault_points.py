@@ -1,9 +1,9 @@
-"""Points at which tests let a process die or stand still; in use they do nothing.
+"""Points at which tests let a process die or stop; in production they do nothing.
 
-A point is a line ``reach("…")`` between two steps that outlive the process: after it, something is in staging, sink or
-checkpoint that was not there before it. Only the environment variable :data:`ASKED_BY` makes a point do anything, and
-it is looked at once, when this module is imported. Standard library only, Python 3.9 syntax: the Spark driver has the
-same points.
+A point is a line ``reach("…")`` between two steps whose effects outlive the process: after it, staging, sink or
+checkpoint contain something new. A point only has an effect if the environment variable :data:`ASKED_BY` is set, which
+is read once, when this module is imported. Standard library only, Python 3.9 syntax: the Spark driver has the same
+points.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-#: What is to happen: ``effect@point``, ``effect@point#3`` for the third time the point is reached, commas between more.
-#: Each happens once, however many processes inherit the variable.
+#: The faults to trigger: ``effect@point``, or ``effect@point#3`` for the third time the point is reached, comma
+#: separated. Each fault happens once, however many processes inherit the variable.
 ASKED_BY: Final = "FDS_TEST_FAULTS"
 
-#: Instead: what the file of this name in the folder says, so that processes that start later can be asked other things.
+#: A value that refers to the file of this name in the folder, so that processes that start later can have other faults.
 ASKED_LATER: Final = "later"
 
-#: The folder that gets a file for each that happened: its name what was asked for, its content the process id.
+#: The folder that gets a file for each fault that happened: its name is the fault, its content the process id.
 MARKS_IN: Final = "FDS_TEST_FAULT_MARKS"
 
-#: Entries of the ledger that a run writes by itself, and then its checkpoint.
+#: Entries of the ledger that a run writes by itself, and after which it writes its checkpoint.
 CHECKPOINTED_KINDS: Final = (
     "created", "opened", "bound", "ended", "planned", "claimed", "advanced", "committed",
     "boundary", "interval_opened",
 )  # fmt: skip
 
-#: All entries with points of their own; who requests an epoch leaves the checkpoint to the next run.
+#: All entries with their own points; a process that requests an epoch leaves the checkpoint to the next run.
 ENTRY_KINDS: Final = (*CHECKPOINTED_KINDS, "requested")
 
-#: What comes before each point has happened, what follows it has not.
+#: Each point's text says what has happened before it and what has not.
 POINTS: Final[dict[str, str]] = {
     "ledger.read": "checkpoint and ledger are read",
     "snapshot.before": "an initial snapshot is about to be frozen",
@@ -72,7 +72,7 @@ _ASKED_FOR: Final = re.compile(r"(?P<effect>[a-z-]+)@(?P<point>[a-z._]+)(?:#(?P<
 
 
 class Fault(NamedTuple):
-    """One thing that is to happen: ``effect`` when ``point`` is reached for the ``nth`` time (from 1)."""
+    """A fault to trigger: ``effect`` when ``point`` is reached for the ``nth`` time (from 1)."""
 
     effect: str
     point: str
@@ -80,10 +80,10 @@ class Fault(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Return what ``effect@point#nth`` asks for.
+        """Parse ``effect@point#nth``.
 
         Raises:
-            ValueError: Another form, or an effect or point of which there is none.
+            ValueError: The form is wrong, or the effect or point does not exist.
         """
         match = _ASKED_FOR.fullmatch(text)
         if match is None or match["effect"] not in EFFECTS or match["point"] not in POINTS:
@@ -95,7 +95,7 @@ class Fault(NamedTuple):
 
 
 class Armed:
-    """The faults of one process, and how often it has come to each point."""
+    """The faults of one process, and how often it has reached each point."""
 
     def __init__(self, faults: list[Fault], marks: Path) -> None:
         self._faults = faults
@@ -103,7 +103,7 @@ class Armed:
         self._reached: dict[str, int] = {}
 
     def reach(self, point: str) -> None:
-        """Count the point; do what is asked for it, if it is the time."""
+        """Count the point; trigger its fault, if it is time."""
         count = self._reached[point] = self._reached.get(point, 0) + 1
         for fault in self._faults:
             if (fault.point, fault.nth) != (point, count) or not self._mark(fault):
@@ -113,11 +113,11 @@ class Armed:
             elif fault.effect == "kill-group":
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             elif fault.effect == "stop":
-                # to this very thread: it does not run on while the others are being stopped
+                # to this thread, which must not run on while the others are being stopped
                 signal.raise_signal(signal.SIGSTOP)
 
     def _mark(self, fault: Fault) -> bool:
-        """Leave the mark; ``False`` if there is one."""
+        """Create the mark; return ``False`` if it exists."""
         try:
             with (self._marks / str(fault)).open("x", encoding="ascii") as file:
                 file.write(str(os.getpid()))
@@ -144,7 +144,7 @@ _ARMED: Final = _armed()
 
 
 def reach(point: str, kind: str = "") -> None:
-    """Say that this process has come to a point of :data:`POINTS`; ``kind`` is the last part of its name, if apart."""
+    """Report that this process has reached a point of :data:`POINTS`; ``kind`` is the last part of its name, if any."""
     if _ARMED is not None:
         _ARMED.reach(f"{point}.{kind}" if kind else point)
 

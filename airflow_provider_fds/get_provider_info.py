@@ -1,4 +1,4 @@
-"""What the package tells Airflow about itself: the entry point ``apache_airflow_provider``."""
+"""The package's description for Airflow: the entry point ``apache_airflow_provider``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _INTEGRATION = "Delta Lake (FDS)"
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the provider's description, by Airflow's ``provider_info.schema.json``."""
+    """Return the provider's description in the form of Airflow's ``provider_info.schema.json``."""
     return {
         "package-name": "airflow-provider-fds",
         "name": "FDS",

@@ -73,7 +73,7 @@ class LocalStorage:
         with self._errors("listing", folder):
             path = self._inside(folder)
             try:
-                names = os.listdir(path)  # noqa: PTH208 - names only, sorted before any is looked at
+                names = os.listdir(path)  # noqa: PTH208 - names only, sorted before any file is examined
             except _ABSENT:
                 return
         names = [name for name in names if name[0] != "." and (after is None or name > after)]

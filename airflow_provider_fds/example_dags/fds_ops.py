@@ -1,6 +1,6 @@
 """Change any stream from the UI: "Trigger DAG" asks for the stream, the action and the reason.
 
-Who may trigger this DAG may change streams: give it to those who may, by Airflow's permissions.
+Anyone who may trigger this DAG may change streams; restrict it with Airflow's permissions.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ from airflow.sdk import DAG
 
 from airflow_provider_fds import DeltaStreamMoveOperator
 
-# with native objects the form's values keep their types
+# with native objects, the form's values keep their types
 with DAG("fds_ops", schedule=None, render_template_as_native_obj=True, params=DeltaStreamMoveOperator.form()):
     DeltaStreamMoveOperator.from_form(task_id="move", retries=2)

@@ -1,4 +1,4 @@
-"""Several tables by dynamic task mapping: one stream and one sink each, side by side."""
+"""Several tables by dynamic task mapping, each with its own stream and sink, in parallel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ with DAG(
         task_id="ingest",
         conn_id="spark_default",
         retries=2,
-        # Spark applications at once
+        # maximum number of concurrent Spark applications
         max_active_tis_per_dagrun=2,
         map_index_template="{{ task.stream.name }}",
     ).expand_kwargs(

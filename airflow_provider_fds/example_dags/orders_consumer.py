@@ -1,7 +1,7 @@
 """A DAG that runs when the sink of ``orders_to_bronze`` has new rows.
 
-The event's ``extra`` says which: batches, versions and rows that were committed since the event before. It covers a
-gapless stretch, whatever failed in between; a consumer that reads the sink itself should keep a stream of its own.
+The event's ``extra`` describes them: batches, versions and rows committed since the previous event. Events leave no
+gap, even after a failure. A consumer that reads the sink itself should use its own stream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ with DAG("orders_consumer", schedule=[bronze_orders], start_date=datetime(2026, 
 
     @task(inlets=[bronze_orders])
     def report(*, inlet_events: Any) -> dict[str, Any]:
-        """Say what the newest event has brought."""
+        """Print what the newest event describes."""
         extra: dict[str, Any] = inlet_events[bronze_orders][-1].extra
         print(f"versions {extra['first_version']} to {extra['last_version']}: {extra['rows']} rows")  # noqa: T201
         return extra

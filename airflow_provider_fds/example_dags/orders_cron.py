@@ -1,4 +1,4 @@
-"""The same on a schedule: no sensor is needed, a run that finds nothing new is a skip of about a second."""
+"""The same on a schedule: no sensor is needed, and a run that finds nothing new is skipped in about a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ with DAG(
     "orders_cron",
     schedule="*/15 * * * *",
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    # a run that was missed has nothing of its own to load: the next one loads everything since the last
+    # a missed run has no data of its own: the next run loads everything since the last one
     catchup=False,
     max_active_runs=1,
 ):
@@ -27,6 +27,6 @@ with DAG(
         sink=DeltaTableSink(f"{LAKE}/cron/orders", provenance=True),
         conn_id="spark_default",
         retries=2,
-        # start no further batch after this; the next run goes on
+        # start no further batch after this; the next run continues
         run_time_limit=timedelta(minutes=12),
     )

@@ -1,7 +1,7 @@
-"""Hand the rows that are new to a Python function, in one task: planned before it, committed behind it.
+"""Hand the new rows to a Python function, in one task: planned before the call, committed after it.
 
-With a connection of type ``spark`` the Spark session is started inside the task; with one of type ``spark_connect`` it
-is one on that server.
+With a connection of type ``spark`` the Spark session starts inside the task; with type ``spark_connect`` it is on that
+server.
 """
 
 from __future__ import annotations

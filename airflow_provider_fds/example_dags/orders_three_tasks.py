@@ -1,6 +1,6 @@
-"""For people who already have a Spark job: FDS plans the batch, the job loads it, FDS moves the offset.
+"""For an existing Spark job: FDS plans the batch, the job loads it, FDS moves the offset.
 
-The batch is a Delta table of the rows that are new; ``jobs/load_orders.py`` reads it as any other.
+The batch is a Delta table with the new rows; ``jobs/load_orders.py`` reads it like any other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ with DAG(
         application=str(Path(__file__).with_name("jobs") / "load_orders.py"),
         application_args=[sink.uri],
         packages="io.delta:delta-spark_4.2_2.13:4.4.0",
-        # where current_batch(spark) of the job finds it
+        # where the job's current_batch(spark) finds it
         conf={**spark_conf(), "spark.fds.batch": plan.output["batch"]},
         conn_id="spark_default",
         retries=2,

@@ -1,7 +1,7 @@
 """Load a growing Delta table into another one, as soon as it grows.
 
 The sensor waits in the triggerer, without a worker, until the table has data that the stream has not committed; the
-operator loads it, exactly once. ``@continuous`` starts the next run when one has ended.
+operator loads it exactly once. ``@continuous`` starts the next run when one has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ with DAG(
     schedule="@continuous",
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     max_active_runs=1,
-    # a version that the stream may not pass fails every run: let Airflow pause the DAG instead of going round
+    # a version that the stream may not pass fails every run: let Airflow pause the DAG instead of looping
     max_consecutive_failed_dag_runs=3,
 ):
     wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True)

@@ -142,7 +142,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
 
 
 def _source_id(offset: str) -> Optional[str]:
-    """Return ``metaData.id`` of the table that an offset is of, ``None`` if the text is no offset."""
+    """Return ``metaData.id`` of an offset's table, ``None`` if the text is not an offset."""
     try:
         return str(json.loads(offset)["reservoirId"])
     except (KeyError, TypeError, ValueError):

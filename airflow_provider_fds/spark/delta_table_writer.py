@@ -246,7 +246,7 @@ class DeltaTableWriter(Writer):
             return f"stream {batch.stream!r}, interval {batch.interval}, generation {batch.epoch}"
         return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
 
-    # What the sink has to be -------------------------------------------------------------------------------------
+    # Requirements for the sink -------------------------------------------------------------------------------------
 
     def _check_missing(self) -> None:
         wanted = self._table_id or self._job.sink_table_id

@@ -57,7 +57,7 @@ def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -
         check_versions(spark)
         force(spark)
         return _Fence(spark, spec, fence, sink).close()
-    except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
+    except Exception as e:  # noqa: BLE001 - any error: the report is the only way to convey it
         failure = explain(e)
         return FenceReport(
             uuid=fence.uuid,

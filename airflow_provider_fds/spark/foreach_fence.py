@@ -44,7 +44,7 @@ def _close(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport
         history = log.history(_NONE)
         if history is not None and log.transaction(fence.txn_app_id) == fence.txn_version:
             return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, "fenced")
-    except Exception as error:  # noqa: BLE001 - whatever it is, the report is the only way to tell
+    except Exception as error:  # noqa: BLE001 - any error: the report is the only way to convey it
         failure = explain(error)
         return FenceReport(
             fence.uuid,

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
             spec = JobSpec.from_file(uri, read_bytes(path))
         try:
             spark = _session()
-        except Exception as e:  # noqa: BLE001 - whatever it is, it is told
+        except Exception as e:  # noqa: BLE001 - any error is reported
             return _unstarted(spec, no_session(e))
         if spec is None:
             spec = JobSpec.from_file(uri, read_bytes(hadoop_path(uri, spark), spark))
@@ -107,7 +107,7 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[AttemptReport],
                 settings = force(spark)
                 writer = _writer(spark, spec, settings)
             report = work.write(writer)
-        except Exception as e:  # noqa: BLE001 - whatever it is, the report is the only way to tell
+        except Exception as e:  # noqa: BLE001 - any error: the report is the only way to convey it
             report = work.failed(e)
         report = replace(report, settings=settings, sink_table_id=None if writer is None else writer.table_id)
         reach("driver.report.before")

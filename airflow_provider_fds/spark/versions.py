@@ -109,7 +109,7 @@ class DriverVersions:
             loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
             source = loader.loadClass("io.delta.package").getProtectionDomain().getCodeSource()
             delta_jar = str(source.getLocation().getPath())
-        except Exception:  # noqa: BLE001, S110 - a Spark with a Delta of its own may not say, and is believed
+        except Exception:  # noqa: BLE001, S110 - a Spark with its own Delta may not expose its version, and is accepted
             pass
         return cls(pyspark.__version__, str(spark.version), delta, delta_jar)
 

@@ -170,7 +170,7 @@ class ConnectedStream:
     def places(self, sink_uri: str | None) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the places a job of this stream accesses (table, staging, sink), each with its storage options.
 
-        ``None`` stands for a sink that is not a table: a user's function reaches its tables by itself.
+        ``None`` stands for a sink that is not a table: a user's function opens its tables itself.
         """
         context = self.context
         options = context.sink_options

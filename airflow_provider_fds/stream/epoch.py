@@ -118,7 +118,7 @@ def epoch_start(
 def unseen_batches(
     state: StreamState, landed: Sequence[LandedBatch], start: Offset | SnapshotStart
 ) -> tuple[LandedBatch, ...]:
-    """Return the batches whose rows would be read again although they are in the sink and no person was told so.
+    """Return the batches whose rows would be read again although they are in the sink, unknown to any person.
 
     A person who requests an epoch sees the batches committed by then. These batches landed later, or failed
     verification. Only batches that an earlier run showed (entry ``shown``), and that the request refers to, may be read

@@ -1,4 +1,4 @@
-"""Writes of a closed epoch into a function's tables that the person who requested the next epoch was not told of."""
+"""Writes of a closed epoch into a function's tables that came after the request for the next epoch."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
 
 
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
-    """Return ``metaData.id`` of an existing sink, ``None`` if the first batch has to create it."""
+    """Return ``metaData.id`` of an existing sink, ``None`` if the first batch must create it."""
     if sink.is_user_defined:
         return None
     log = DeltaLog(connected.open_sink(sink.target))

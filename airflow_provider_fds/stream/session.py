@@ -378,7 +378,7 @@ class StreamSession(Session):
         return None if result is None else RunWork("done", state.epoch, target=target, result=result)
 
     def _check_planned(self, state: StreamState) -> None:
-        """Refuse planned batches of another table, unless a person has accepted the batch or has to decide on it."""
+        """Refuse planned batches of another table, unless a person has accepted the batch or must decide on it."""
         if state.blocked is None and state.accepted is None:
             check_planned(self.connected.log, state.planned)
 

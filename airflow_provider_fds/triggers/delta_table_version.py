@@ -142,7 +142,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         """Look up the connection and the position. Blocks, so it must run in a thread.
 
         Returns:
-            A poller of the table, or what a run has to do in any case; neither while a person has to decide first.
+            A poller of the table, or what a run must do in any case; neither while a person must decide first.
         """
         stream = DeltaStream.from_dict(self.stream)
         stream_context = reading_context(stream, staging=self.staging, deployment=self.deployment)

@@ -1,17 +1,17 @@
-"""A Spark job of one's own: load one batch, with the transaction that makes a repetition harmless."""
+"""Your own Spark job: load one batch, in a transaction that makes repetition harmless."""
 
 from __future__ import annotations
 
 import sys
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # its customary name
 
 from airflow_provider_fds.spark import current_batch
 
 
 def main(output: str) -> None:
-    """Append the orders that are new, with the time at which they were committed to the source."""
+    """Append the new orders, with the time at which they were committed to the source."""
     spark = SparkSession.builder.appName("load_orders").getOrCreate()
     batch = current_batch(spark)
     orders = batch.dataframe().withColumn("ordered_at", F.col("_commit_timestamp"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # its customary name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def with_title(orders: DataFrame) -> DataFrame:
-    """Add a column; the ones that say what happened to a row, and when, are left as they are."""
+    """Add a column; the columns that record what happened to a row, and when, are kept."""
     return orders.withColumn("title", F.upper("name"))
 
 
 def split(changes: DataFrame, batch: ForeachBatch) -> int:
-    """Write what is there and what is gone into two tables, each of them once per batch."""
+    """Write existing and deleted rows to two tables, each once per batch."""
     conf = changes.sparkSession.conf
     is_gone = F.col("_change_type") == "delete"
     rows = changes.where("_change_type <> 'update_preimage'").drop("_commit_version", "_commit_timestamp")
