@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest clean
+.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -90,6 +90,14 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 usual-airflow:  ## See what FDS adds to usual installations of Airflow 3.1, 3.2, 3.3 (UPGRADE=1 compiles their pins again)
 	@scripts/bootstrap.sh dev
 	@UPGRADE=$(UPGRADE) scripts/usual_airflow.sh
+
+lowest:  ## Run the unit tests and one ingest with the oldest versions that pyproject.toml allows
+	@scripts/bootstrap.sh dev
+	@scripts/lowest.sh
+
+matrix:  ## Load a table with each Spark from 3.5 to 4.2, without pyspark on the worker; writes docs/compatibility.md
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/matrix.py $(SPARK)
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
 	rm -rf .venv .venv-docs build .demo .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 #: All that decoding a value, or using a value of the wrong type or size, raises. The decoders' own errors for JSON and
 #: Parquet derive from these.
 DAMAGE: Final = (
     ValueError,
+    # a ValueError itself since msgspec 0.21
+    msgspec.MsgspecError,
     TypeError,
     LookupError,
     ArithmeticError,
@@ -33,7 +37,8 @@ def describe(error: BaseException) -> str:
     text = " ".join(str(error).split())
     text = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     # the decoders' own messages are sentences; those of Python are not
-    return text if isinstance(error, (ValueError, OSError)) and text else f"{type(error).__name__}: {text}"
+    is_sentence = isinstance(error, (ValueError, msgspec.MsgspecError, OSError)) and text
+    return text if is_sentence else f"{type(error).__name__}: {text}"
 
 
 __all__ = ["DAMAGE", "MAX_INT64", "describe"]

@@ -16,6 +16,7 @@ from airflow_provider_fds.batch.spec import (
     fence_report_name,
     txn_app_id,
 )
+from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError, LostPositionError
 from airflow_provider_fds.ledger.plan_entries import Planned
@@ -373,7 +374,7 @@ def _decoded(connected: ConnectedStream, name: str, data: bytes) -> FenceReport:
     try:
         FenceReport.from_json(data)
         report = msgspec.json.decode(data, type=FenceReport)
-    except (ValueError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise refused(connected, name, f"it is not a report ({error})") from error
     if report.outcome not in FENCE_OUTCOMES:
         raise refused(connected, name, f"its outcome is {report.outcome!r}")
