@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
-    """The stream exists; requests epoch 1, or the one after those that a sink knows of.
+    """The stream exists; requests epoch 1, or the one after the epochs that a sink knows of.
 
     The sender has made sure that no commit of the sink names a stream of this name; if one does, the ledger was lost.
 
     Attributes:
-        uuid: Random id of the new stream; one that was created before wins.
-        recovered: For a stream whose ledger was lost, or cannot be read: what it continues from; ``uuid`` is then that
-            of before.
+        uuid: Random id of the new stream; an earlier one wins.
+        recovered: For a stream whose ledger was lost or cannot be read: what it continues from; ``uuid`` is then the
+            earlier one.
     """
 
     subject: ClassVar[str] = "creating it again"
@@ -48,7 +48,7 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
     recovered: Recovered | None = None
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it if there is no stream of the name; one that reads the same table is the same stream."""
+        """Allow it if no stream has this name; one that reads the same table is the same stream."""
         if state.phase == "empty":
             return self
         check_deployment(state, self.deployment)
@@ -63,7 +63,7 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
     def apply(self, state: StreamState) -> StreamState:
         """Request the first epoch, or one after those that the sink and readable entries know of.
 
-        Where entries could not be read, they have no part in the state.
+        Unreadable entries do not contribute to the state.
         """
         state = type(state)(
             name=self.name,
@@ -95,20 +95,20 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
             held=None if found.held is None else Held(why=found.held),
             acknowledged=found.acknowledged,
         )
-        # as if the epoch that the sink knows of had been closed just now
+        # as if the epoch that the sink knows of had just been closed
         return request.apply(state)
 
 
 class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
-    """The start of an epoch is resolved, and the epochs before it are closed in the sink.
+    """The start of an epoch is resolved, and the previous epochs are closed in the sink.
 
     Attributes:
         start: The epoch's start offset; for a snapshot the base of its version.
-        landed: Highest batch of the epoch before that is in the sink though it was never committed here.
-        last_commit_sha256: Digest of the commit file before the start, where it was read.
-        meaning_digest: Of the options that a start within a version was counted with, ``None`` for any other start.
-        continues: Whether the epoch goes on where the one before it was: a change of the schema at its start is judged
-            against what was read before, instead of taken as it is.
+        landed: Highest batch of the previous epoch that is in the sink but was never committed here.
+        last_commit_sha256: Digest of the commit file before the start, if it was read.
+        meaning_digest: Of the options that determined a start within a version, ``None`` for any other start.
+        continues: Whether the epoch continues where the previous one stopped: a schema change at its start is then
+            checked against what was read before, instead of being accepted.
     """
 
     subject: ClassVar[str] = "opening epoch {0.epoch}"
@@ -124,7 +124,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
     continues: bool = False
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it for the requested epoch, once the epochs before it are closed in the sink."""
+        """Allow it for the requested epoch, once the previous epochs are closed in the sink."""
         check_epoch(state, self.epoch, self.describe())
         if state.phase == "open":
             return None
@@ -177,7 +177,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             prev_txn_version=None,
             meaning_digest=self.meaning_digest,
             sink_warnings=self._sink_warnings(state),
-            # a table that is missing now is made by the function
+            # the function creates a table that is missing now
             tables={app_id.partition("#")[2]: 0 for app_id in self.fence.versions if "#" in app_id and state.sink},
         )
         if self.fence.status == "done" and state.sink is not None:
@@ -192,13 +192,13 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         return state
 
     def _sink_warnings(self, state: StreamState) -> tuple[str, ...]:
-        """Return what is still to be told; an epoch that a person has moved reads again what they miss."""
+        """Return the warnings still to be given. After a rewind or reset, the missed rows are read again."""
         is_moved = state.request is not None and state.request.reason in ("rewind", "reset")
         before = () if is_moved else state.sink_warnings
         return tuple(dict.fromkeys((*before, *self.fence.warnings)))
 
     def _left(self, state: StreamState) -> LeftSink | None:
-        """Return the sink that the epoch was fenced in, if it is bound to none and that sink has all that it should."""
+        """Return the fenced sink if the epoch is bound to none and that sink lacks no committed batch."""
         fence, sink = self.fence, state.fence_sink
         if state.sink is not None or sink is None or fence.status != "done" or fence.lacks_committed:
             return None
@@ -208,10 +208,10 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
 
 
 class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
-    """From here on the stream writes to this sink.
+    """From here on, the stream writes to this sink.
 
     Attributes:
-        table_id: ``metaData.id`` of the sink as it is now, ``None`` if there is none or it was not looked up.
+        table_id: Current ``metaData.id`` of the sink, ``None`` if there is none or it was not looked up.
     """
 
     subject: ClassVar[str] = "binding a sink"
@@ -232,7 +232,7 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
         return None
 
     def apply(self, state: StreamState) -> StreamState:
-        """Bind the sink; the one that a rebind has left has the fence of this epoch in it."""
+        """Bind the sink; the sink that a rebind has left contains the fence of this epoch."""
         left = state.left
         state = replace(state, sink=self.sink, sink_table_id=self.table_id, left=None)
         if left is None or (left.sink.target, left.sink.app_ids) != (self.sink.target, self.sink.app_ids):
@@ -246,7 +246,7 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
 
 
 class Ended(BaseAction, frozen=True, kw_only=True, tag="ended"):
-    """The end of the stream, which its options give as a time, is known for good: ``version`` (inclusive).
+    """The end of the stream, which its options give as a time, is now fixed: ``version`` (inclusive).
 
     Attributes:
         instant: That time, ISO 8601, UTC, milliseconds.
@@ -269,23 +269,23 @@ class Ended(BaseAction, frozen=True, kw_only=True, tag="ended"):
 
 
 class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
-    """The epoch before ``epoch`` is closed at this entry; ``epoch`` has to be opened.
+    """The epoch before ``epoch`` is closed at this entry; ``epoch`` must be opened.
 
-    An automatic request adopts an open one; a person's is refused while one is open, unless it replaces that.
+    An automatic request adopts an open one; a person's request is refused while one is open, unless it replaces that.
 
     Attributes:
         epoch: The new epoch. Derived: the one after the stream's, or the proposed one if that is later.
         position: Position of the closed epoch, ``None`` if it was never opened; derived.
-        to: Where the new epoch starts: ``{"starting_version": …}`` or ``{"starting_timestamp": …}`` as of the source
+        to: Where the new epoch starts: ``{"starting_version": …}`` or ``{"starting_timestamp": …}`` as in the source
             options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
-            ``None``: at ``position``, or after the batches that are in the sink though they were not committed here.
+            ``None``: at ``position``, or after the batches that are in the sink but were not committed here.
         is_automatic: Whether an operator asked, not a person.
-        table_versions: Newest version of each named table of a function when it was asked for the first time since an
-            epoch was opened, -1 of a missing one; those of earlier requests are kept when it is written.
+        table_versions: For each named table of a function, its newest version when it was first asked for since an
+            epoch was opened, -1 if it was missing; the versions of earlier requests are kept when it is written.
         seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again.
         removal: What the fence removes from the sink, ``None``: nothing.
-        closes: The stream's epoch as the sender saw it. Derived where a person gave none: the stream's epoch.
-        replaces: Whether a request that waits to be opened is given up for this one.
+        closes: The stream's epoch as the sender saw it. If a person gave none, the stream's epoch.
+        replaces: Whether this request replaces one that is not opened yet.
     """
 
     subject: ClassVar[str] = "the {0.reason}"
@@ -303,7 +303,7 @@ class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
     replaces: bool = False
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless a request is open already."""
+        """Allow it, unless a request is already open."""
         if state.reads_by_interval:
             raise refusals.by_interval(state, self.describe())
         if self.closes is not None and self.closes != state.epoch:
@@ -334,7 +334,7 @@ class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
         return found
 
     def _check_seen(self, state: StreamState) -> None:
-        """Refuse a request that says that a person was shown what no run has shown."""
+        """Refuse a request that refers to batches that no run has shown."""
         unknown = [batch for batch in self.seen if batch not in state.shown]
         if unknown:
             raise refusals.moved(
@@ -342,7 +342,7 @@ class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
             )
 
     def _check_removal(self, state: StreamState) -> None:
-        """Refuse to remove rows where the ledger does not know the table, or where not exactly they are read again."""
+        """Refuse to remove rows if FDS does not write the table itself, or for a reason other than rewind or reset."""
         if self.removal is None:
             return
         if self.reason not in ("rewind", "reset"):
@@ -354,16 +354,16 @@ class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
             )
 
     def apply(self, state: StreamState) -> StreamState:
-        """Close the epoch; what was planned in it is given up."""
+        """Close the epoch; its planned batches are given up."""
         is_rebind = self.reason == "rebind"
         return replace(
             state,
             phase="requested",
             epoch=self.epoch,
             request=self,
-            # an epoch that was requested and never opened leaves the sink of the one before it to be fenced
+            # an epoch that was requested but never opened leaves the previous epoch's sink to be fenced
             fence_sink=state.sink or state.fence_sink or (None if state.left is None else state.left.sink),
-            # one that was requested and never opened leaves what it was to follow
+            # an epoch that was requested but never opened keeps what it was to follow
             closed=state.closed or state.as_closed(),
             left=None,
             sink=None if is_rebind else state.sink,
@@ -393,7 +393,7 @@ class Shown(BaseAction, frozen=True, kw_only=True, tag="shown"):
     batches: tuple[SeenBatch, ...]
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it while the epoch waits to be opened, for the batches that were not shown before."""
+        """Allow it while the epoch waits to be opened, for batches that were not shown before."""
         check_epoch(state, self.epoch, self.describe())
         if state.phase != "requested":
             raise refusals.moved(state, f"epoch {state.epoch} is open already")

@@ -1,4 +1,4 @@
-"""The ledger of one stream in staging: read to the head, decide, write the next entry if nobody else has."""
+"""The ledger of one stream in staging: read to the head, decide, write the next entry unless someone else has."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import RunRecord
 
-#: A fold is written after so many entries, so that nobody ever reads more than that from a known fold on.
+#: A fold is written every so many entries, so nobody reads more entries than that from a known fold.
 FOLD_EVERY: Final = 50
 
-#: Clocks of writers differ; so far an entry's time may be off.
+#: Clocks of writers differ; an entry's time may be off by this much.
 _CLOCK_TOLERANCE: Final = timedelta(days=1)
 
-#: In place of an entry that is gone.
+#: Replaces a lost entry.
 _NO_ENTRY: Final = b'{"gone":true}\n'
 
 _log: Final = logging.getLogger(__name__)
@@ -48,23 +48,23 @@ _log: Final = logging.getLogger(__name__)
 class Ledger:
     """The ledger of one stream.
 
-    Requests of a load: with the checkpoint of the last run and its fold 3 GETs (fold, entry, "no next entry"); with
-    an older one a LIST and a GET more, and one GET per entry since the newest fold before it. Without a checkpoint
-    2 LISTs, and, if there is a ledger, a GET for fold, its entry and each entry after it. An entry costs one PUT;
-    a collision, or a lost response, one GET more. A refusal, or "already so", costs one GET: before it is given, the
-    ledger looks again.
+    Requests of a load: with the checkpoint of the last run and its fold, 3 GETs (fold, entry, "no next entry"); with an
+    older one, one more LIST and GET, and one GET per entry since the newest fold before it. Without a checkpoint, 2
+    LISTs and, if there is a ledger, a GET each for the fold, its entry and each entry after it. Writing an entry costs
+    one PUT; a collision or a lost response, one more GET. A refusal, or "already done", costs one GET, because the
+    ledger looks again before it answers.
 
     Not safe for use by several threads at once.
 
     Args:
         storage: Root of staging.
         name: Name of the stream.
-        deployment: This Airflow installation; if given, a ledger of another one is refused when it is loaded. ``None``
-            for those that only look, and for a transfer.
+        deployment: This Airflow installation; if given, loading a ledger of another one fails. ``None`` for readers
+            that only look, and for a transfer.
         clock: Returns the time, with a zone, for the entries.
 
     Raises:
-        ConfigurationError: ``name`` is no name for a stream.
+        ConfigurationError: ``name`` is not a valid stream name.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Ledger:
 
     @property
     def state(self) -> StreamState:
-        """The state at the head, as of the last access; of an unread ledger the empty one."""
+        """The state at the head, as of the last access; the empty state if the ledger was not read."""
         return self._empty().state if self._head is None else self._head.state
 
     @property
@@ -104,7 +104,7 @@ class Ledger:
         return self._storage
 
     def load(self, checkpoint: Checkpoint | None) -> StreamState:
-        """Read the ledger from the checkpoint to its head; without one find it by LIST.
+        """Read the ledger from the checkpoint to its head; without a checkpoint, find it by LIST.
 
         Raises:
             CheckpointError: Checkpoint and ledger disagree; the message names the command to run.
@@ -114,41 +114,41 @@ class Ledger:
         return perform(self.load_steps(checkpoint), self._storage)
 
     def find(self) -> StreamState:
-        """Read the ledger without a checkpoint, for those that only look. Raises as :meth:`load` does."""
+        """Read the ledger without a checkpoint, for readers that only look. Raises the errors of :meth:`load`."""
         return perform(self.find_steps(), self._storage)
 
     def refresh(self) -> StreamState:
-        """Read on from where the last access ended."""
+        """Continue reading where the last access ended."""
         return perform(self.refresh_steps(), self._storage)
 
     def execute(self, action: Action, actor: Actor, request_id: str | None = None) -> Entry | None:
         """Propose an action: decide on the state at the head, and write the entry if it is allowed.
 
         Args:
-            action: What is proposed.
+            action: The proposed action.
             actor: Who asks.
-            request_id: Name of a person's request. A name that is known is the same request: its entry is returned,
+            request_id: Name of a person's request. A known name means the same request: its entry is returned, and
                 nothing is written.
 
         Returns:
-            The entry, or ``None`` if the ledger already says what the action asks for (a batch that is committed, a
-            sink that is bound, …): the caller goes on.
+            The entry, or ``None`` if the ledger already records what the action asks for (a batch that is committed, a
+            sink that is bound, …): the caller continues.
 
         Raises:
             LedgerError: The state does not allow it, see :func:`~airflow_provider_fds.ledger.protocol.decide`.
-            SinkError: The sink is another one, or not as the ledger knows it.
-            StorageError: Staging did not answer; whether the entry was written shows when the ledger is read again.
+            SinkError: The sink is another one, or differs from what the ledger records.
+            StorageError: Staging did not answer; reading the ledger again shows whether the entry was written.
         """
         return perform(self.execute_steps(action, actor, request_id), self._storage)
 
     def entries(self, first: int = 0, *, needs_all: bool = False) -> Iterator[Entry]:
-        """Yield the entries from number ``first`` on. One LIST, and one GET each.
+        """Yield the entries from number ``first``. One LIST, and one GET each.
 
-        One that is damaged is left out if the state is known without it; its number is missing then.
+        A damaged entry is left out, and its number is missing, if the state is known without it.
 
         Args:
             first: Number of the first entry.
-            needs_all: Whether that holds only for entries before the one with which the ledger was begun again.
+            needs_all: Leave out damaged entries only before the entry with which the ledger was begun again.
 
         Raises:
             UnreadableEntryError: An entry cannot be read, and the head was not read or a newer FDS wrote the entry.
@@ -168,7 +168,7 @@ class Ledger:
             _log.debug("%s", found)
 
     def readable(self, first: int = 0) -> Iterator[Entry | UnreadableEntryError]:
-        """Yield the entries from number ``first`` on; for one that cannot be read, the error that says why."""
+        """Yield the entries from number ``first``; for an entry that cannot be read, the error that says why."""
         after = None if first <= 0 else self.folder.entry(first - 1).rsplit("/", 1)[-1]
         names = perform(retried(ListNames(self.folder.entries, after)), self._storage)
         for n in map(parse_numbered_name, names):
@@ -181,18 +181,18 @@ class Ledger:
                     yield found[0]
 
     def begin_again(self, created: Created, actor: Actor, *, after: int, missing: Sequence[int] = ()) -> Entry:
-        """Write an entry on which the state does not depend on any before it, after entries that cannot be read.
+        """Write an entry whose state depends on no earlier entry, after entries that cannot be read.
 
         Args:
             created: What is known of the stream.
             actor: Who asks.
-            after: Number of the last entry that is there, as the caller saw it.
-            missing: Numbers before it without an entry. They are filled first, so that no writer that has read only
-                what is before them takes such a number.
+            after: Number of the last existing entry, as the caller saw it.
+            missing: Numbers before it without an entry. They are filled first, so that no writer that has read only the
+                entries before them takes such a number.
 
         Raises:
             LedgerError: Another entry was written meanwhile.
-            StorageError: Staging did not answer; it can be asked for again.
+            StorageError: Staging did not answer; the call can be repeated.
         """
         return perform(self.begin_again_steps(created, actor, after=after, missing=missing), self._storage)
 
@@ -203,19 +203,19 @@ class Ledger:
         return self._head.checkpoint()
 
     def save_fold(self) -> None:
-        """Write the fold of the head, at the end of a run, so that the next one starts with 3 requests."""
+        """Write the fold of the head, at the end of a run, so that the next run starts with 3 requests."""
         perform(self._save_fold_steps(), self._storage)
 
     def find_run(self, owner: Owner, *, since: datetime | None = None) -> RunRecord | None:
-        """Return what ``owner`` has done last, ``None`` if nothing.
+        """Return what ``owner`` did last, ``None`` if nothing.
 
-        The state knows the newest runs. For an older one the entries are read backwards, a GET each, to the newest
-        one that is of ``owner``.
+        The state knows the newest runs. For an older one, the entries are read backwards, one GET each, up to the
+        newest one of ``owner``.
 
         Args:
             owner: The run.
-            since: A time, with a zone, before which the run cannot have worked: entries that are more than a day
-                older are not read. ``None``: all are.
+            since: A time, with a zone, before which the run cannot have worked: entries more than a day older are not
+                read. ``None``: all are read.
         """
         known = next((r for r in reversed(self.state.runs) if r.owner == owner), None)
         if known is not None or len(self.state.runs) < KEPT_RUNS:
@@ -224,7 +224,7 @@ class Ledger:
         return perform(self._find_run_steps(owner, earliest), self._storage)
 
     def self_test(self) -> None:
-        """Make sure that the store writes an object only if there is none. Done by itself before ``created``.
+        """Make sure that the store writes an object only if it does not exist. Runs automatically before ``created``.
 
         Raises:
             ConfigurationError: The store ignores the condition.
@@ -272,7 +272,7 @@ class Ledger:
                 return repeated
             decided = self._decided(action, actor)
             if isinstance(decided, FdsError | None) and not is_fresh:
-                # what refuses, or was so already, may have been taken back since the head was read
+                # what caused a refusal, or "already done", may have been undone since the head was read
                 is_fresh = True
                 if (yield from self._has_moved_steps()):
                     continue
@@ -306,7 +306,7 @@ class Ledger:
         return entry
 
     def _decided(self, action: Action, actor: Actor) -> Action | FdsError | None:
-        """Return the action as it is to be written in the state at hand, a refusal as a value."""
+        """Return the action as it will be written in the current state; a refusal is returned as a value."""
         try:
             if not isinstance(action, Transferred):
                 check_deployment(self.state, actor.deployment)
@@ -340,7 +340,7 @@ class Ledger:
         return True
 
     def _has_moved_steps(self) -> Steps[bool]:
-        """Read on; say whether there was anything new."""
+        """Continue reading; return whether there was anything new."""
         before = self.n
         yield from self.refresh_steps()
         return self.n != before
@@ -372,7 +372,7 @@ class Ledger:
             if found is None or (earliest is not None and found[0].time < earliest):
                 return None
             if isinstance(found[0].action, Created):
-                # of before nothing is known where the ledger was begun again
+                # nothing is known of the time before the ledger was begun again
                 return None
             if getattr(found[0].action, "owner", None) == owner:
                 fold = yield from self._reader.up_to(n)

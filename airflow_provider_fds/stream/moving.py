@@ -1,7 +1,8 @@
-"""What a person may do to a stream: rewind, reset, re-plan, rebind, skip and so on; each said before it is done.
+"""The manual changes to a stream: rewind, reset, replan, rebind, skip and so on; each is described before it is made.
 
-A :class:`Move` is worked out from the ledger alone, so it can be made wherever staging is reached. It takes effect with
-one ledger entry; where that requests a new epoch, the next run of the stream closes the old one in the sink first.
+A :class:`Move` is derived from the ledger alone, so it can be made wherever staging can be reached. It takes effect
+with one ledger entry. If that entry requests a new epoch, the next run of the stream first closes the old one in the
+sink.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ _READ_AGAIN: Final = "Their rows are read again, and are there twice unless they
 
 @dataclass(frozen=True)
 class Mover:
-    """Works out moves of one stream.
+    """Derives the moves of one stream.
 
     Args:
         ledger: The stream's ledger, read to its head, with at least one entry.
         why: The reason; it stays in the history.
-        replaces: Whether a request that waits to be opened is given up for the new one.
-        log: The source's log, to check a target against; ``None`` where it cannot be reached from here.
-        sink_log: The sink's log, to check what is to be removed; ``None`` where it cannot be reached from here.
-        owner_is_running: Asked, for a user job, about the owner of planned batches.
-        open_table: Opens the tables of a user's function, ``None`` where they cannot be reached from here.
+        replaces: Whether the new request replaces one that is not opened yet.
+        log: The source's log, to check a target against; ``None`` if it cannot be reached from here.
+        sink_log: The sink's log, to check what is to be removed; ``None`` if it cannot be reached from here.
+        owner_is_running: For a user job: whether the owner of planned batches is running.
+        open_table: Opens the tables of a user's function; ``None`` if they cannot be reached from here.
         deployment: The Airflow installation that a transfer gives the stream to.
     """
 
@@ -74,20 +75,21 @@ class Mover:
         sink: str | None = None,
         force_sink: bool = False,
     ) -> Move:
-        """Read again from an earlier position on.
+        """Read again from an earlier position.
 
         Args:
             to_version: First version to read (inclusive).
-            to_timestamp: Read from the first commit at or after this time, UTC unless it carries a zone.
+            to_timestamp: Read from the first commit at or after this time, UTC unless it has a zone.
             to_batch: Read from the start of this batch of the newest epoch that has one.
-            landed: For a user job or function with a batch on its way: whether its rows are in the sink; of a
-                function also by write.
+            landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
+                function also per write.
             delete: Whether the fence deletes the rows that are read again, by their provenance.
             sink: ``empty``: the fence empties the sink. ``keep``: its rows stay. A sink that merges needs one of them.
-            force_sink: Remove rows although others may have written to the sink.
+            force_sink: Remove rows even if others may have written to the sink.
 
         Raises:
-            ConfigurationError: Not exactly one target, or one that cannot be; rows that cannot be told from others.
+            ConfigurationError: Not exactly one target, or an impossible one; rows that cannot be told apart from
+                others.
             LedgerError: There is no such batch, or its owner still runs.
         """
         given = [value for value in (to_version, to_timestamp, to_batch) if value is not None]
@@ -113,14 +115,14 @@ class Mover:
         return self._request("rewind", to, f"reads from {words} on", self._repeated(version, removal), removal)
 
     def reset(self, *, sink: str | None = None, force_sink: bool = False) -> Move:
-        """Begin anew, as the stream's start options say.
+        """Start over from the stream's start options.
 
         Args:
             sink: ``empty``: the fence empties the sink. ``keep``: its rows stay. A sink that merges needs one of them.
-            force_sink: Empty the sink although others may have written to it.
+            force_sink: Empty the sink even if others may have written to it.
 
         Raises:
-            ConfigurationError: What the sink is to be is not said, or cannot be done.
+            ConfigurationError: It is not stated what happens to the sink's rows, or that cannot be done.
         """
         self._check_user_job(None, needs_word=False)
         removal = self._removal("reset", Asked(is_delete=False, sink=sink, is_forced=force_sink), None, is_known=True)
@@ -133,11 +135,11 @@ class Mover:
         )
 
     def replan(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
-        """Give up planned batches and plan anew from the committed position, with the options of then.
+        """Give up planned batches and plan again from the committed position, with the options of that run.
 
         Args:
-            landed: For a user job or function with a batch on its way: whether its rows are in the sink; of a
-                function also by write.
+            landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
+                function also per write.
         """
         if self._is_function:
             self._writes.refuse_gone()
@@ -146,16 +148,16 @@ class Mover:
         batches = len(state.planned if state.closed is None else state.closed.planned)
         note = f"{batches} planned batches are given up; those that are in the sink by then count as loaded."
         if self._is_function:
-            # of these the tables are asked now, and what comes later is refused
+            # the tables are checked for these now, and anything later is refused
             note = f"{batches} planned batches are given up."
         return self._request("replan", to, "stays there, and plans anew", (note,))
 
     def rebind(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
-        """Let the next run bind the stream to the sink that it names then.
+        """Let the next run bind the stream to the sink that it names.
 
         Args:
-            landed: For a user job or function with a batch on its way: whether its rows are in the sink; of a
-                function also by write.
+            landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
+                function also per write.
         """
         to = self._behind_landed(landed)
         sink = "none" if self._state.sink is None else self._state.sink.describe()
@@ -170,7 +172,7 @@ class Mover:
         )
 
     def skip(self, version: tuple[int, int]) -> Move:
-        """Leave out all that some versions hold.
+        """Leave out everything in some versions.
 
         Args:
             version: First and last version, both inclusive.
@@ -195,10 +197,10 @@ class Mover:
         )
 
     def acknowledge(self, version: int) -> Move:
-        """Let the stream pass a version that it stops before.
+        """Let the stream pass a version at which it stops.
 
         Raises:
-            ConfigurationError: The stream has passed it.
+            ConfigurationError: The stream has already passed it.
         """
         position = self._state.position
         if position is not None and version < Offset.from_json(position).version:
@@ -209,7 +211,7 @@ class Mover:
         return self._word(Acknowledged(version=version, why=self.why), f"may pass version {version}")
 
     def accept(self, batch: int | None = None, interval: str | None = None) -> Move:
-        """Take a blocked batch, or a blocked data interval, as it is in the sink.
+        """Accept a blocked batch, or a blocked data interval, as it is in the sink.
 
         Raises:
             ConfigurationError: Not exactly one of the two.
@@ -236,7 +238,7 @@ class Mover:
         """Let the next run take over planned batches whose owner is gone.
 
         Raises:
-            ConfigurationError: The owner counts as running.
+            ConfigurationError: The owner is considered to be running.
         """
         state = self._state
         owner = state.owner
@@ -305,7 +307,7 @@ class Mover:
         elif on_their_way and reason in ("rewind", "reset"):
             given_up = f"{on_their_way} planned batches are given up; should one be in the sink by then, the next run "
             notes = (*notes, f"{given_up}says so and reads nothing again before a person has looked.")
-        # of a replan or a rebind the position says what is read again
+        # for a replan or a rebind, the position determines what is read again
         seen = self._state.shown if reason in ("rewind", "reset") or self._is_function else ()
         if seen and not self._is_function:
             which = ", ".join(_describe_seen(b) for b in seen)
@@ -325,7 +327,7 @@ class Mover:
         return Move(self._name, (command,), self._before(), f"epoch {epoch}, {after}", notes)
 
     def _function_notes(self, reason: str, on_their_way: int, to: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """Say what a request means for the tables of a function."""
+        """Describe what a request means for the tables of a function."""
         notes: tuple[str, ...] = ()
         if reason in ("rewind", "reset"):
             if on_their_way:
@@ -417,7 +419,7 @@ class Mover:
         return self._request("rewind", to, after, notes, removal)
 
     def _inside_notes(self, start: Offset | None) -> tuple[str, ...]:
-        """Say that a sink which decides per key may refuse to begin at a place, ``None``: the position."""
+        """Warn that a sink which decides per key may refuse to start at a position; ``None``: the current position."""
         place = start or self._position()
         if place is None or not is_inside_commit(place):
             return ()
@@ -434,7 +436,7 @@ class Mover:
         return repeated_notes(self.ledger, self._start_at(version), removal=removal)
 
     def _behind_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
-        """Return where an epoch goes on if a person knows that the batch on its way is in the sink."""
+        """Return where an epoch continues if a person knows that the batch in progress is in the sink."""
         self._check_user_job(landed, needs_word=not self._is_function)
         if self._is_function:
             end = self._writes.end_of_landed(landed)
@@ -443,7 +445,7 @@ class Mover:
 
     @property
     def _bound(self) -> SinkBinding | None:
-        """The sink, also of an epoch that a request has closed and that is to be asked for anew."""
+        """The sink, also that of an epoch that a request has closed and that is requested again."""
         return self._state.sink or self._state.fence_sink
 
     @property
@@ -455,11 +457,11 @@ class Mover:
         state = self._state
         if state.closed is None:
             return state.planned
-        # only of a function can be asked again what its tables have
+        # only a function's tables can be checked again
         return state.closed.planned if self._is_function else ()
 
     def _check_user_job(self, landed: bool | Mapping[str, bool] | None, *, needs_word: bool) -> None:
-        """A batch of a user job cannot be fenced: a person has to know what became of it."""
+        """A batch of a user job cannot be fenced: a person must know what became of it."""
         state = self._state
         sink = self._bound
         if sink is None or not sink.is_user_defined or not self._on_their_way:

@@ -1,4 +1,4 @@
-"""What an operator may do to a stream: the one list that ``fds``, Airflow's operator and its form are made from.
+"""The actions an operator may take on a stream: the one list that defines ``fds``, Airflow's operator and its form.
 
 An action is a method of :class:`~.moving.Mover` of the same name; its arguments are the keywords of that method, and
 those of :data:`FOR_ALL_REQUESTS`. ``recover``, which needs no ledger, is :func:`~.recovery_survey.survey`.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.move import Move
     from airflow_provider_fds.stream.moving import Mover
 
-#: What a form or a template sends for an argument that was not given.
+#: What a form or a template sends for an omitted argument.
 _NOT_GIVEN: Final = (None, "", "None")
 _TRUTHS: Final = {"yes": True, "true": True, "no": False, "false": False}
 
@@ -28,13 +28,13 @@ class Argument:
 
     Attributes:
         name: Python name; on the command line ``--to-version`` for ``to_version``.
-        kind: What it takes.
+        kind: The kind of value.
         help: One line without a full stop.
-        choices: Of a ``choice``.
+        choices: The values of a ``choice``.
         metavar: How the command line shows its value.
-        is_required: Whether the action cannot do without it.
+        is_required: Whether the action requires it.
         excludes: Name of a group of which exactly one argument is given.
-        spelling: On the command line, if that is not ``name``.
+        spelling: Its name on the command line, if that is not ``name``.
         is_cli_only: Whether it is about the machine that runs the command.
     """
 
@@ -49,26 +49,26 @@ class Argument:
     is_cli_only: bool = False
 
     def parse(self, value: object) -> Any:
-        """Return the value that the action takes, from a text, or from the value itself.
+        """Return the value that the action takes, from a text or from the value itself.
 
         Raises:
-            ValueError: It is not one, with what is expected.
+            ValueError: The value is invalid; the message says what is expected.
         """
         return _PARSERS[self.kind](self, value)
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorAction:
-    """Something an operator may do to a stream, with one entry of the ledger that names who and why.
+    """Something an operator may do to a stream, with one ledger entry that records who and why.
 
     Attributes:
         name: Name of the command, and of the method of ``Mover``.
         help: One line without a full stop.
         description: What it does and means, in sentences.
-        asks: Whether the command line shows it and asks before it is done.
+        asks: Whether the command line shows the change and asks for confirmation.
         is_cli_only: Whether it makes no sense as a task.
-        needs_ledger: Whether it needs a ledger that can be read. An action that needs none is judged by what the
-            sink records: it has no request id, and on the command line no required reason.
+        needs_ledger: Whether it needs a readable ledger. An action that needs none is decided by what the sink records:
+            it has no request id, and on the command line no required reason.
     """
 
     name: str
@@ -80,7 +80,7 @@ class OperatorAction:
     needs_ledger: bool = True
 
     def parse(self, values: Mapping[str, object]) -> dict[str, Any]:
-        """Return the arguments that were given, checked; what a form sends for an empty field is not given.
+        """Return the given arguments, checked. What a form sends for an empty field counts as omitted.
 
         Args:
             values: By name of the argument, of all actions.
@@ -100,7 +100,7 @@ class OperatorAction:
             except ValueError as error:
                 problems.append(f"{name} {error}.")
                 continue
-            # a form sends what was not ticked, too
+            # a form also sends unticked boxes
             if argument.kind == "flag" and not parsed:
                 continue
             if name not in known:
@@ -113,10 +113,10 @@ class OperatorAction:
         return given
 
     def work_out(self, mover: Mover, given: Mapping[str, Any]) -> Move:
-        """Return what the action comes to, not yet done.
+        """Return the change that the action makes; it is not made yet.
 
         Args:
-            mover: Of the stream.
+            mover: For the stream.
             given: The arguments, as :meth:`parse` returns them.
 
         Raises:
@@ -351,7 +351,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
     )
 }
 
-#: Arguments of all actions by name; one that two actions spell differently is there in its wider form.
+#: Arguments of all actions by name; if two actions spell one differently, the wider form.
 ARGUMENTS: Final[dict[str, Argument]] = {
     argument.name: argument for action in reversed(ACTIONS.values()) for argument in action.arguments
 }

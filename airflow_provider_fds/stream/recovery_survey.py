@@ -1,6 +1,6 @@
-"""The action ``recover``: what ledger and sink record of a stream, and the change that makes the ledger agree.
+"""The action ``recover``: what ledger and sink record of a stream, and the change that reconciles the ledger.
 
-Unlike the other actions it also works without a ledger, and with one whose entries cannot be read.
+Unlike the other actions, it also works without a ledger, and with one whose entries cannot be read.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class RecoverySurvey:
         ledger: The stream's ledger; empty if it cannot be read.
         damage: What can be read of it, entry by entry.
         is_readable: Whether every entry that matters can be read.
-        account: What the sink records, ``None`` if it has no batch of the stream or is not known.
-        lines: All of this as people read it.
-        checkpoint: Where the checkpoint is, ``None`` if that is not known.
+        account: What the sink records; ``None`` if the sink has no batch of the stream or is unknown.
+        lines: All of this as text for people.
+        checkpoint: Where the checkpoint is; ``None`` if that is unknown.
         sink_uri: The sink that a person named.
         table: The source that a person named.
-        deployment: The installation that a stream without a ledger is to belong to.
+        deployment: The installation that a stream without a ledger will belong to.
         why: The reason; it stays in the history.
     """
 
@@ -63,7 +63,7 @@ class RecoverySurvey:
     why: str
 
     def work_out(self) -> Move | Repair | None:
-        """Return the change that makes the ledger agree with the sink, ``None`` if it does.
+        """Return the change that makes the ledger agree with the sink, ``None`` if it already does.
 
         Raises:
             FdsError: It is not possible, with the reason.
@@ -103,7 +103,7 @@ class RecoverySurvey:
         )
 
     def perform(self, change: Move | Repair, actor: Actor, request_id: str | None = None) -> str:
-        """Put the change to the ledger, and say in a sentence what came of it.
+        """Apply the change to the ledger, and return a sentence with the outcome.
 
         Args:
             change: As :meth:`work_out` returns it.
@@ -138,7 +138,7 @@ def survey(
         ledger: The stream's ledger, not read yet.
         why: The reason; it stays in the history.
         open_table: Opens the sink.
-        deployment: The installation that a stream without a ledger is to belong to.
+        deployment: The installation that a stream without a ledger will belong to.
         sink_uri: The sink; ``None``: the one in the ledger.
         table: The source, for a stream without a ledger.
         checkpoint: Where the checkpoint is.
