@@ -46,7 +46,7 @@ class UserArguments:
     principal: str | None = None
     proxy_user: str | None = None
     yarn_queue: str | None = None
-    #: FDS's own: a version of Delta in place of the one that it chooses, or ``"provided"``.
+    #: FDS's own: a version of Delta instead of the one that it chooses, or ``"provided"``.
     delta_version: str | None = None
 
     @classmethod

@@ -30,7 +30,7 @@ class LocalBackend(SparkBackend):
     tell: Callable[[str], None]
 
     def check(self) -> None:
-        """Refuse a machine on which Spark cannot start, and versions that do not go together."""
+        """Refuse a machine on which Spark cannot start, and incompatible versions."""
         conf, delta_version = self.arguments.conf, self.arguments.delta_version
         brought = [conf.get(name) for name in ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")]
         spark = self._own_spark()

@@ -135,4 +135,4 @@ class ConnectBackend(ConnectionBackend):
 
 
 def _ignore(_: object) -> None:
-    """Take what was committed; the log has it already."""
+    """Ignore a committed batch; it is already in the log."""

@@ -57,7 +57,7 @@ class SparkMaster:
         return self.is_local or self.deploy_mode != "cluster"
 
     def own_spark(self, given: UserArguments) -> OwnSpark | None:
-        """Return the user's Spark that is started, ``None`` for the one of the installed pyspark.
+        """Return the user's Spark to start, ``None`` for that of the installed pyspark.
 
         Raises:
             SparkSetupError: As :func:`~airflow_provider_fds.spark.own_spark.choose_spark`.
@@ -69,7 +69,7 @@ class SparkMaster:
 def check_master(place: SparkMaster, given: UserArguments) -> None:
     """Check everything that can be checked before a plan or a write.
 
-    Starts no JVM but those of ``java -version`` and, once for a Spark of the user's own, ``spark-submit --version``.
+    Starts no JVM except for ``java -version`` and, once for the user's own Spark, ``spark-submit --version``.
 
     Raises:
         ConfigurationError: No Java for a driver on this machine, no matching pyspark, or a forbidden setting; all
@@ -83,7 +83,7 @@ def check_master(place: SparkMaster, given: UserArguments) -> None:
 
 
 def _spark_problems(place: SparkMaster, given: UserArguments) -> list[str]:
-    """Return what is wrong with the Spark that is started, its Java and its Delta, one sentence each."""
+    """Return what is wrong with the Spark to start, its Java and its Delta, one sentence each."""
     conf = given.conf
     brought = [given.packages, conf.get(_PACKAGES), given.jars, conf.get("spark.jars")]
     brought += [given.driver_class_path, conf.get("spark.driver.extraClassPath")]
@@ -126,11 +126,11 @@ def prepare_submission(
     cache_dir: Path | None,
     num_bytes: int = 0,
 ) -> SubmitArguments:
-    """Return the arguments of spark-submit for FDS's job, the user's own merged in.
+    """Return the arguments of spark-submit for FDS's job, with the user's own merged in.
 
-    The user's settings go before FDS's, but for those without which a batch is not loaded right: a contradiction to
-    these is refused. Delta's JARs are added unless the user brings Delta as a package; the S3 file system is added
-    where a URI needs it and the Spark is pip's, which has none.
+    The user's settings take precedence over FDS's, except for the settings that a batch needs to be loaded correctly: a
+    contradiction to these is refused. Delta's JARs are added unless the user brings Delta as a package; the S3 file
+    system is added if a URI needs it and the Spark is pip's, which has none.
 
     Args:
         place: Where the job runs.
@@ -141,7 +141,7 @@ def prepare_submission(
         num_bytes: Planned bytes of all its batches.
 
     Raises:
-        ConfigurationError: JARs that cannot be had, a cache that cannot be written, and as :func:`check_master`.
+        ConfigurationError: JARs cannot be obtained, the cache cannot be written, and as :func:`check_master`.
     """
     packages = _joined(",", given.packages, given.conf.get(_PACKAGES))
     try:
@@ -167,7 +167,7 @@ def prepare_submission(
         driver_class_path=_joined(":", made.driver_class_path, given.driver_class_path),
         py_files=_joined(",", given.py_files, made.py_files) or "",
         env_vars={**made.env_vars, **given.env_vars},
-        # it is of FDS's class path alone
+        # valid only for FDS's own class path
         class_archive=None if given.driver_class_path else made.class_archive,
     )
 
@@ -187,7 +187,7 @@ def application_arguments(place: SparkMaster, application: Application, given: U
 
 @contextmanager
 def submitted(place: SparkMaster, made: SubmitArguments, cache_dir: Path | None) -> Iterator[SubmitArguments]:
-    """Give the arguments with which spark-submit is called, as long as the body runs.
+    """Yield the arguments for spark-submit, valid while the body runs.
 
     Raises:
         ConfigurationError: The file of the secret settings cannot be written.

@@ -24,7 +24,7 @@ class SessionMaster(SparkMaster):
     """A master whose driver is always that of the installed pyspark, in client mode."""
 
     def own_spark(self, given: UserArguments) -> OwnSpark | None:  # noqa: ARG002
-        """Return ``None``: a session of this process is of the installed pyspark."""
+        """Return ``None``: a session of this process uses the installed pyspark."""
         return None
 
 
@@ -80,7 +80,7 @@ class SessionBackend(SparkBackend):
                 job.work(lambda _: commit_reported(application.session, application.work))
         except FdsError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever became of Spark, the reports say what it has done
+        except Exception as error:  # noqa: BLE001  # however Spark ended, the reports say what it has done
             return Outcome(AirflowException(f"{type(error).__name__}: {error}"))
         reach("submit.after")
         return Outcome()

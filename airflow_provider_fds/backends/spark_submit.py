@@ -52,7 +52,7 @@ class SubmitBackend(ConnectionBackend):
                 f"Spark connection {conn_id!r} has no host. Its host is Spark's master: local[*], spark://host:7077, "
                 "yarn or k8s://…"
             )
-        # as SparkSubmitHook puts the master together
+        # SparkSubmitHook builds the master in the same way
         is_whole = "://" in connection.host or not connection.port
         master = connection.host if is_whole else f"spark://{connection.host}"
         if connection.port:
@@ -86,7 +86,7 @@ class SubmitBackend(ConnectionBackend):
             if made.class_archive is not None:
                 made.class_archive.make_in_background()
         except AirflowException as failed:
-            # what it has done before it failed is committed by the caller
+            # the caller commits what it did before it failed
             error = failed
         reach("submit.after")
         return Outcome(error)

@@ -1,4 +1,4 @@
-"""How much goes into a batch."""
+"""How much a batch admits."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.source.options import SourceOptions
 
-#: Files of a version that are counted at once while it is unknown whether all of it fits.
+#: Files of a version that are counted together while it is unknown whether the version fits.
 _COUNTED_TOGETHER: Final = 1_000
 
 
 class Admission:
-    """The room that is left in one batch.
+    """The remaining capacity of one batch.
 
     The first file of a batch is always admitted, so every batch makes progress. A file is admitted while there is
-    room *before* it: a batch may exceed a limit by at most one file. Versions without files are not asked for and cost
-    nothing.
+    capacity *before* it: a batch may exceed a limit by at most one file. Versions without files are not passed in and
+    cost nothing.
 
-    Ask :meth:`admit_version` when a version with files begins, then :meth:`admit_file` for each of its files. The
+    Call :meth:`admit_version` when a version with files begins, then :meth:`admit_file` for each of its files. The
     first refusal ends the batch: nothing smaller that comes later may jump the queue.
     """
 
@@ -42,12 +42,12 @@ class Admission:
     def admit_version(
         self, files: Callable[[], Iterable[Add]], *, is_snapshot: bool = False, is_group: bool = False
     ) -> bool:
-        """Take up a version that has files, if its first file (with ``whole_commits``: all of it) may come in.
+        """Start a version that has files, if its first file (with ``whole_commits``: all of it) may be admitted.
 
         Args:
-            files: Gives its files that are still to deliver. Called only if the version may not be cut.
-            is_snapshot: Whether it is the initial snapshot, which is never taken as a whole.
-            is_group: Whether it may not be cut whatever the options say (Delta: ``admit`` of a sequence of files).
+            files: Returns its files that are still to be delivered. Called only if the version may not be split.
+            is_snapshot: Whether it is the initial snapshot, which is never admitted as a whole.
+            is_group: Whether it may not be split whatever the options are (Delta: ``admit`` of a sequence of files).
         """
         for limit in self._limits:
             if limit.left <= 0:
@@ -61,7 +61,7 @@ class Admission:
         return True
 
     def admit_file(self, file: Add) -> bool:
-        """Take in a file of the version admitted last, if there is room before it or the version is taken whole."""
+        """Admit a file of the last admitted version, if there is capacity before it or the version is taken whole."""
         for limit in self._by_file:
             if limit.left <= 0 and not self._takes_whole:
                 return False
@@ -70,11 +70,11 @@ class Admission:
         return True
 
     def admit_files(self, files: Sequence[Add]) -> bool:
-        """Take in files of the version admitted last, at least one, if each of them would be; else none."""
+        """Admit files of the version admitted last, at least one, if each of them would be admitted; otherwise none."""
         counted = [(limit, limit.count_all(files)) for limit in self._by_file]
         if not self._takes_whole:
             for limit, total in counted:
-                # that is room before the last file, which counts ``least`` or more
+                # this is capacity before the last file, which counts ``least`` or more
                 if limit.left <= total - limit.least:
                     return False
         for limit, total in counted:
@@ -83,7 +83,7 @@ class Admission:
         return True
 
     def _has_room_for(self, files: Iterable[Add]) -> bool:
-        """Whether all of the files stay within every limit. Reads no more of them than tells it."""
+        """Whether all of the files stay within every limit. Reads only as many of them as that takes."""
         counted = [0] * len(self._by_file)
         rest = iter(files)
         while some := list(islice(rest, _COUNTED_TOGETHER)):

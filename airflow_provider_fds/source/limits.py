@@ -1,4 +1,4 @@
-"""The limits of a batch: those of Delta's ``AdmissionLimits``, and others of FDS's own.
+"""The limits of a batch: those of Delta's ``AdmissionLimits``, and some of FDS's own.
 
 A limit is one class in :data:`LIMITS`, which counts, and one option of the same name in
 :class:`~airflow_provider_fds.source.options.SourceOptions`.
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Limit:
-    """What is left of one limit in a batch.
+    """The rest of one limit in a batch.
 
     Attributes:
         option: Name of the option that sets the limit.
-        bounds_data: Whether it bounds the data of a batch alone, so that the default number of files does not apply.
-        left: What may still be admitted; below 0 if the last file exceeded the limit.
+        bounds_data: Whether it alone bounds the data of a batch, so that the default number of files does not apply.
+        left: How much may still be admitted; below 0 if the last file exceeded the limit.
     """
 
     __slots__ = ("left",)
@@ -45,7 +45,7 @@ class FileCountingLimit(Limit, ABC):
     """Counts something in each file.
 
     Attributes:
-        least: What any file counts at least.
+        least: The least that any file counts.
     """
 
     __slots__ = ()
@@ -91,12 +91,12 @@ class ByteLimit(FileCountingLimit):
         return file.size
 
     def count_all(self, files: Sequence[Add]) -> int:
-        """Return the size of the files together."""
+        """Return the total size of the files."""
         return sum([file.size for file in files])
 
 
 class RowLimit(FileCountingLimit):
-    """Counts the rows by the statistics of the log, deleted rows subtracted. It alone reads statistics."""
+    """Counts the rows by the statistics of the log, without deleted rows. Only this limit reads statistics."""
 
     __slots__ = ("_rows_of",)
 
@@ -104,7 +104,7 @@ class RowLimit(FileCountingLimit):
     bounds_data = True
 
     def __init__(self, maximum: int) -> None:
-        # what reads the log is not imported where a DAG file only names options
+        # modules that read the log are not imported where a DAG file only names options
         from airflow_provider_fds.source.planned import num_rows_of
 
         super().__init__(maximum)
@@ -114,7 +114,7 @@ class RowLimit(FileCountingLimit):
         """Return the number of rows in the file.
 
         Raises:
-            UnknownRowsError: The statistics do not say it.
+            UnknownRowsError: The statistics do not contain it.
         """
         rows = self._rows_of(file)
         if rows is None:
@@ -123,7 +123,7 @@ class RowLimit(FileCountingLimit):
 
 
 class UnknownRowsError(Exception):
-    """The log does not say how many rows a file has.
+    """The log does not record how many rows a file has.
 
     Attributes:
         path: The file, as logged.
@@ -134,5 +134,5 @@ class UnknownRowsError(Exception):
         self.path = path
 
 
-#: Every limit there is.
+#: All limits.
 LIMITS: Final[tuple[type[Limit], ...]] = (FileLimit, ByteLimit, RowLimit, VersionLimit)

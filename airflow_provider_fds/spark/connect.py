@@ -1,9 +1,8 @@
 """A batch on a Spark Connect server: the job of ``job.py`` run from this process, in a session that may outlive it.
 
-What Spark does for a client goes on when the client dies. So each attempt leaves session, user and a tag in its marker
-before it touches the sink, and the next attempt stops what is left of it before it goes on. That a batch lands once
-does not rest on this: the transaction sees to it.
-Standard library and pyspark only; pyspark is imported when it is needed.
+Spark continues a client's work after the client dies. So each attempt records session, user and a tag in its marker
+before it touches the sink, and the next attempt first stops the rest of it. That a batch lands once does not depend on
+this; the transaction ensures it. Standard library and pyspark only; pyspark is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -38,25 +37,25 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT: Final = 15002
 _CONNECT_SECONDS: Final = 10
-#: How long a server may be away in the middle of a batch before the batch fails: 8 attempts, 5 s apart at most.
+#: How long a server may be unreachable during a batch before the batch fails: 8 attempts, at most 5 s apart.
 _RETRIES: Final = {"max_retries": 8, "initial_backoff": 100, "max_backoff": 5000}
 _INTERRUPT_SECONDS: Final = 20
 
-#: Where a server says which JARs it was started with.
+#: Where a server lists the JARs it was started with.
 _JARS: Final = ("spark.jars", "spark.jars.packages")
 
-#: Of our own sessions. The server sends long stack traces with the message otherwise; what they say of causes comes
-#: without this, too.
+#: Of FDS's own sessions. Otherwise the server sends long stack traces with the message; the causes are in the message
+#: anyway.
 _SESSION_CONF: Final = {
     "spark.sql.connect.serverStacktrace.enabled": "false",
 }
 
 _STARTED: Final = ".started.json"
 
-#: Of the ids of shared sessions, which are made of names (RFC 9562, version 5); Spark's own are random.
+#: Namespace for the ids of shared sessions, which are derived from names (RFC 9562, version 5); Spark's own are random.
 _SHARED: Final = UUID("5d0c3a52-6c5e-4b0e-9b1c-6f0f3c1f7a11")
 _SHARED_VERSION: Final = 5
-#: Shorter than the hour after which a server ends a session that nobody uses: an id that was ended never comes back.
+#: Shorter than the hour after which a server ends an unused session: the id of an ended session cannot be used again.
 _SHARED_SECONDS: Final = 1800
 
 
@@ -65,16 +64,16 @@ class ServerUnreachableError(Exception):
 
 
 class ServerUnfitError(Exception):
-    """The server answers, and cannot do what is asked of it as it is set up."""
+    """The server answers, but its setup does not allow the request."""
 
 
 @dataclass(frozen=True)
 class ConnectServer:
-    """A Spark Connect server, and what is needed to speak to it.
+    """A Spark Connect server and how to reach it.
 
     Attributes:
-        url: ``sc://host:port/;key=value…`` as pyspark takes it; may hold a token.
-        name: What people call it, such as ``connection 'spark_connect_default'``.
+        url: ``sc://host:port/;key=value…`` as pyspark takes it; may contain a token.
+        name: Its name in messages, such as ``connection 'spark_connect_default'``.
     """
 
     url: str = field(repr=False)
@@ -82,7 +81,7 @@ class ConnectServer:
 
     @property
     def endpoint(self) -> str:
-        """Host and port, without anything secret."""
+        """Host and port, without secrets."""
         parts = urlsplit("http" + self.url[2:])
         return f"{parts.hostname}:{parts.port or _DEFAULT_PORT}"
 
@@ -103,14 +102,14 @@ class ConnectServer:
 
     @contextmanager
     def session(self, tag: str, conf: Mapping[str, str] | None = None, shared_id: str | None = None) -> Iterator[Any]:
-        """Open a session, all of whose operations by this client carry ``tag``.
+        """Open a session in which all operations of this client carry ``tag``.
 
         Args:
             tag: See :func:`tag_of`.
-            conf: Settings for it, the user's.
-            shared_id: Id of a session that is begun if it is not there, and left to whoever comes next, see
-                :func:`shared_session_id`. ``None``, or where the server has ended that session: one of its own, which
-                is released in the end.
+            conf: The user's settings for it.
+            shared_id: Id of a session that is started if it does not exist, and left open for the next job, see
+                :func:`shared_session_id`. ``None``, or if the server has ended that session: a session of its own,
+                which is released at the end.
 
         Raises:
             ServerUnreachableError: The server does not answer.
@@ -124,14 +123,14 @@ class ConnectServer:
                 spark.addTag(tag)
                 yield spark
             finally:
-                # a server that is gone cannot be told that its session is over
+                # a server that is gone cannot be told to end its session
                 spark.client.set_retry_policies([])
                 spark.stop()
 
     def interrupt(self, session_id: str, user_id: str | None, tags: tuple[str, ...]) -> list[str]:
-        """Join a session, stop what carries one of the tags in it, and end it. Returns the operations stopped.
+        """Join a session, stop its operations that carry one of the tags, and end it. Returns the stopped operations.
 
-        A session that is gone had nothing left to stop. One that is shared is not ended.
+        In a session that has already ended there is nothing to stop. A shared session is not ended.
         """
         with _connect_mode():
             spark = self.open(is_active=False, session_id=session_id, user_id=user_id)
@@ -142,11 +141,11 @@ class ConnectServer:
                 spark.stop()
 
     def open(self, *, is_active: bool = True, **parameters: str | None) -> Any:
-        """Return a session, a new one unless ``session_id`` and ``user_id`` name one that is there.
+        """Return a session, a new one unless ``session_id`` and ``user_id`` name an existing one.
 
         Args:
-            is_active: Whether ``SparkSession.getActiveSession()`` finds it, in a function of the user's.
-            parameters: In place of those of the URL.
+            is_active: Whether ``SparkSession.getActiveSession()`` finds it, in a user's function.
+            parameters: Replace those of the URL.
         """
         from pyspark.sql.connect.client.core import DefaultChannelBuilder
         from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -166,8 +165,8 @@ class ConnectServer:
             return None
         spark = self.open(session_id=session_id)
         try:
-            spark.version  # noqa: B018 - the first that is asked of the server
-        except Exception as error:  # noqa: BLE001 - anything else the next question tells
+            spark.version  # noqa: B018 - the first request to the server
+        except Exception as error:  # noqa: BLE001 - any other error recurs at the next request
             if _is_over(error):
                 spark.stop()
                 return None
@@ -202,12 +201,12 @@ class ConnectServer:
 
 
 def _is_over(error: Exception) -> bool:
-    """Whether the server has ended the session that it was asked for."""
+    """Whether the server has ended the requested session."""
     return any(sign in str(error) for sign in ("SESSION_CLOSED", "SESSION_NOT_FOUND"))
 
 
 def version_difference(server_version: str) -> str | None:
-    """Return in words that server and installed pyspark are of different versions, ``None`` if they are not."""
+    """Return how the versions of server and installed pyspark differ, ``None`` if they do not."""
     mine = client_version()
     if minor(server_version) == minor(mine):
         return None
@@ -219,14 +218,14 @@ def version_difference(server_version: str) -> str | None:
 
 @dataclass
 class ConnectJob:
-    """One job of planned batches, worked off on a server from this process.
+    """One job of planned batches, run on a server from this process.
 
     Attributes:
-        server: Where.
+        server: The server.
         spec_uri: URI of the job spec.
-        files: The way to staging and the sink's log from here, where they are not local.
-        conf: Settings for the session, the user's.
-        tell: Gets lines for people.
+        files: Access to staging and the sink's log from here, if they are not local.
+        conf: The user's settings for the session.
+        tell: Called with each line of output for people.
     """
 
     server: ConnectServer
@@ -237,13 +236,13 @@ class ConnectJob:
     _running: tuple[Any, str] | None = field(default=None, init=False)
 
     def work(self, on_report: Callable[[AttemptReport], object] | None = None) -> int:
-        """Stop what earlier attempts have left, then work the job off. Returns the exit code of :func:`~.job.run`.
+        """Stop the rest of earlier attempts, then run the job. Returns the exit code of :func:`~.job.run`.
 
-        Whatever ends this (a kill that Python hears of, a time limit), what Spark does for it is stopped.
+        Whatever ends this (a kill that Python can handle, a time limit), Spark's work for it is stopped.
 
         Raises:
-            ServerUnreachableError: The server does not answer; nothing was written by this attempt.
-            ServerUnfitError: It cannot do it as it is set up.
+            ServerUnreachableError: The server does not answer; this attempt wrote nothing.
+            ServerUnfitError: The server's setup does not allow it.
         """
         with reached_by(self.files):
             spec = JobSpec.from_file(self.spec_uri, read_bytes(hadoop_path(self.spec_uri)))
@@ -263,23 +262,23 @@ class ConnectJob:
                     self._running = None
 
     def kill(self) -> None:
-        """Stop what Spark does for this job, and let it do no more; may be called in a signal handler."""
+        """Stop Spark's work for this job, and let it start no more; may be called in a signal handler."""
         running, self._running = self._running, None
         if running is not None:
             spark, tag = running
             self._stop(spark.session_id, spark.client._user_id, (tag,), spark.client)
 
     def _stop(self, session_id: str, user_id: str | None, tags: tuple[str, ...], client: Any = None) -> None:
-        # a connection and a thread of its own: the ones that wait for Spark may hold locks
+        # a separate connection and thread: threads that wait for Spark may hold locks
         done: list[Any] = []
 
         def stop() -> None:
             try:
                 done.append(self.server.interrupt(session_id, user_id, tags))
                 if client is not None and is_shared(session_id):
-                    # the session goes on, this client may not
+                    # the session continues, this client does not
                     client.close()
-            except Exception as error:  # noqa: BLE001 - the transaction keeps what is not stopped from harm
+            except Exception as error:  # noqa: BLE001 - the transaction makes what is not stopped harmless
                 done.append([] if _is_over(error) else shortened(str(error)))
 
         thread = threading.Thread(target=stop, daemon=True)
@@ -298,12 +297,12 @@ class ConnectJob:
             self.tell(
                 f"Attempt {marker['attempt_id']} left no report; what it may still do on {self.server.name} is stopped."
             )
-            # by the name of the file, not by what it says: it may stop what this attempt has begun, and nothing else
+            # by the name of the file, not its contents: this may stop only what that attempt has started
             self._stop(trace["session_id"], trace.get("user_id"), (tag_of(marker["attempt_id"]),))
 
 
 def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
-    """Return the markers of earlier attempts of these batches that worked over Spark Connect and left no report."""
+    """Return the markers of earlier attempts of these batches that ran over Spark Connect and left no report."""
     reports = hadoop_path(spec.reports, spark)
     found = []
     for batch in spec.batches:
@@ -311,7 +310,7 @@ def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
         there = names(f"{reports}/{folder}", spark)
         attempts = {name.removesuffix(_STARTED) for name in there if name.endswith(_STARTED)} - {spec.attempt_id}
         if not attempts:
-            # attempts go from batch to batch: who was not here was not further on either
+            # attempts go from batch to batch: one that did not get here did not get further either
             break
         for name in sorted(attempts):
             if f"{name}.json" in there:
@@ -334,15 +333,15 @@ def _is_id(text: object) -> bool:
 
 
 def shared_session_id(spec: JobSpec, conf: Mapping[str, str], now: float) -> str | None:
-    """Return the id of the session that the jobs of a stream share for a while, ``None`` for a job that cannot.
+    """Return the id of the session that the jobs of a stream share for a while, ``None`` for a job that cannot share.
 
-    In a new session Spark and Delta make much of what a small batch needs anew, a quarter of its time. A job shares
-    if it sets nothing for the session but what all of them set, the user's ``conf``: transactions as options of the
-    write, no SQL, no function of the user's.
+    In a new session, Spark and Delta must rebuild much of what a small batch needs: a quarter of its time. A job shares
+    a session if its only settings for the session are the user's ``conf``, which all jobs have: transactions as options
+    of the write, no SQL, no user's function.
 
     Args:
         spec: The job.
-        conf: Settings for the session, the user's.
+        conf: The user's settings for the session.
         now: Seconds since the epoch.
     """
     if spec.fence is not None or not sink_from_dict(spec.sink).leaves_session_as_it_is:
@@ -352,7 +351,7 @@ def shared_session_id(spec: JobSpec, conf: Mapping[str, str], now: float) -> str
 
 
 def is_shared(session_id: str) -> bool:
-    """Whether the session is one that other jobs may use too."""
+    """Whether other jobs may use the session too."""
     return UUID(session_id).version == _SHARED_VERSION
 
 
@@ -363,14 +362,14 @@ def tag_of(attempt_id: str) -> str:
 
 @contextmanager
 def _connect_mode() -> Iterator[None]:
-    """Let ``pyspark.sql.functions`` make columns of Spark Connect meanwhile, as pyspark's own builder does."""
+    """Make ``pyspark.sql.functions`` return Spark Connect columns within the context, as pyspark's own builder does."""
     before = os.environ.get("SPARK_CONNECT_MODE_ENABLED")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
         with warnings.catch_warnings():
-            # said by pyspark itself at import, whenever pandas 3 is installed
+            # pyspark emits this at import if pandas 3 is installed
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-            # followed by the error itself
+            # the error itself follows
             warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
             yield
     finally:

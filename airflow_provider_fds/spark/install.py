@@ -1,7 +1,7 @@
-"""What has to be on this machine before Spark starts: Java, pyspark, the JARs, and an environment without secrets.
+"""What Spark needs on this machine before it starts: Java, pyspark, the JARs, and an environment without secrets.
 
-An Airflow worker has the keys of Airflow in its environment: connections, variables, the URI of the metadata database,
-the Fernet key. A user's code in Spark could read and print them and needs none of them, so Spark starts without them.
+An Airflow worker has Airflow's keys in its environment: connections, variables, the URI of the metadata database, the
+Fernet key. A user's code in Spark could read and print them and needs none of them, so Spark starts without them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Spark's S3 file system, of the Hadoop that the bundled Spark has.
+#: Spark's S3 file system, for the Hadoop version of the bundled Spark.
 HADOOP_AWS_PACKAGE: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
 
-#: Spark 4 needs it (https://spark.apache.org/docs/4.2.0/).
+#: Required by Spark 4 (https://spark.apache.org/docs/4.2.0/).
 MINIMUM_JAVA: Final = 17
 
-#: Names variables that Spark is to have all the same, comma separated; ``*``: all.
+#: Names the variables that are passed to Spark anyway, comma separated; ``*``: all.
 PASSED: Final = "FDS_SPARK_ENVIRONMENT"
 
 _AIRFLOWS: Final = re.compile(r"_?AIRFLOW_(?:CONN|VAR)_.+|_?AIRFLOW__.+|_AIRFLOW_.+|SQLALCHEMY_DATABASE_URI")
@@ -68,7 +68,7 @@ def bundled_spark_home() -> Path:
 
 
 def has_bundled_spark() -> bool:
-    """Whether pip installed a Spark with pyspark, whatever its version; pyspark-client has none."""
+    """Whether pip installed a Spark with pyspark, of any version; pyspark-client contains none."""
     home = _pyspark_folder()
     return home is not None and (home / "bin" / "spark-submit").is_file()
 
@@ -84,14 +84,14 @@ def spark_env(home: Path) -> dict[str, str]:
 
 
 def held_back(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Return the names of the variables that Spark is started without."""
+    """Return the names of the variables that are withheld from Spark."""
     environ = os.environ if environ is None else environ
     passed = {name.strip() for name in environ.get(PASSED, "").split(",")}
     return [] if "*" in passed else [name for name in environ if _AIRFLOWS.fullmatch(name) and name not in passed]
 
 
 def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment for Spark, on top of which a task's ``env_vars`` go."""
+    """Return the environment for Spark, to which a task's ``env_vars`` are added."""
     environ = os.environ if environ is None else environ
     without = set(held_back(environ))
     return {name: value for name, value in environ.items() if name not in without}
@@ -100,8 +100,8 @@ def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str
 def spark_problem() -> str | None:
     """Return what is wrong with the installed pyspark, pyspark-client and delta-spark, or ``None``.
 
-    pyspark-client (the Spark provider asks for it) shares its files with pyspark: with two versions, the one
-    installed last overwrites the other's, and when one is removed, the other is left with half of its own.
+    pyspark-client (a requirement of the Spark provider) shares its files with pyspark: with two versions, the one
+    installed last overwrites the other's files, and removing one removes files of the other.
     """
     pyspark, client, delta = (_version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
     if pyspark is None:
@@ -125,7 +125,7 @@ def spark_problem() -> str | None:
 def client_problem() -> str | None:
     """Return what is wrong with the installed client of Spark Connect servers, or ``None``.
 
-    pyspark-client is enough; a whole pyspark has the client in it.
+    pyspark-client is enough; a full pyspark includes the client.
     """
     pyspark, client = _version("pyspark"), _version("pyspark-client")
     if pyspark is None and client is None:
@@ -157,27 +157,27 @@ def _client_conflict(pyspark: str, client: str | None) -> str | None:
 
 
 def brought_delta_problems(*names: str | None) -> list[str]:
-    """Return what is wrong with JARs of Delta that a user brings along for the bundled Spark, one sentence each.
+    """Return what is wrong with the Delta JARs that a user brings for the bundled Spark, one sentence each.
 
     Args:
-        names: Maven coordinates or files, separated as spark-submit has them (``,``, on class paths ``:``); ``None``
-            for none.
+        names: Maven coordinates or files, separated as in spark-submit (``,``, on class paths ``:``); ``None`` for
+            none.
     """
     found = [name for text in names if text for name in re.split(r",|:(?=/)", text)]
-    # what is wrong with the installation is told by itself
+    # problems of the installation are reported separately
     if not found or spark_problem() is not None:
         return []
     return brought_problems(found, spark=metadata.version("pyspark"), delta=_delta_of_pip(), expected=delta_package())
 
 
 def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: str) -> list[str]:
-    """Return what is wrong with JARs of Delta that a user brings for the bundled Spark, one sentence each.
+    """Return what is wrong with the Delta JARs that a user brings for the bundled Spark, one sentence each.
 
     Args:
         names: Files or Maven coordinates, of Delta or not.
         spark: Version of the installed pyspark.
         delta: Version of the installed delta-spark.
-        expected: Coordinates of the JAR that FDS adds by itself.
+        expected: Coordinates of the JAR that FDS adds itself.
     """
     wanted = DeltaJar.named(expected)
     problems = []
@@ -196,12 +196,12 @@ def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: 
 
 
 def allows(requirements: Iterable[str], version: str) -> bool:
-    """Whether requirements such as ``pyspark<=4.2.0,>=4.0.1`` leave room for this major and minor version."""
+    """Whether requirements such as ``pyspark<=4.2.0,>=4.0.1`` allow this major and minor version."""
     from packaging.requirements import Requirement
 
     for requirement in requirements:
         bounds = Requirement(requirement).specifier
-        # no bound excludes a minor version whole unless it excludes its first, its last and those it names
+        # bounds exclude a whole minor version only if they exclude its first, its last and the ones they name
         named = (bound.version.removesuffix(".*") for bound in bounds)
         of_this_minor = [version, f"{of_minor(version)}.0", f"{of_minor(version)}.999"]
         of_this_minor += [text for text in named if minor(text) == minor(version)]
@@ -211,7 +211,7 @@ def allows(requirements: Iterable[str], version: str) -> bool:
 
 
 def _files_problem(pyspark: str) -> str | None:
-    """Return that the files of pyspark are not those of the version that pip knows, ``None`` if they are."""
+    """Return that the files of pyspark differ from the version that pip records, ``None`` if they do not."""
     home = _pyspark_folder()
     if home is None:
         return None
@@ -232,12 +232,12 @@ def _files_problem(pyspark: str) -> str | None:
 
 
 def spark_major() -> int:
-    """Return the major version of the installed pyspark, of which every Spark that FDS starts has to be."""
+    """Return the major version of the installed pyspark; every Spark that FDS starts must have the same one."""
     return int(metadata.version("pyspark").partition(".")[0])
 
 
 def java_program() -> str | None:
-    """Return the Java that Spark would start, ``None`` if there is none on PATH; one of JAVA_HOME may not be there."""
+    """Return the Java that Spark would start, ``None`` if PATH has none; one in JAVA_HOME may not exist."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
@@ -271,10 +271,10 @@ def delta_package(delta_version: str | None = None) -> str:
     """Return the Maven coordinates of Delta for the installed pyspark and delta-spark.
 
     Args:
-        delta_version: A version of Delta, in place of that of delta-spark.
+        delta_version: A version of Delta, instead of that of delta-spark.
 
     Raises:
-        SparkSetupError: as :func:`spark_problem`.
+        SparkSetupError: As :func:`spark_problem`.
     """
     if problem := spark_problem():
         raise SparkSetupError(problem)
@@ -284,25 +284,25 @@ def delta_package(delta_version: str | None = None) -> str:
 
 
 def _delta_of_pip() -> str:
-    """Return the version of the installed delta-spark; without one, that of the table for the installed pyspark."""
+    """Return the version of the installed delta-spark; without one, the table's version for the installed pyspark."""
     return _version("delta-spark") or DELTA_OF_SPARK[of_minor(metadata.version("pyspark"))]
 
 
 def delta_jars(
     cache_dir: Path | None = None, package: str | None = None, spark_submit: str | None = None
 ) -> tuple[Path, Path]:
-    """Return Delta's JARs (delta-spark, delta-storage), resolved through Ivy the first time, offline ever after.
+    """Return Delta's JARs (delta-spark, delta-storage), resolved through Ivy the first time and offline from then on.
 
-    The first call of a machine takes some ten seconds and needs a Maven repository; Ivy's own settings apply. Calls
-    in parallel wait for one of them. JARs are complete or not there.
+    The first call on a machine takes about ten seconds and needs a Maven repository; Ivy's own settings apply. Parallel
+    calls wait for one of them. JARs are either complete or absent.
 
     Args:
         cache_dir: Where they are kept; default :func:`default_cache_dir`.
         package: Maven coordinates of Delta; default :func:`delta_package`.
-        spark_submit: The program that resolves them, of a Spark of the user's own; default that of pip's pyspark.
+        spark_submit: The program that resolves them, from the user's own Spark; default that of pip's pyspark.
 
     Raises:
-        SparkSetupError: no Java, no pyspark, versions that do not fit, or the JARs cannot be resolved.
+        SparkSetupError: No Java, no pyspark, incompatible versions, or the JARs cannot be resolved.
     """
     package = delta_package() if package is None else package
     _, artifact, version = package.split(":")
@@ -323,7 +323,7 @@ def delta_jars(
         ) from e
     with locked(cache / "jars.lock"):
         if not all(jar.is_file() for jar in kept):
-            # Spark 3.5 and Spark 4 have versions of Ivy that do not read each other's folders
+            # the Ivy versions of Spark 3.5 and Spark 4 cannot read each other's folders
             ivy = cache / ("ivy" if spark_submit is None else f"ivy-{artifact.removeprefix('delta-spark_')}")
             resolved = _resolve(package, ivy, spark_submit)
             for jar in kept:
@@ -332,15 +332,15 @@ def delta_jars(
 
 
 def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
-    """Return the JARs of Spark's S3 file system, resolved through Ivy the first time, offline ever after.
+    """Return the JARs of Spark's S3 file system, resolved through Ivy the first time and offline from then on.
 
-    The bundled Spark has none. Amazon's library in it is some 700 MB. JARs are complete or not there.
+    The bundled Spark has none. The AWS library among them is about 700 MB. JARs are either complete or absent.
 
     Args:
         cache_dir: Where they are kept; default :func:`default_cache_dir`.
 
     Raises:
-        SparkSetupError: no Java, no pyspark, or the JARs cannot be resolved.
+        SparkSetupError: No Java, no pyspark, or the JARs cannot be resolved.
     """
     cache = default_cache_dir() if cache_dir is None else cache_dir
     kept = cache / "jars" / HADOOP_AWS_PACKAGE.split(":", 1)[1].replace(":", "-")
@@ -379,7 +379,7 @@ def _checked(jars: tuple[Path, Path]) -> tuple[Path, Path]:
 
 def _resolve(package: str, ivy: Path, spark_submit: str | None = None) -> Path:
     with tempfile.TemporaryDirectory(prefix="fds-resolve-") as folder:
-        # spark-submit resolves packages before it runs the application, which has nothing to do
+        # spark-submit resolves packages before it runs the application, which does nothing
         application = Path(folder) / "resolve.py"
         application.write_text("")
         env = child_environment()

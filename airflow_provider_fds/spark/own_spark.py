@@ -1,6 +1,6 @@
-"""A Spark of the user's own: the spark-submit that starts it, its versions, and the Delta that belongs to it.
+"""The user's own Spark: the spark-submit that starts it, its versions, and the Delta that belongs to it.
 
-Its ``--version`` is asked once and kept in FDS's cache. Standard library only; does not import pyspark.
+Its ``--version`` is queried once and kept in FDS's cache. Standard library only; does not import pyspark.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, DeltaJar, delta_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: In place of a version of Delta: the Spark, or its cluster, has one already.
+#: Instead of a version of Delta: the Spark, or its cluster, already has one.
 PROVIDED: Final = "provided"
 
 _OLDEST: Final = (3, 5)
-#: Spark 3.5 runs on Java 8 already, Spark 4 on 17 (https://spark.apache.org/docs/3.5.7/).
+#: Spark 3.5 already runs on Java 8, Spark 4 on 17 (https://spark.apache.org/docs/3.5.7/).
 _OLDEST_JAVA: Final = 8
 _JAVA_OF_SPARK_4: Final = 17
 _SECONDS: Final = 180
-#: A wrapper script may lead to another Spark one day without any change to itself.
+#: A wrapper script may start another Spark one day without changing itself.
 _KEPT_SECONDS: Final = 24 * 3600
 
 _SPARK: Final = re.compile(r"\bversion (\d+\.\d+[\w.-]*)")
@@ -47,10 +47,10 @@ class OwnSpark:
 
     Attributes:
         command: What is called: a name on PATH, or a path.
-        path: The file that this is.
-        version: Version of Spark, with a vendor's appendix.
+        path: The resolved file.
+        version: Version of Spark, with a vendor's suffix.
         scala: Version of Scala: ``2.13``.
-        home: Its folder, ``None`` if it is not known.
+        home: Its folder, ``None`` if unknown.
     """
 
     command: str
@@ -60,7 +60,7 @@ class OwnSpark:
     home: Path | None = None
 
     def describe(self) -> str:
-        """Return which Spark is started by what."""
+        """Return a description of this Spark and what starts it."""
         return f"{self.path} starts Spark {self.version} (Scala {self.scala})"
 
     def included_delta(self) -> list[str]:
@@ -72,7 +72,7 @@ class OwnSpark:
         """Return the Maven coordinates of the Delta for this Spark and its Scala.
 
         Args:
-            delta_version: A version of Delta, instead of the one of FDS's table.
+            delta_version: A version of Delta, instead of the one in FDS's table.
 
         Raises:
             SparkSetupError: The table has no Delta for this Spark.
@@ -95,9 +95,9 @@ def choose_spark(
     *,
     driver_is_here: bool = True,
 ) -> OwnSpark | None:
-    """Return the Spark to start, ``None`` for the one of the installed pyspark.
+    """Return the Spark to start, ``None`` for that of the installed pyspark.
 
-    A named spark-submit is always taken. Without one, the installed pyspark is taken on a local master, and on another
+    A named spark-submit is always used. Without one, the installed pyspark is used on a local master, and on another
     master if neither SPARK_HOME nor PATH leads to a spark-submit.
 
     Raises:
@@ -121,7 +121,7 @@ def find_own_spark(
         driver_is_here: Whether the driver runs on this machine, and so needs its Java.
 
     Raises:
-        SparkSetupError: There is none, it does not say its version, is too old, or its Java is.
+        SparkSetupError: There is none, it does not print its version, or it or its Java is too old.
     """
     command = binary or _unnamed(environ)
     path = None if command is None else shutil.which(command, path=environ.get("PATH"))
@@ -143,11 +143,11 @@ def find_own_spark(
 
 
 def own_delta_problems(spark: OwnSpark, brought: Iterable[str | None], delta_version: str | None = None) -> list[str]:
-    """Return what is wrong with the Delta for a Spark of the user's own, one sentence each.
+    """Return what is wrong with the Delta for the user's own Spark, one sentence each.
 
     Args:
         spark: The Spark.
-        brought: Maven coordinates or files that the user gives, separated as spark-submit has them.
+        brought: Maven coordinates or files that the user gives, separated as in spark-submit.
         delta_version: See :meth:`OwnSpark.delta_package`; or :data:`PROVIDED`.
     """
     names = brought_deltas(*brought)
@@ -186,7 +186,7 @@ def brought_deltas(*names: str | None) -> list[str]:
 
 
 def _unnamed(environ: Mapping[str, str]) -> str | None:
-    """Return the spark-submit that is started if none is named; SPARK_HOME counts even if nothing is there."""
+    """Return the spark-submit that starts if none is named; SPARK_HOME applies even if nothing exists there."""
     if home := environ.get("SPARK_HOME"):
         return str(Path(home) / "bin" / "spark-submit")
     return "spark-submit" if shutil.which("spark-submit", path=environ.get("PATH")) else None
@@ -216,7 +216,7 @@ def _home(path: str, environ: Mapping[str, str]) -> Path | None:
 
 
 def _versions(path: str, home: Path | None, environ: Mapping[str, str], cache: Path) -> tuple[str, str]:
-    """Return the versions of Spark and Scala, asked of spark-submit at most once a day."""
+    """Return the versions of Spark and Scala; spark-submit is queried at most once a day."""
     facts = [path, str(home), environ.get("JAVA_HOME", "")]
     for file in (Path(path).resolve(), *([] if home is None else sorted(home.glob("jars/spark-core_*.jar")))):
         with suppress(OSError):
