@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import airflow_provider_fds
+from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.source.options import SourceOptions
 
 ROOT = Path(__file__).parents[3]
@@ -91,6 +92,17 @@ def test_the_reference_has_every_public_name_and_its_module_is_there(pages):
         path = ROOT / f"{module.replace('.', '/')}.py"
         if last[0].isupper():
             assert f"\nclass {last}(" in path.read_text() or f"\nclass {last}:" in path.read_text(), name
+
+
+def test_both_tables_of_settings_have_those_of_the_code(pages):
+    options = get_provider_info()["config"]["fds"]["options"]
+    for page in ("reference/settings.md", "operators.md"):
+        section = pages[page].partition("Settings")[2]
+        rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+        assert [row[0].strip("| `") for row in rows] == list(options), page
+        for row in rows:
+            default = options[row[0].strip("| `")]["default"]
+            assert not default or row[1].strip("`") == default, row
 
 
 def test_lists_begin_after_an_empty_line_as_the_site_needs_it(pages):
