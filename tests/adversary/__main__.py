@@ -1,4 +1,4 @@
-"""``python -m tests.adversary``: play scenarios, all kinds in turn.
+"""``python -m tests.adversary``: run scenarios, one kind after another.
 
 python -m tests.adversary --minutes 60 --page docs/failures.md
 python -m tests.adversary --kind "zombie of an append" --seed 7      one scenario again
@@ -30,7 +30,7 @@ END = "<!-- adversary: end -->"
 
 
 def main() -> int:
-    """Play what the command line asks for."""
+    """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.adversary")
     parser.add_argument("--minutes", type=float, help="play all kinds in turn for so long")
     parser.add_argument("--rounds", type=int, help="play all kinds so often")
@@ -50,7 +50,7 @@ def main() -> int:
     master = arguments.seed if arguments.seed is not None else int(time.time())
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fds-adversary-"))
     print(f"seed {master}, {len(names)} kinds, folder {folder}", flush=True)
-    # scenarios use an archive of classes that is there, and make none
+    # scenarios use an existing class archive, and create none
     subprocess.run([*FDS, "prepare"], check=True, stdout=subprocess.DEVNULL)
     stage = Stage(folder.resolve(), is_long=(arguments.minutes or 0) >= 20)
 

@@ -1,6 +1,6 @@
-"""Runs DAGs as ``dag.test()`` does, each in a process of its own that is forked from one that has Airflow loaded.
+"""Runs DAGs as ``dag.test()`` does, each in its own process, forked from one that has loaded Airflow.
 
-``python -m tests.adversary.airflow_host`` is that one; it makes Airflow's database in ``AIRFLOW_HOME``.
+``python -m tests.adversary.airflow_host`` is that process; it creates Airflow's database in ``AIRFLOW_HOME``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.adversary.forks import Forked
     from tests.adversary.scene import Scene
 
-#: Airflow's installation, in the words of ``[fds] deployment``.
+#: The name of the Airflow installation, as in ``[fds] deployment``.
 DEPLOYMENT: Final = "http://adversary.test"
 
 _CFG = """
@@ -74,7 +74,7 @@ DAILY: Final = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC")'
 
 
 class DagRun:
-    """A run of a DAG in a process of its own."""
+    """A run of a DAG in its own process."""
 
     def __init__(self, scene: Scene, process: Forked, folder: Path) -> None:
         self.scene, self.process, self._folder = scene, process, folder
@@ -92,7 +92,7 @@ class DagRun:
         self.scene.note(f"{signal.Signals(number).name} to the DAG's run")
 
     def when(self, condition: Callable[[], bool], timeout: float = 60) -> bool:
-        """Wait until the condition holds; ``False`` if the run ended before."""
+        """Wait until the condition holds; ``False`` if the run ended first."""
         return when(condition, lambda: self.is_running, timeout)
 
     def wait(self, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _essence(said: str) -> str:
 
 
 class AirflowHost(ForkHost):
-    """The process with Airflow loaded."""
+    """The process that has loaded Airflow."""
 
     def __init__(self, home: Path, database: Path | None = None) -> None:
         self.home = home
@@ -134,7 +134,7 @@ class AirflowHost(ForkHost):
         super().__init__("tests.adversary.airflow_host", home / "host.log", env)
 
     def start(self, scene: Scene, dag_text: str, *, conn: dict[str, Any], logical_date: str | None = None) -> DagRun:
-        """Start a run of the one DAG of the text."""
+        """Start a run of the only DAG in the text."""
         # `dag.test()` looks for its DAG in the installation's own folder
         file = self.home / "dags" / f"{scene.root.name}.py"
         file.write_text(dag_text)
@@ -145,7 +145,7 @@ class AirflowHost(ForkHost):
         return found
 
     def mark_failed(self, scene: Scene, dag_id: str) -> None:
-        """Mark the tasks of a DAG that are running failed, as a person does, or the scheduler without a heartbeat."""
+        """Mark the running tasks of a DAG as failed, as a person does, or the scheduler after missing heartbeats."""
         self._begin(scene, f"marked-{next(self._count):03}", {"mark_failed": dag_id}).wait()
 
     def _begin(self, scene: Scene, name: str, request: dict[str, Any]) -> DagRun:
@@ -155,7 +155,7 @@ class AirflowHost(ForkHost):
 
 
 def main() -> None:
-    """Load Airflow, then be a host of processes that run DAGs."""
+    """Load Airflow, then act as a host of processes that run DAGs."""
     from airflow.settings import engine
     from airflow.utils.db import initdb
 
@@ -168,12 +168,12 @@ def main() -> None:
 
     for name in airflow_provider_fds.__all__:
         getattr(airflow_provider_fds, name)
-    # the first run in a process takes 5 s, for what it loads and makes: a process that is forked after it has all that
+    # the first run in a process takes 5 s, for what it loads and creates; processes forked afterwards already have it
     first = Path(os.environ["AIRFLOW_HOME"]) / "dags" / "first.py"
     first.write_text(_FIRST_DAG)
     _run(first, None)
     first.unlink()
-    # its thread is not forked; the next run makes another
+    # its thread is not forked; the next run starts another
     del in_process_api_server().transport
     engine.dispose()
     serve(_play)
@@ -198,7 +198,7 @@ def _play(request: dict[str, Any]) -> None:
         traceback.print_exc()
     finally:
         sys.stdout.flush()
-        # what Airflow and Spark would do at the end of an interpreter takes a second, and is not asked for
+        # skip what Airflow and Spark do at interpreter exit, which takes a second
         os._exit(code)
 
 

@@ -1,15 +1,15 @@
-"""The verdict: by key, and by chain. It reads the sink itself; of the package it believes nothing.
+"""The verdict: by key, and by chain. It reads the sink itself and trusts nothing that the package reports.
 
-**The rule of each action of a person**, in one place. A row "must be there once" unless an action gives freedom:
+**The rule of each manual action**, in one place. A row "must be there once" unless an action allows otherwise:
 
-- `rewind` without the statement that it shows: rows of the versions read again may be there once more, at most
-  once for each rewind. With the statement before the next run: exactly once.
-- `rewind` with the statement after the next run (late): either exactly once, or the command or the next runs say it.
-- `reset` without emptying the sink: every row that the sink has may be there once more. Emptied: exactly once.
-- `replan`, `rebind`, `hold`, `resume`, `adopt`, `recover`: no freedom (`rebind`: sinks are counted together).
-- `skip`, `acknowledge`: rows of that version may be missing. They are never there twice.
-- `accept`: rows of that batch may be missing or be there twice, as the block said.
-- The sink restored, overwritten or emptied by somebody else: the next run has to refuse; silence is a failure.
+- `rewind` without the statement that it shows: rows of the versions read again may appear once more, at most once for
+  each rewind. With the statement before the next run: exactly once.
+- `rewind` with the statement after the next run (late): either exactly once, or the command or the next runs report it.
+- `reset` without emptying the sink: every row that the sink has may appear once more. Emptied: exactly once.
+- `replan`, `rebind`, `hold`, `resume`, `adopt`, `recover`: no exception (`rebind`: sinks are counted together).
+- `skip`, `acknowledge`: rows of that version may be missing. They never appear twice.
+- `accept`: rows of that batch may be missing or appear twice, as the block said.
+- The sink restored, overwritten or emptied by someone else: the next run must refuse; silence is a failure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Bounds:
-    """How often each row has to be there at least, and may be there at most."""
+    """How often each row must be there at least, and may be there at most."""
 
     def __init__(self, once: Counter[int] | None = None) -> None:
         self.lower: Counter[int] = Counter(once or {})
@@ -43,7 +43,7 @@ class Bounds:
         self.upper.update(ids)
 
     def maybe_again(self, ids: Iterable[int]) -> None:
-        """Allow rows once more: a rewind, or a reset, whose statement was not run."""
+        """Allow rows once more: a rewind or a reset whose statement was not run."""
         self.upper.update(set(ids))
 
     def maybe_missing(self, ids: Iterable[int]) -> None:
@@ -53,13 +53,13 @@ class Bounds:
 
 
 def read(scene: Scene, path: Path, columns: tuple[str, ...] = ("id",)) -> list[tuple[Any, ...]]:
-    """Return a table's rows, by delta-rs, or by Spark where that does not know a feature."""
+    """Return a table's rows, by delta-rs, or by Spark if delta-rs does not know a feature."""
     if not (path / "_delta_log").exists():
         return []
     try:
         table = deltalake.DeltaTable(path).to_pyarrow_table(columns=list(columns))
         return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
-    except Exception:  # noqa: BLE001 - a feature that delta-rs does not read
+    except Exception:  # noqa: BLE001 - a feature that delta-rs cannot read
         from tests.adversary.warm import sql
 
         return [tuple(row) for row in sql(scene, f"SELECT {', '.join(columns)} FROM delta.`{path}`")]
@@ -89,7 +89,7 @@ def judge_keys(scene: Scene, bounds: Bounds, *paths: Path) -> None:
 
 
 def batches(path: Path, stream: str | None = None) -> list[tuple[int, dict[str, Any]]]:
-    """Return (version of the sink, metadata) of each batch that the sink's own log has, oldest first."""
+    """Return (version of the sink, metadata) of each batch in the sink's own log, oldest first."""
     found = []
     for commit in sorted((path / "_delta_log").glob("*.json")):
         for line in commit.read_text().splitlines():
@@ -104,7 +104,7 @@ def batches(path: Path, stream: str | None = None) -> list[tuple[int, dict[str, 
 
 
 def judge_chain(scene: Scene, path: Path, stream: str | None = None, *, streams: int = 1) -> None:
-    """Hold the sink's own history against the promise: batches in order, each once, each after the one before."""
+    """Check the sink's own history: batches in order, each once, each after the previous one."""
     found = [facts for _, facts in batches(path, stream)]
     for uuid in {facts.get("uuid") for facts in found}:
         mine = [facts for facts in found if facts.get("uuid") == uuid]

@@ -1,6 +1,6 @@
 """Runs ``fds``: its process is forked from one in which the command and Spark's client are loaded.
 
-It is the command of the installation, by its entry point, and knows nothing of what is behind that.
+It calls the installed command by its entry point, and uses no other code of the package.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class CommandHost(ForkHost):
 
 
 def main() -> None:
-    """Load the command, then be a host of its processes."""
+    """Load the command, then act as a host of its processes."""
     (entry,) = entry_points(group="console_scripts", name="fds")
     command = entry.load()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pyspark.sql.connect.session  # noqa: F401 - loaded before the fork
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), suppress(SystemExit):
-        # loads the modules of all its subcommands
+        # this loads the modules of all subcommands
         command(["--version"])
 
     def play(request: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Processes that are forked from one that has loaded what they need: an import costs seconds, a fork milliseconds.
+"""Processes forked from one that has already loaded what they need: an import costs seconds, a fork milliseconds.
 
-A host is a process that reads one JSON line per request from standard input, and forks a process for each. Such a
-process has a session, a process group and an exit code of its own, as one that is started has.
+A host is a process that reads one JSON line per request from standard input, and forks a process for each. A forked
+process has its own session, process group and exit code, like a started one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Forked:
 
 
 class ForkHost:
-    """A host, started with ``python -m module``; one thread at a time asks it, its processes run side by side."""
+    """A host, started with ``python -m module``; one thread at a time sends requests, its processes run in parallel."""
 
     def __init__(self, module: str, log: Path, env: dict[str, str]) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class ForkHost:
             raise RuntimeError(f"{module} did not start: {said} {log.read_text()[-3000:]}")
 
     def fork(self, out: Path, err: Path, cwd: Path, **request: Any) -> Forked:
-        """Let a process begin; what it says goes to two files."""
+        """Start a process; its output goes to two files."""
         ended = out.with_name(f"{out.name}.ended")
         request |= {"out": str(out), "err": str(err), "cwd": str(cwd), "ended": str(ended)}
         with self._lock:
@@ -95,8 +95,8 @@ class ForkHost:
 
 
 def serve(play: Callable[[dict[str, Any]], None]) -> None:
-    """Be a host, once everything is loaded; returns in each process that was forked, when ``play`` does."""
-    # what is loaded may print; answers go to whoever asks
+    """Act as a host, once everything is loaded; returns in each forked process, when ``play`` does."""
+    # loaded code may print; answers go to the caller
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     woken, wake = os.pipe()
@@ -111,7 +111,7 @@ def serve(play: Callable[[dict[str, Any]], None]) -> None:
             os.read(woken, 4096)
             _reap(ended)
         if 0 in ready:
-            # one request at a time: whoever asks waits for the answer
+            # one request at a time: the caller waits for the answer
             line = os.read(0, 1 << 20)
             if not line:
                 return None
@@ -130,7 +130,7 @@ def serve(play: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _enter(request: dict[str, Any]) -> None:
-    """Become what a process that is started would be."""
+    """Set up what a started process would have."""
     os.setsid()
     for number, place in ((0, os.devnull), (1, request["out"]), (2, request["err"])):
         opened = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -148,6 +148,6 @@ def _reap(ended: dict[int, Path]) -> None:
             if (place := ended.pop(pid, None)) is not None:
                 draft = place.with_suffix(".draft")
                 with suppress(FileNotFoundError):
-                    # the scenario may be over, and its folder removed
+                    # the scenario may have ended, and its folder removed
                     draft.write_text(str(os.waitstatus_to_exitcode(status)))
                     draft.replace(place)

@@ -29,7 +29,7 @@ LIMITS = ("max_files_per_batch=1", "max_versions_per_batch=1", "max_files_per_ba
 
 @dataclass
 class DagStream:
-    """A stream that a DAG works."""
+    """A stream that a DAG runs."""
 
     scene: Scene
     source: Source
@@ -62,14 +62,14 @@ class DagStream:
         return self.start(logical_date).wait()
 
     def die_once(self, *conditions: Callable[[], bool]) -> None:
-        """Let a run die when one of the conditions holds, drawn by lot, or a little later."""
+        """Kill a run when one randomly chosen condition holds, or a little later."""
         running = self.start()
         running.when(self.scene.rng.choice(conditions))
         time.sleep(self.scene.rng.choice((0, 0, 0.2, 1)))
         self._kill(running)
 
     def die_somewhere(self, logical_date: str | None = None) -> None:
-        """Let a run die at any time of it."""
+        """Kill a run at any moment."""
         running = self.start(logical_date)
         time.sleep(self.scene.rng.uniform(0.5, 4))
         self._kill(running)
@@ -79,7 +79,7 @@ class DagStream:
         running.wait()
 
     def give_up(self, *, by_force: bool = False) -> None:
-        """Let the next run take over what a run that is gone has planned: marked failed in Airflow, or adopted."""
+        """Let the next run take over what a dead run has planned: marked failed in Airflow, or adopted."""
         if by_force:
             self.move("adopt", "--force")
         else:
@@ -92,7 +92,7 @@ class DagStream:
             words.append("--yes")
         done = self.scene.fds(*words, "--deployment", DEPLOYMENT)
         if done.is_refused and "--sink" in done.said and name in ("rewind", "reset"):
-            # a sink that merges: a person has to say what becomes of its rows
+            # a sink that merges: a person must say what happens to its rows
             done = self.scene.fds(*words, "--sink", "keep" if name == "rewind" else "empty", "--deployment", DEPLOYMENT)
         return done
 
@@ -121,12 +121,12 @@ class DagStream:
 
 
 def name_of(scene: Scene) -> str:
-    """Return a name that no other scenario has: Airflow's Variables are shared."""
+    """Return a name that no other scenario uses: Airflow's Variables are shared."""
     return f"s{abs(hash((scene.kind, scene.seed, time.monotonic_ns()))) % 10**9}"
 
 
 def option_of(scene: Scene) -> str:
-    """Return a limit drawn by lot, as an argument of DeltaStream."""
+    """Return a random limit, as an argument of DeltaStream."""
     limit = scene.rng.choice(LIMITS)
     return f"{limit}, " if limit else ""
 
@@ -138,7 +138,7 @@ def merging(
 
     Args:
         scene: The scenario.
-        options: Limits of the stream; ``None``: drawn by lot.
+        options: Limits of the stream; ``None``: random.
         more: Its other options.
         scd: Whether the sink keeps the newest rows (1) or all (2).
     """
@@ -169,7 +169,7 @@ def change(scene: Scene, source: Source) -> None:
 
 
 def judge_merged(scene: Scene, source: Source, sink: Path) -> None:
-    """The merge sink has the rows that the source has now, by id, with the same values."""
+    """The merge sink has the source's current rows, by id, with the same values."""
     columns = ("id", "k", "v", "p")
     want = Counter(source.live(columns))
     found = Counter(read(scene, sink, columns))
@@ -189,7 +189,7 @@ def judge_merged(scene: Scene, source: Source, sink: Path) -> None:
 
 @kind
 def merged_change_feed(scene: Scene) -> None:
-    """A merge sink follows a table with change feed through any commits, with any limits."""
+    """A merge sink follows a table with a change feed through any commits, with any limits."""
     source, sink, stream = merging(scene)
     stream.run()
     for _ in range(scene.rng.randint(2, 4)):
@@ -204,7 +204,7 @@ def merged_change_feed(scene: Scene) -> None:
 
 @kind
 def overwrites_cut_by_limits_before_a_merge(scene: Scene) -> None:
-    """A table of several files is overwritten with the same keys, and limits would cut the commit."""
+    """A table of several files is overwritten with the same keys, where limits would split the commit."""
     limit = scene.rng.choice(("max_files_per_batch=1", "max_files_per_batch=2", "max_bytes_per_batch=900"))
     source, sink, stream = merging(scene, f"{limit}, ")
     stream.run()
@@ -218,7 +218,7 @@ def overwrites_cut_by_limits_before_a_merge(scene: Scene) -> None:
 
 @kind
 def merge_killed_and_taken_up(scene: Scene) -> None:
-    """The task dies or stands still in the middle of a merge."""
+    """The task dies or stops during a merge."""
     source, sink, stream = merging(scene)
     if scene.rng.random() < 0.5:
         stream.run()
@@ -239,7 +239,7 @@ def merge_killed_and_taken_up(scene: Scene) -> None:
 
 @kind
 def adopted_by_force_in_airflow(scene: Scene) -> None:
-    """A task dies and Airflow does not know it; `adopt --force` lets the next run of the DAG take its batches over."""
+    """A task dies without Airflow noticing; `adopt --force` lets the next run of the DAG take over its batches."""
     source = Source(scene, scene.root / "orders")
     source.create()
     source.append()
@@ -254,7 +254,7 @@ def adopted_by_force_in_airflow(scene: Scene) -> None:
 
 @kind
 def merge_rewound(scene: Scene) -> None:
-    """With scd 1 a rewind merges rows again: once it has caught up the sink is right."""
+    """With scd 1 a rewind merges rows again: once it has caught up, the sink is right."""
     source, sink, stream = merging(scene, more="starting_version=0, ")
     for _ in range(3):
         change(scene, source)
@@ -267,7 +267,7 @@ def merge_rewound(scene: Scene) -> None:
 
 @kind
 def recreated_source_and_reset_with_a_merge(scene: Scene) -> None:
-    """The source is another table now; `reset` with a merge sink must not leave rows of the old one in silence."""
+    """The source is replaced by another table; `reset` with a merge sink must not leave old rows silently."""
     source, sink, stream = merging(scene, "")
     stream.run()
     source.recreate(6)
@@ -289,7 +289,7 @@ def recreated_source_and_reset_with_a_merge(scene: Scene) -> None:
 
 @kind
 def merge_reset(scene: Scene) -> None:
-    """Rows are deleted from the source, then the stream is reset: a merge sink must not keep them in silence."""
+    """Rows are deleted from the source, then the stream is reset: a merge sink must not keep them silently."""
     source, sink, stream = merging(scene)
     stream.run()
     source.delete()
@@ -304,7 +304,7 @@ def merge_reset(scene: Scene) -> None:
 
 @kind
 def merge_moved_in_any_order(scene: Scene) -> None:
-    """Rewinds, resets, replans and dead runs of a merge, one after the other: in the end the sink is the source."""
+    """Rewinds, resets, replans and dead runs of a merge, one after another: in the end, the sink equals the source."""
     source, sink, stream = merging(scene, more="starting_version=0, ")
     for _ in range(scene.rng.randint(3, 5)):
         change(scene, source)

@@ -1,4 +1,4 @@
-"""A careless person: moves at random times, beside runs and zombies; statements run in time, late or never."""
+"""A careless person: moves at random times, alongside runs and zombies; statements run in time, late or never."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.adversary.ways import committed_before, settle
 if TYPE_CHECKING:
     from tests.adversary.source import Source
 
-#: What of a run may be stopped: all of it, or the Python without the JVM.
+#: The parts of a run that may be stopped: all of it, or the Python without the JVM.
 ANY = ("group", "python")
-#: What a person follows of a message that names several: the first of these.
+#: If a message names several commands, a person follows the first of these.
 EPOCHS = ("replan", "recover", "resume", "adopt", "rebind", "rewind", "reset")
 
 
@@ -37,7 +37,7 @@ def run_statement(scene: Scene, outcome: Outcome, *, prefer: str = "", bare: boo
 
 
 def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
-    """Return rows of versions from ``first`` on that the sink has by now: a rewind reads them again."""
+    """Return rows of versions from ``first`` that the sink already has: a rewind reads them again."""
     there = count(source.scene, stream.sink)
     return Counter({row: 1 for row in source.emitted(first) if there[row]})
 
@@ -58,7 +58,7 @@ def rewind_with_its_statement_in_time(scene: Scene) -> None:
 
 @kind
 def rewind_with_a_late_statement(scene: Scene) -> None:
-    """Rewound, the next run comes before the statement: rows must not be missing while nothing says so."""
+    """Rewound, the next run comes before the statement: rows must not be missing silently."""
     source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     to = scene.rng.randint(0, source.version)
@@ -78,7 +78,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
     told = later.is_refused or scene.refusals > before or re.search(r"taken out|DELETE|missing|RESTORE", said)
     if not told:
         judge_keys(scene, bounds, stream.sink)
-    # what it says has to lead to every row, once
+    # following the message must lead to every row, once
     if later.is_refused:
         settle(stream, allowed=EPOCHS)
         judge_keys(scene, bounds, stream.sink)
@@ -86,7 +86,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
 
 @kind
 def rewind_that_deletes_by_itself(scene: Scene) -> None:
-    """`rewind --delete` and `reset --sink empty` beside runs that die and zombies: every row once."""
+    """`rewind --delete` and `reset --sink empty` alongside runs that die and zombies: every row once."""
     source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     for _ in range(2):
@@ -113,7 +113,7 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
 
 @kind
 def two_requests_in_a_row(scene: Scene) -> None:
-    """A batch lands uncommitted while one request is followed by another before any run."""
+    """A batch lands uncommitted while one request follows another before any run."""
     source, stream = begin(scene, arguments=("--provenance",))
     if scene.rng.random() < 0.7:
         stream.run("--max-batches", "1")
@@ -134,7 +134,7 @@ def two_requests_in_a_row(scene: Scene) -> None:
     for number, (name, *options) in enumerate(moves):
         asked = stream.move(name, *options, *(["--replace"] if number else []))
         if name in ("rewind", "reset"):
-            # what was committed by then is read again, as the command says; what landed unseen must not be
+            # what was committed by then is read again, as the command says; what landed unnoticed must not be
             committed.update(committed_before(asked, source))
     if scene.rng.random() < 0.5:
         zombie.signal(signal.SIGCONT)
@@ -152,7 +152,7 @@ def two_requests_in_a_row(scene: Scene) -> None:
 
 @kind
 def replan_with_a_zombie(scene: Scene) -> None:
-    """A batch on its way, a person gives it up; the zombie goes on early or late: nothing twice, nothing missing."""
+    """A person gives up a batch in progress; the zombie continues early or late: nothing twice, nothing missing."""
     source, stream = begin(scene)
     if scene.rng.random() < 0.6:
         stream.run("--max-batches", "1")
@@ -161,7 +161,7 @@ def replan_with_a_zombie(scene: Scene) -> None:
     stream.move("replan")
     if scene.rng.random() < 0.4:
         zombie.signal(signal.SIGCONT)
-    # asked for before the run has created the stream, a replan is refused, and the run goes on as any other
+    # if the run has not created the stream yet, the replan is refused and the run continues normally
     settle(stream, allowed=(*EPOCHS, "take-over"))
     zombie.signal(signal.SIGCONT)
     zombie.wait()
@@ -172,7 +172,7 @@ def replan_with_a_zombie(scene: Scene) -> None:
 
 @kind
 def rebind_with_a_zombie(scene: Scene) -> None:
-    """The stream continues into another sink while a run of the old one stands still."""
+    """The stream continues into another sink while a run of the old one is stopped."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
@@ -190,7 +190,7 @@ def rebind_with_a_zombie(scene: Scene) -> None:
 
 @kind
 def hold_and_resume_at_random(scene: Scene) -> None:
-    """Held and resumed beside runs; while it is held nothing new is planned."""
+    """Held and resumed alongside runs; while the stream is held, nothing new is planned."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     running = stream.start()
@@ -212,7 +212,7 @@ def hold_and_resume_at_random(scene: Scene) -> None:
 
 @kind
 def skipped_version(scene: Scene) -> None:
-    """A version that is left out is missing, and nothing else is."""
+    """A skipped version is missing, and nothing else is."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     if scene.rng.random() < 0.5:
@@ -235,7 +235,7 @@ def skipped_version(scene: Scene) -> None:
 
 @kind
 def acknowledged_change(scene: Scene) -> None:
-    """A stream that stops before a change goes on when the named command is followed."""
+    """A stream that stops before a change continues after the named command."""
     source, stream = begin(scene)
     stream.run()
     scene.rng.choice(
@@ -252,7 +252,7 @@ def acknowledged_change(scene: Scene) -> None:
 
 @kind
 def reset_after_the_sink_was_emptied(scene: Scene) -> None:
-    """The printed statement empties the sink, the stream begins anew: every row once."""
+    """The printed statement empties the sink, the stream starts over: every row once."""
     source, stream = begin(scene)
     stream.run()
     asked = stream.move("reset")
@@ -265,7 +265,7 @@ def reset_after_the_sink_was_emptied(scene: Scene) -> None:
 
 @kind
 def adopted_by_force_beside_its_owner(scene: Scene) -> None:
-    """`adopt --force` while the owner is alive: a race for each batch, and one of them wins it."""
+    """`adopt --force` while the owner is alive: a race for each batch, which one of them wins."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
@@ -285,7 +285,7 @@ def adopted_by_force_beside_its_owner(scene: Scene) -> None:
 
 @kind
 def recover_beside_everything(scene: Scene) -> None:
-    """`recover` of a stream that is well or runs, its checkpoint gone or old, changes nothing that is right."""
+    """`recover` of a healthy or running stream, its checkpoint gone or old, changes nothing that is right."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     kept = stream.checkpoint.read_bytes() if stream.checkpoint.exists() else None
@@ -326,8 +326,8 @@ def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
 
 
 @kind
-def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch for each thing a person does
-    """A person tries one thing after another, beside runs in progress and beside zombies."""
+def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch per action
+    """A person tries one action after another, alongside runs in progress and zombies."""
     source, stream = begin(scene, "skip_change_commits=true", arguments=("--provenance",))
     bounds = Bounds()
     zombies = []

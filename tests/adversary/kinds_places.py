@@ -1,4 +1,4 @@
-"""Folders, disks, clocks and other people's jobs: staging copied, lost, full, read-only; sinks and sources replaced."""
+"""Folders, disks, clocks and other jobs: staging copied, lost, full, read-only; sinks and sources replaced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.adversary.ways import committed_before, settle
 
 
 def copy(path: Path, to: Path) -> None:
-    """Copy a file or folder over another one, times and all."""
+    """Copy a file or folder over another one, with its times."""
     if to.is_dir():
         shutil.rmtree(to)
     elif to.exists():
@@ -39,7 +39,7 @@ def copy(path: Path, to: Path) -> None:
 
 
 def foreign_commits(path: Path, number: int, *, rows: int = 0) -> None:
-    """Let another job commit to a sink so often: without rows, as jobs do that set properties or compact."""
+    """Commit to a sink as another job, this many times: without rows, like jobs that set properties or compact."""
     table = deltalake.DeltaTable(path)
     for count_ in range(number):
         if rows:
@@ -52,7 +52,7 @@ def foreign_commits(path: Path, number: int, *, rows: int = 0) -> None:
 
 @kind
 def staging_lost(scene: Scene) -> None:
-    """Staging is gone: the run says so, and `recover` continues after what the sink has."""
+    """Staging is gone: the run reports it, and `recover` continues after what the sink has."""
     _staging_lost(scene, foreign=0)
 
 
@@ -84,7 +84,7 @@ def _staging_lost(scene: Scene, foreign: int) -> None:
 
 @kind
 def staging_put_back_from_a_copy(scene: Scene) -> None:
-    """Staging, checkpoint, or both are put back from an older copy, at rest or beside a run."""
+    """Staging, checkpoint, or both are restored from an older copy, at rest or alongside a run."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     for place in (stream.staging, stream.checkpoint):
@@ -108,7 +108,7 @@ def staging_put_back_from_a_copy(scene: Scene) -> None:
 
 @kind
 def sink_put_back_from_a_copy(scene: Scene) -> None:
-    """The sink is put back from an older copy: the run refuses, and the way that it names leads to all rows."""
+    """The sink is restored from an older copy: the run refuses, and the named command leads to all rows."""
     source = source_of(scene)
     stream = Stream(scene, source.path, options=("starting_version=0", "max_versions_per_batch=1"))
     stream.run("--max-batches", "2")
@@ -129,7 +129,7 @@ def sink_put_back_from_a_copy(scene: Scene) -> None:
 
 @kind
 def everything_put_back_from_a_copy(scene: Scene) -> None:
-    """Staging, checkpoint and sink are put back together: the stream goes on as it was then."""
+    """Staging, checkpoint and sink are restored together: the stream continues from that time."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     places = (stream.staging, stream.checkpoint, stream.sink)
@@ -147,7 +147,7 @@ def everything_put_back_from_a_copy(scene: Scene) -> None:
 
 @kind
 def two_stagings_with_one_stream_name(scene: Scene) -> None:
-    """Two machines with a staging each and one sink: one of them has to be told."""
+    """Two machines, each with its own staging, and one sink: one of them must be refused."""
     source = source_of(scene)
     first = stream_of(scene, source)
     second = Stream(
@@ -188,7 +188,7 @@ def two_stagings_with_one_stream_name(scene: Scene) -> None:
 
 @kind
 def one_checkpoint_with_two_stagings(scene: Scene) -> None:
-    """The checkpoint of one staging is handed to a run on another one."""
+    """The checkpoint of one staging is given to a run on another one."""
     source = source_of(scene)
     first = stream_of(scene, source)
     first.run("--max-batches", "1")
@@ -280,7 +280,7 @@ def small_disk(scene: Scene, name: str, size: str) -> Path:
 
 
 def fill(disk: Path, left: int) -> None:
-    """Fill a disk but for so many bytes."""
+    """Fill a disk except for this many bytes."""
     with (disk / "filler").open("wb", buffering=0) as filler:
         try:
             while True:
@@ -292,7 +292,7 @@ def fill(disk: Path, left: int) -> None:
 
 @kind
 def read_only_staging(scene: Scene) -> None:
-    """Staging cannot be written for a while (a mount that is read-only)."""
+    """Staging cannot be written for a while (a read-only mount)."""
     disk = small_disk(scene, "disk", "8m")
     source, stream = begin(scene)
     stream.staging = disk / "staging"
@@ -316,7 +316,7 @@ def read_only_staging(scene: Scene) -> None:
 
 @kind
 def sink_overwritten_by_another_job(scene: Scene) -> None:
-    """Another job overwrites the sink: the stream's rows are gone, and the next run has to say so."""
+    """Another job overwrites the sink: the stream's rows are gone, and the next run must report it."""
     source, stream = begin(scene)
     stream.run()
     rows = Source(scene, scene.root / "unused", next_id=900_000).rows(3)
@@ -341,7 +341,7 @@ def sink_overwritten_by_another_job(scene: Scene) -> None:
 
 @kind
 def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
-    """The first write of a stream stands still before its commit; a new epoch begins; the zombie makes the sink."""
+    """The first write of a stream stops before its commit; a new epoch begins; the zombie creates the sink."""
     source, stream = begin(scene, commits=1)
     zombie = stall_a_run(scene, stream, via="submit", point="the sink gets a file")
     if (stream.sink / "_delta_log").exists() and list((stream.sink / "_delta_log").glob("*.json")):
@@ -349,7 +349,7 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
     name = scene.rng.choice(("replan", "reset", "rewind"))
     asked = stream.move(name, *(("--to-version", "0") if name == "rewind" else ()))
     if scene.rng.random() < 0.5:
-        # the epoch begins, and nothing is loaded: the zombie makes the sink
+        # the epoch begins, and nothing is loaded: the zombie creates the sink
         stream.plan("--max-batches", "1")
     second = stream.start("--max-batches", "1")
     # the new epoch has begun without a sink, and its first batch is not written yet
@@ -363,7 +363,7 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
     settle(stream, allowed=EPOCHS)
     bounds = Bounds(source.emitted())
     if name != "replan":
-        # a slow machine: all was committed before the process stood still, and the command says that it is read again
+        # a slow machine: all was committed before the process stopped, and the command says that it is read again
         bounds.maybe_again(committed_before(asked, source))
     if any("twice" in one.said and one.is_refused for one in scene.outcomes):
         bounds.maybe_again(count(scene, stream.sink))
@@ -372,7 +372,7 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
 
 @kind
 def table_recreated_under_a_planned_batch(scene: Scene) -> None:
-    """A batch is planned, the source dropped and made anew with other rows: nothing of the old is mixed in silence."""
+    """A batch is planned, the source is dropped and recreated with other rows: old and new rows never mix silently."""
     source, stream = begin(scene)
     if scene.rng.random() < 0.5:
         stream.run("--max-batches", "1")
@@ -401,7 +401,7 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
 
 @kind
 def table_recreated_at_rest(scene: Scene) -> None:
-    """The source is dropped and made anew; `reset`, its statement, and the stream has the new table's rows once."""
+    """The source is dropped and recreated; after `reset` and its statement, the stream has the new rows once."""
     source, stream = begin(scene)
     stream.run()
     source.recreate()
@@ -420,7 +420,7 @@ def table_recreated_at_rest(scene: Scene) -> None:
 
 @kind
 def lost_position(scene: Scene) -> None:
-    """Log cleanup took versions that were not read: run and status say so and exit with an error."""
+    """Log cleanup removed unread versions: run and status report it and exit with an error."""
     source, stream = begin(scene)
     stream.run()
     for _ in range(4):
@@ -440,7 +440,7 @@ def lost_position(scene: Scene) -> None:
 
 @kind
 def source_restored_before_the_position(scene: Scene) -> None:
-    """The source is restored: its removal is a change; what comes after is loaded once."""
+    """The source is restored: its removal is a change; later rows are loaded once."""
     source, stream = begin(scene, "skip_change_commits=true")
     stream.run()
     source.restore(scene.rng.randint(0, source.version - 1))
@@ -456,7 +456,7 @@ def source_restored_before_the_position(scene: Scene) -> None:
 
 @kind
 def source_put_back_from_a_copy(scene: Scene) -> None:
-    """The source is put back from an older copy and written on: versions that were read mean other rows now."""
+    """The source is restored from an older copy and written again: versions already read now mean other rows."""
     source = source_of(scene)
     copy(source.path, scene.root / "copy-source")
     kept = dict(source.emissions)
@@ -477,7 +477,7 @@ def source_put_back_from_a_copy(scene: Scene) -> None:
 
 @kind
 def vacuum_under_a_planned_batch(scene: Scene) -> None:
-    """Files of a planned batch are gone: the run refuses, and the named way leads on."""
+    """Files of a planned batch are gone: the run refuses, and the named command lets it continue."""
     source, stream = begin(scene, "skip_change_commits=true")
     stream.run("--max-batches", "1")
     source.append_files(2)
@@ -502,7 +502,7 @@ LATER = "+25h"
 
 @kind
 def zombie_of_25_hours_and_a_sink_that_forgets_in_a_day(scene: Scene) -> None:
-    """The sink keeps transactions for a day. A driver stands still for 25 hours by its own clock, then commits."""
+    """The sink keeps transactions for a day. A driver stops for 25 hours by its own clock, then commits."""
     if faketime_library() is None:
         raise NotRunError("libfaketime is not installed")
     source = source_of(scene, commits=2)
@@ -521,7 +521,7 @@ def zombie_of_25_hours_and_a_sink_that_forgets_in_a_day(scene: Scene) -> None:
     del zombie_env["FAKETIME"]
     zombie = stream.start("--max-batches", "1", via="submit", env=zombie_env)
     moment(scene, zombie, stream, "an attempt is written down")
-    # somewhere between its look into the sink and its commit
+    # at some point between its check of the sink and its commit
     time.sleep(scene.rng.uniform(0, 2.5))
     zombie.signal(signal.SIGSTOP)
     overtaking = stream.run("--take-over")
@@ -538,7 +538,7 @@ def zombie_of_25_hours_and_a_sink_that_forgets_in_a_day(scene: Scene) -> None:
     for said in (overtaking, stream.run("--take-over", shift=LATER)):
         way = re.search(r"ALTER TABLE \S+ UNSET TBLPROPERTIES \('[^']+'\)", said.said)
         if said.is_refused and way:
-            # refused for its short memory: the statement that is named lets it go on
+            # refused for its short retention: the named statement lets it continue
             sql(scene, way[0])
     settle(stream, allowed=("take-over",), shift=LATER)
     verdict(scene, source, stream)
@@ -556,7 +556,7 @@ def a_day_passes_between_runs(scene: Scene) -> None:
     settle(stream, allowed=("take-over",), shift=LATER)
     source.append()
     if scene.rng.random() < 0.4:
-        # the clock of one machine is right again
+        # the clock of one machine is correct again
         settle(stream)
     settle(stream, shift=LATER)
     verdict(scene, source, stream)

@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped, overtaken and continued at moments drawn by lot."""
+"""Runs that are killed, stopped, overtaken and continued at random moments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def source_of(scene: Scene, *, commits: int = 3, partitioned: bool = False, feed
 
 
 def stream_of(scene: Scene, source: Source, *options: str, arguments: tuple[str, ...] = ()) -> Stream:
-    """Return a stream from version 0 on, with limits drawn by lot."""
+    """Return a stream from version 0, with random limits."""
     limit = scene.rng.choice(LIMITS)
     chosen = ("starting_version=0", *options, *((limit,) if limit else ()))
     return Stream(scene, source.path, options=chosen, arguments=arguments)
@@ -37,13 +37,13 @@ def stream_of(scene: Scene, source: Source, *options: str, arguments: tuple[str,
 def begin(
     scene: Scene, *options: str, arguments: tuple[str, ...] = (), commits: int = 3, **table: bool
 ) -> tuple[Source, Stream]:
-    """Return a table with some commits, and a stream that reads it from version 0 on."""
+    """Return a table with some commits, and a stream that reads it from version 0."""
     source = source_of(scene, commits=commits, **table)
     return source, stream_of(scene, source, *options, arguments=arguments)
 
 
 def moment(scene: Scene, running: Running, stream: Stream, point: str | None = None) -> str:
-    """Wait for a moment of a run that can be seen from outside, and a little longer."""
+    """Wait for a moment of a run that is visible from outside, and a little longer."""
     points: dict[str, Callable[[], bool]] = {
         "staging grows": grown(stream.staging, "*/*/*"),
         "an attempt is written down": grown(stream.staging, "*/attempts/*/*/*"),
@@ -60,7 +60,7 @@ def moment(scene: Scene, running: Running, stream: Stream, point: str | None = N
 
 
 def kill_a_run(scene: Scene, stream: Stream, *words: str, point: str | None = None) -> None:
-    """Let a run die at a moment."""
+    """Kill a run at a moment."""
     running = stream.start(*words)
     moment(scene, running, stream, point)
     running.signal(signal.SIGKILL)
@@ -75,7 +75,7 @@ def stall_a_run(
     point: str | None = None,
     which: tuple[str, ...] = ("group",),
 ) -> Running:
-    """Let a run stand still from a moment on; ``which`` are the processes of it that may be stopped."""
+    """Stop a run from a moment on; ``which`` are the processes that may be stopped."""
     running = stream.start(*words, via=via)
     moment(scene, running, stream, point)
     running.signal(signal.SIGSTOP, scene.rng.choice(which))
@@ -91,14 +91,14 @@ def _changed(stream: Stream) -> Callable[[], bool]:
 
 
 def verdict(scene: Scene, source: Source, stream: Stream, bounds: Bounds | None = None) -> None:
-    """All rows once, or as the bounds say, and a sink history without gap."""
+    """All rows once, or within the bounds, and a sink history without a gap."""
     judge_keys(scene, bounds or Bounds(source.emitted()), stream.sink)
     judge_chain(scene, stream.sink, stream.name)
 
 
 @kind
 def killed_python_on_a_server(scene: Scene) -> None:
-    """The process dies, its write goes on in the server; again and again; then a run that nothing disturbs."""
+    """The process dies, its write continues on the server, several times; then a run without faults."""
     source, stream = begin(scene)
     for _ in range(scene.rng.randint(1, 3)):
         kill_a_run(scene, stream)
@@ -109,7 +109,7 @@ def killed_python_on_a_server(scene: Scene) -> None:
 
 @kind
 def zombie_overtaken_on_a_server(scene: Scene) -> None:
-    """One stands still, one takes over, the first goes on beside it or after it."""
+    """One run stops, another takes over, and the first continues during or after it."""
     source, stream = begin(scene)
     if scene.rng.random() < 0.5:
         stream.run("--max-batches", "1")
@@ -133,7 +133,7 @@ def zombie_overtaken_on_a_server(scene: Scene) -> None:
 
 @kind
 def two_runs_at_once(scene: Scene) -> None:
-    """Two and three runs start at the same moment, some told to take over."""
+    """Two or three runs start at the same moment, some with `--take-over`."""
     source, stream = begin(scene)
     for _ in range(2):
         runs = [stream.start(*scene.rng.choice((("--take-over",), ()))) for _ in range(scene.rng.randint(2, 3))]
@@ -146,7 +146,7 @@ def two_runs_at_once(scene: Scene) -> None:
 
 @kind
 def killed_with_all_its_processes(scene: Scene) -> None:
-    """spark-submit: the whole group dies, or the JVM alone, or the Python alone."""
+    """spark-submit: the whole group dies, or only the JVM, or only the Python."""
     source, stream = begin(scene)
     which = scene.rng.choice(("group", "jvm", "python"))
     running = stream.start(via="submit")
@@ -165,7 +165,7 @@ def killed_with_all_its_processes(scene: Scene) -> None:
 
 @kind
 def zombie_of_spark_submit(scene: Scene) -> None:
-    """The driver stands still in the middle of its write, is overtaken on a server, and goes on."""
+    """The driver stops during its write, is overtaken on a server, and continues."""
     source, stream = begin(scene, commits=1)
     zombie = stall_a_run(
         scene, stream, via="submit", point=scene.rng.choice(("an attempt is written down", "the sink gets a file"))
@@ -182,7 +182,7 @@ def zombie_of_spark_submit(scene: Scene) -> None:
 
 @kind
 def source_written_and_vacuumed_meanwhile(scene: Scene) -> None:
-    """Every kind of commit beside runs that are killed; changes are skipped by option."""
+    """Every kind of commit alongside runs that are killed; changes are skipped by option."""
     source, stream = begin(
         scene, "skip_change_commits=true", partitioned=scene.rng.random() < 0.5, feed=scene.rng.random() < 0.3
     )

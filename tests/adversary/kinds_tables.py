@@ -1,4 +1,4 @@
-"""Tables that change under a stream: features that Spark alone writes, schemas, cleanup, damage, finished streams."""
+"""Tables that change under a stream: features that only Spark writes, schemas, cleanup, damage, finished streams."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def killed(scene: Scene, stream: Stream) -> None:
-    """Let a run die at any moment, perhaps."""
+    """Kill a run at any moment, or not at all."""
     if scene.rng.random() < 0.6:
         kill_a_run(scene, stream)
 
 
 def spark_table(scene: Scene, **properties: str) -> Source:
-    """Return a table that Spark has made, with properties."""
+    """Return a table created by Spark, with properties."""
     source = Source(scene, scene.root / "orders")
     listed = ", ".join(f"'{key.replace('__', '.')}' = '{value}'" for key, value in properties.items())
     source.sql(
@@ -43,7 +43,7 @@ def spark_table(scene: Scene, **properties: str) -> Source:
 
 
 def insert(source: Source, count_: int = 3, columns: str = "id, id % 12, concat('row ', id), CAST(id AS INT)") -> None:
-    """Append rows by Spark."""
+    """Append rows with Spark."""
     first, source.next_id = source.next_id, source.next_id + count_
     source.sql(f"INSERT INTO {{t}} SELECT {columns} FROM range({first}, {source.next_id}, 1, 1)")
 
@@ -82,13 +82,13 @@ def deletion_vectors(scene: Scene) -> None:
 
 @kind
 def renamed_column(scene: Scene) -> None:
-    """A column is renamed: the stream stops before it, and goes on when the change is acknowledged."""
+    """A column is renamed: the stream stops before it, and continues when the change is acknowledged."""
     _barrier(scene, "ALTER TABLE {t} RENAME COLUMN v TO w", delta__columnMapping__mode="name")
 
 
 @kind
 def dropped_column(scene: Scene) -> None:
-    """A column is dropped: the stream stops before it, and goes on when the change is acknowledged."""
+    """A column is dropped: the stream stops before it, and continues when the change is acknowledged."""
     _barrier(
         scene,
         "ALTER TABLE {t} DROP COLUMN v",
@@ -99,7 +99,7 @@ def dropped_column(scene: Scene) -> None:
 
 @kind
 def widened_type(scene: Scene) -> None:
-    """The type of a column is widened: the stream stops before it, and goes on when the change is acknowledged."""
+    """The type of a column is widened: the stream stops before it, and continues when the change is acknowledged."""
     _barrier(scene, "ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT", delta__enableTypeWidening="true")
 
 
@@ -122,7 +122,7 @@ def _barrier(scene: Scene, change: str, columns: str | None = None, **properties
         if stopped.code == 0:
             break
     if "sink" in scene.outcomes[-1].said and scene.outcomes[-1].code:
-        # the sink has to be brought to the new schema by its owner; that it says so is what is asked
+        # the owner must change the sink to the new schema; this tests that the message says so
         scene.note("the sink has to be changed first")
         return
     killed(scene, stream)
@@ -132,7 +132,7 @@ def _barrier(scene: Scene, change: str, columns: str | None = None, **properties
 
 @kind
 def added_column(scene: Scene) -> None:
-    """The source adds a column; the sink takes it, or the run refuses and says how."""
+    """The source adds a column; the sink adopts it, or the run refuses and says how."""
     source, stream = begin(scene)
     stream.run()
     source.add_column()
@@ -148,7 +148,7 @@ def added_column(scene: Scene) -> None:
 
 @kind
 def other_partitioning(scene: Scene) -> None:
-    """The source is overwritten with other partition columns: never in silence, and what comes after is there once."""
+    """The source is overwritten with other partition columns: never silently, and later rows are there once."""
     source, stream = begin(scene, "skip_change_commits=true")
     stream.run()
     rows = source.rows(3)
@@ -163,7 +163,7 @@ def other_partitioning(scene: Scene) -> None:
 
 @kind
 def truncated_and_filled_again(scene: Scene) -> None:
-    """TRUNCATE, then rows again, beside runs that die."""
+    """TRUNCATE, then rows again, alongside runs that die."""
     source, stream = begin(scene, "skip_change_commits=true")
     stream.run("--max-batches", "1")
     source.sql("TRUNCATE TABLE {t}")
@@ -220,7 +220,7 @@ def changes_appended(scene: Scene) -> None:
 
 
 def age(path: Path, days: int) -> None:
-    """Let all commits of a table be older."""
+    """Backdate all commits of a table."""
     when = time.time() - days * 86400
     for number, commit in enumerate(sorted((path / "_delta_log").iterdir())):
         if commit.is_file():
@@ -229,7 +229,7 @@ def age(path: Path, days: int) -> None:
 
 @kind
 def log_of_the_source_expires(scene: Scene) -> None:
-    """A month passes: cleanup removes commits of the source, read or not; what is missing is never kept silent."""
+    """A month passes: cleanup removes commits of the source, read or not; a missing one is always reported."""
     source, stream = begin(scene)
     is_read = scene.rng.random() < 0.5
     if is_read:
@@ -257,7 +257,7 @@ def log_of_the_source_expires(scene: Scene) -> None:
 
 @kind
 def log_of_the_sink_expires(scene: Scene) -> None:
-    """A month passes: cleanup removes the sink's commits; then a run, or staging is lost, or a batch is on its way."""
+    """A month passes: cleanup removes the sink's commits; then a run, lost staging, or a batch in progress."""
     source, stream = begin(scene)
     stream.run("--max-batches", "2")
     then = scene.rng.choice(("run", "staging lost", "landed", "landed"))
@@ -285,7 +285,7 @@ def log_of_the_sink_expires(scene: Scene) -> None:
 
 @kind
 def staging_copied_and_both_used(scene: Scene) -> None:
-    """Somebody copies staging and continues with both copies: the one that is older has to notice."""
+    """Staging is copied and both copies are used: the older one must notice."""
     source = source_of(scene)
     one = stream_of(scene, source)
     one.run("--max-batches", "1")
@@ -314,7 +314,7 @@ def staging_copied_and_both_used(scene: Scene) -> None:
 
 @kind
 def damaged_staging(scene: Scene) -> None:
-    """A file of staging is gone, cut or overwritten: refused, or mended by `recover`; never wrong rows."""
+    """A file of staging is deleted, truncated or overwritten: refused, or repaired by `recover`; never wrong rows."""
     source, stream = begin(scene)
     stream.run("--max-batches", "2")
     source.append()
@@ -343,7 +343,7 @@ def damaged_staging(scene: Scene) -> None:
 
 @kind
 def edited_checkpoint(scene: Scene) -> None:
-    """The checkpoint file is edited, emptied, or another stream's: refused with the way on."""
+    """The checkpoint file is edited, emptied, or replaced by another stream's: refused, with the next command."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     how = scene.rng.choice(("offset", "empty", "garbage", "n"))
@@ -364,7 +364,7 @@ def edited_checkpoint(scene: Scene) -> None:
 
 @kind
 def sink_dropped(scene: Scene) -> None:
-    """The sink is dropped, perhaps made anew by somebody: the run refuses, `reset` leads to every row once."""
+    """The sink is dropped, perhaps created again by others: the run refuses, `reset` leads to every row once."""
     source, stream = begin(scene)
     stream.run()
     shutil.rmtree(stream.sink)
@@ -385,7 +385,7 @@ def sink_dropped(scene: Scene) -> None:
 
 @kind
 def server_killed_in_a_run(scene: Scene) -> None:
-    """The Connect server dies in the middle of a batch, and another one takes its place."""
+    """The Connect server dies during a batch, and another one replaces it."""
     source, stream = begin(scene)
     own = Server(scene.root / "own-server")
     scene.cleanups.append(own.stop)
@@ -420,7 +420,7 @@ def finished_stream_rewound(scene: Scene) -> None:
 
 @kind
 def transferred_and_retired(scene: Scene) -> None:
-    """Given to another installation, a stream is refused here and goes on there; retired, nowhere."""
+    """A transferred stream is refused here and continues in the other installation; a retired one continues nowhere."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
@@ -429,7 +429,7 @@ def transferred_and_retired(scene: Scene) -> None:
     if here.code == 0:
         raise VerdictError("silent", f"a stream of another installation was run here: {here}")
     stream.arguments = ("--deployment", "elsewhere")
-    # the checkpoint of before names the old installation
+    # the earlier checkpoint names the old installation
     settle(stream, allowed=("recover", "transfer"))
     judge_keys(scene, Bounds(source.emitted()), stream.sink)
     scene.fds(

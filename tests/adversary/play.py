@@ -1,4 +1,4 @@
-"""Plays scenarios: kinds by name, a seed each, and what they came to."""
+"""Runs scenarios: kinds by name, one seed each, and their outcomes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: The kinds, by name; a module of kinds adds its own.
+#: The kinds by name; each module of kinds adds its own.
 KINDS: Final[dict[str, Callable[[Scene], None]]] = {}
 
 
 def kind(function: Callable[[Scene], None]) -> Callable[[Scene], None]:
-    """Add a kind: its name is the function's, in words."""
+    """Add a kind; its name is the function's, with spaces."""
     KINDS[function.__name__.replace("_", " ")] = function
     return function
 
 
 @dataclass
 class Played:
-    """What a scenario came to; ``verdict`` is ``passed``, ``lost``, ``doubled``, ``silent``, ``stuck``, ``broken`` (the
-    scenario itself) or ``not run``.
+    """The outcome of a scenario; ``verdict`` is ``passed``, ``lost``, ``doubled``, ``silent``, ``stuck``, ``broken``
+    (the scenario itself) or ``not run``.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Played:
 
     @property
     def has_verdict(self) -> bool:
-        """Whether the scenario was played to an end that says something of the package."""
+        """Whether the scenario ran to an end that says something about the package."""
         return self.verdict not in ("not run", "broken")
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Played:
 
 
 class Stage:
-    """What scenarios share: Connect servers, and Airflow hosts, one for each that plays at a time."""
+    """What scenarios share: Connect servers, and one Airflow host per concurrent scenario."""
 
     def __init__(self, folder: Path, *, is_long: bool = False) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ class Stage:
             return self._hosts[mine]
 
     def play(self, name: str, seed: int, *, keep: bool = False) -> Played:
-        """Play one scenario; its folder stays where it failed."""
+        """Run one scenario; its folder is kept if it failed."""
         root = self.folder / f"{name.replace(' ', '-')[:60]}-{seed}"
         shutil.rmtree(root, ignore_errors=True)
         scene = Scene(name, seed, root, self.servers, self.host, self.commands)
@@ -99,7 +99,7 @@ class Stage:
             silent = verdict == "silent" or (scene.refusals == 0 and verdict in ("lost", "doubled"))
         except NotRunError as reason:
             verdict, text = "not run", str(reason)
-        except Exception:  # noqa: BLE001 - a fault of the scenario, not of the package
+        except Exception:  # noqa: BLE001 - an error of the scenario, not of the package
             verdict, text = "broken", traceback.format_exc()[-3000:]
         finally:
             scene.end()

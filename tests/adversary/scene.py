@@ -1,6 +1,6 @@
-"""One scenario: a folder, a seed, what was done to whom and what they said.
+"""One scenario: a folder, a seed, the faults, and what the commands printed.
 
-A scenario knows the package by its commands and operators alone. Each command is a process of its own in its own
+A scenario uses the package only through its commands and operators. Each command is a separate process in its own
 process group, so that faults come from outside: signals, files, disks, clocks.
 """
 
@@ -36,7 +36,7 @@ FDS = [sys.executable, "-m", "airflow_provider_fds.cli.main"]
 
 
 class VerdictError(Exception):
-    """The package did something that it must not do: the verdict names what."""
+    """The package did something that it must not do; the verdict names it."""
 
     def __init__(self, verdict: str, text: str, *, lost: int = 0, doubled: int = 0) -> None:
         super().__init__(f"{verdict}: {text}")
@@ -46,12 +46,12 @@ class VerdictError(Exception):
 
 
 class NotRunError(Exception):
-    """The scenario cannot be played here; the text says why."""
+    """The scenario cannot run here; the text says why."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command came to."""
+    """How a command ended."""
 
     words: str
     code: int
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def when(condition: Callable[[], bool], is_running: Callable[[], bool], timeout: float) -> bool:
-    """Wait until the condition holds; ``False`` if what could fulfil it ended before."""
+    """Wait until the condition holds; ``False`` if the process that could fulfil it ended first."""
     deadline = time.monotonic() + timeout
     pause = threading.Event()
     rounds = 0
@@ -87,7 +87,7 @@ def when(condition: Callable[[], bool], is_running: Callable[[], bool], timeout:
 
 
 class Running:
-    """A command that runs: whatever it started is found by its process tree."""
+    """A running command; the processes that it started are found by its process tree."""
 
     def __init__(self, scene: Scene, words: list[str], env: dict[str, str], log: Path) -> None:
         self.scene = scene
@@ -129,7 +129,8 @@ class Running:
 
         Args:
             number: The signal.
-            which: ``group`` (all that the command started), ``python`` (the command itself), ``jvm`` (its JVMs alone).
+            which: ``group`` (everything that the command started), ``python`` (the command itself), ``jvm`` (only its
+                JVMs).
         """
         hit = []
         for pid in self.tree(which):
@@ -140,7 +141,7 @@ class Running:
         return hit
 
     def tree(self, which: str = "group") -> list[int]:
-        """Return process ids: of the command, its JVMs, or all that belongs to it."""
+        """Return process ids: of the command, its JVMs, or everything that belongs to it."""
         if which == "python":
             return [self.process.pid]
         parents: dict[int, list[int]] = {}
@@ -161,10 +162,10 @@ class Running:
         return [pid for pid in alive if names[pid] == "java"] if which == "jvm" else alive
 
     def when(self, condition: Callable[[], bool], timeout: float = 120) -> bool:
-        """Wait until the condition holds; ``False`` if the command ended before."""
+        """Wait until the condition holds; ``False`` if the command ended first."""
 
         def is_running() -> bool:
-            # remembers its children, which would have another parent once it is gone
+            # remember its children, which get another parent once it is gone
             self.tree()
             return self.is_running
 
@@ -176,7 +177,7 @@ class Running:
 
 @dataclass
 class Scene:
-    """One scenario that is played."""
+    """One running scenario."""
 
     kind: str
     seed: int
@@ -201,7 +202,7 @@ class Scene:
         self.timeline.append(f"{time.monotonic() - self._began:7.2f} {text}")
 
     def start(self, *words: str, shift: str = "", env: dict[str, str] | None = None) -> Running:
-        """Start a command and let it run."""
+        """Start a command and leave it running."""
         self.note(f"starts `fds {' '.join(words)}`" + (f" with the clock {shift}" if shift else ""))
         log = self.root / f"command-{len(self.running):02}"
         found = Running(self, list(words), {**clock(shift), **(env or {})}, log)
@@ -219,7 +220,7 @@ class Scene:
         return found
 
     def end(self) -> None:
-        """Let nothing of the scenario live on."""
+        """End everything that the scenario started."""
         for running in self.running:
             for pid in running.tree():
                 with suppress(ProcessLookupError):
@@ -232,7 +233,7 @@ class Scene:
 
 @dataclass
 class Stream:
-    """A stream as a person at the command line has it."""
+    """A stream as a person at the command line sees it."""
 
     scene: Scene
     table: Path
@@ -264,7 +265,7 @@ class Stream:
         ]
 
     def run(self, *more: str, shift: str = "", via: str = "connect") -> Outcome:
-        """Run it until it is up to date, or refuses."""
+        """Run it until it is up to date or refuses."""
         return self.scene.fds(*self.describe(*more, shift=shift, via=via), shift=shift)
 
     def start(self, *more: str, shift: str = "", via: str = "connect", env: dict[str, str] | None = None) -> Running:
@@ -279,7 +280,7 @@ class Stream:
         )
 
     def move(self, name: str, *more: str, why: bool = True, yes: bool = True) -> Outcome:
-        """Do what a person does."""
+        """Run a command as a person does."""
         words = [name, self.name, "--staging", str(self.staging), *more]
         if why:
             words += ["--why", f"a careless {name}"]
@@ -313,14 +314,14 @@ def statements(outcome: Outcome) -> list[list[str]]:
 
 
 def files(folder: Path, pattern: str) -> set[str]:
-    """Return the names of files below a folder that may not be there, or be changing."""
+    """Return the names of files below a folder that may not exist, or may be changing."""
     with suppress(OSError):
         return {str(path) for path in folder.glob(pattern)}
     return set()
 
 
 def grown(folder: Path, pattern: str) -> Callable[[], bool]:
-    """Return a condition that holds once a file of the pattern is there that is not there now."""
+    """Return a condition that holds once a new file matches the pattern."""
     before = files(folder, pattern)
     return lambda: bool(files(folder, pattern) - before)
 

@@ -1,6 +1,6 @@
-"""Spark Connect servers, started once for many scenarios: one with the clock of this machine, others with a later one.
+"""Spark Connect servers, started once for many scenarios: one with this machine's clock, others with a later one.
 
-The clock of a later one is set by libfaketime, so that what Delta keeps for a day or a month expires for real.
+libfaketime sets the later clocks, so that what Delta keeps for a day or a month really expires.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 import pyspark
 
-#: Where Debian puts the library; other places are looked at too.
+#: Debian's path of the library; other places are checked too.
 _FAKETIME: Final = (
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
@@ -28,7 +28,7 @@ _FAKETIME: Final = (
 )
 
 
-#: Without it a server writes some megabytes of INFO, each request with its plan.
+#: Without it, a server writes some megabytes of INFO, each request with its plan.
 _LOGGING: Final = """
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -41,12 +41,12 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def faketime_library() -> str | None:
-    """Return the path of libfaketime, or ``None`` where it is not installed."""
+    """Return the path of libfaketime, or ``None`` if it is not installed."""
     return next((path for path in _FAKETIME if Path(path).exists()), None)
 
 
 def install_faketime() -> str | None:
-    """Install Debian's package where apt and the rights are there; return the library, or ``None``."""
+    """Install Debian's package if apt and the permissions allow it; return the library, or ``None``."""
     if faketime_library() is None and shutil.which("apt-get") is not None and os.geteuid() == 0:
         for words in (["update"], ["install", "-y", "--no-install-recommends", "faketime"]):
             with suppress(subprocess.TimeoutExpired):
@@ -64,7 +64,7 @@ def clock(shift: str) -> dict[str, str]:
     return {
         "LD_PRELOAD": library,
         "FAKETIME": shift,
-        # waits go by the monotonic clock, without which a JVM turns in circles; the times of files are what they are
+        # waits use the monotonic clock, without which a JVM busy-waits; the times of files stay real
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         "NO_FAKE_STAT": "1",
@@ -85,11 +85,11 @@ def delta_jars() -> str:
 
 @dataclass
 class Server:
-    """A Connect server of its own process group."""
+    """A Connect server in its own process group."""
 
     folder: Path
     shift: str = ""
-    #: Whether code that runs often is compiled well, which takes minutes.
+    #: Whether frequently run code is compiled well, which takes minutes.
     is_lasting: bool = False
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -104,7 +104,7 @@ class Server:
         logging = self.folder / "log4j2.properties"
         logging.write_text(_LOGGING)
         home = Path(pyspark.__file__).parent
-        # hundreds of scenarios leave tables, plans and sessions behind
+        # hundreds of scenarios leave tables, plans and sessions in memory
         heap = 6000 if self.is_lasting else 1500
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -113,7 +113,7 @@ class Server:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
-            # what makes thousands of tiny queries quick: nothing is compiled, nothing is planned again
+            # makes thousands of tiny queries fast: nothing is compiled, nothing is planned again
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": "false",
@@ -130,8 +130,8 @@ class Server:
             "spark.ui.retainedStages": "10",
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             "spark.local.dir": str(self.folder / "local"),
-            # room from the start: a heap and a metaspace that grow are collected at each step, and the quick compiler
-            # has 48 MB for code, which Spark fills within minutes
+            # full size from the start: a heap and a metaspace that grow are collected at each step, and the quick
+            # compiler has 48 MB for code, which Spark fills within minutes
             "spark.driver.extraJavaOptions": f"{'' if self.is_lasting else '-XX:TieredStopAtLevel=1 '}-XX:+UseSerialGC "
             f"-Xms{heap}m -Xmn500m -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m "
             f"-Dlog4j2.configurationFile={logging.as_uri()} -Dderby.system.home={self.folder}",
@@ -180,7 +180,7 @@ class Server:
 
 
 class Servers:
-    """Servers by the clock they have, each started when it is asked for first."""
+    """Servers by their clock, each started when it is first requested."""
 
     def __init__(self, folder: Path, *, are_lasting: bool = False) -> None:
         self._folder = folder

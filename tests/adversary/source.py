@@ -1,7 +1,7 @@
-"""A source table that is written with every kind of commit, and what an append-only reader has to see of it.
+"""A source table that is written with every kind of commit, and what an append-only reader must see of it.
 
-What a version holds for a reader is read from its commit file here, independent of the package: rows of the files that
-it adds, if it removes none; a commit that removes data is a change.
+What a version holds for a reader is read here from its commit file, independently of the package: rows of the files
+that it adds, if it removes none; a commit that removes data is a change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FEED: Final = {"delta.enableChangeDataFeed": "true"}
 
 @dataclass(frozen=True)
 class Emission:
-    """What a version means: ``append``, ``change`` (it removes data), ``none`` (no data, or none that is new)."""
+    """What a version means: ``append``, ``change`` (it removes data), ``none`` (no data, or no new data)."""
 
     kind: str
     ids: Counter[int]
@@ -37,7 +37,7 @@ class Emission:
 
 @dataclass
 class Source:
-    """A table with the columns id (each row's own), k (a key) and v; p where it is partitioned."""
+    """A table with the columns id (unique per row), k (a key) and v; and p if it is partitioned."""
 
     scene: Scene
     path: Path
@@ -47,7 +47,7 @@ class Source:
     keys: int = 12
     emissions: dict[int, Emission] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
-    #: What files call the column id, where columns are mapped.
+    #: The name of the column id in files, if columns are mapped.
     _id: str = "id"
 
     @property
@@ -60,7 +60,7 @@ class Source:
         return max(int(commit.stem) for commit in commits if commit.stem.isdecimal())
 
     def rows(self, count: int, **more: Any) -> pa.Table:
-        """Return rows that were never there."""
+        """Return rows that did not exist before."""
         ids = list(range(self.next_id, self.next_id + count))
         self.next_id += count
         columns: dict[str, Any] = {
@@ -73,7 +73,7 @@ class Source:
         return pa.table({**columns, **more})
 
     def create(self, count: int = 5) -> None:
-        """Make the table with a first commit of rows."""
+        """Create the table with a first commit of rows."""
         deltalake.write_deltalake(
             self.path,
             self.rows(count),
@@ -125,9 +125,9 @@ class Source:
         self.record(f"overwrite with {count}")
 
     def overwrite_same(self, *, by_spark: bool = False) -> None:
-        """Write the rows that are there anew, as a job that always overwrites does, in several files if partitioned.
+        """Write the existing rows again, as a job that always overwrites does, in several files if partitioned.
 
-        Spark lists the files that are added before those that are removed, delta-rs after them.
+        Spark lists the added files before the removed ones, delta-rs after them.
         """
         if by_spark:
             self.sql("INSERT OVERWRITE {t} SELECT * FROM {t}")
@@ -167,27 +167,27 @@ class Source:
         self.record(f"properties {properties}")
 
     def recreate(self, count: int = 4) -> None:
-        """Drop the folder and make a table at the same place."""
+        """Drop the folder and create a table at the same place."""
         shutil.rmtree(self.path)
         self.emissions.clear()
         self.scene.note("source: dropped")
         self.create(count)
 
     def sql(self, statement: str) -> None:
-        """Let Spark commit; ``{t}`` is the table."""
+        """Commit with Spark; ``{t}`` is the table."""
         from tests.adversary.warm import sql
 
         sql(self.scene, statement.format(t=f"delta.`{self.path}`"))
         self.record(statement.format(t="source")[:80])
 
     def record(self, what: str) -> None:
-        """Read the commits that are new."""
+        """Read the new commits."""
         for version in range(max(self.emissions, default=-1) + 1, self.version + 1):
             self.emissions[version] = self._read(version)
         self.scene.note(f"source: {what} -> version {self.version} ({self.emissions[self.version].kind})")
 
     def emitted(self, first: int = 0, last: int | None = None) -> Counter[int]:
-        """Return what a reader that skips changes has to have of these versions (inclusive)."""
+        """Return what a reader that skips changes must have of these versions (inclusive)."""
         found: Counter[int] = Counter()
         for version, emission in self.emissions.items():
             if first <= version and (last is None or version <= last) and emission.kind == "append":
@@ -195,13 +195,13 @@ class Source:
         return found
 
     def live(self, columns: Iterable[str] = ("id", "k", "v")) -> list[tuple[Any, ...]]:
-        """Return the rows that the table has now."""
+        """Return the table's current rows."""
         from tests.adversary.checker import read
 
         return read(self.scene, self.path, tuple(columns))
 
     def random_commit(self, *, changes: bool) -> None:
-        """Commit something, drawn by lot."""
+        """Commit something random."""
         quiet: list[Callable[[], None]] = [self.append] * 5 + [self.optimize]
         loud: list[Callable[[], None]] = [
             self.delete, self.update, self.merge, self.overwrite, self.replace_where, self.truncate,

@@ -1,4 +1,4 @@
-"""Statements on a warm Spark, for what delta-rs cannot write or read: a session per thread and Connect server."""
+"""Statements on a warm Spark, for what delta-rs cannot write or read: one session per thread and Connect server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SESSIONS: dict[tuple[str, int], Any] = {}
 
 
 def sql(scene: Scene, *statements: str, shift: str = "") -> list[Any]:
-    """Run statements one after the other in one session, and return the rows of the last."""
+    """Run statements in order in one session, and return the rows of the last."""
     session = _session(scene.servers.get(shift).url)
     rows: list[Any] = []
     for statement in statements:
@@ -38,7 +38,7 @@ def _session(url: str) -> Any:
 
 
 def close() -> None:
-    """End all sessions, while their servers still run: a client whose server is gone asks again for minutes."""
+    """End all sessions while their servers still run: a client without its server retries for minutes."""
     with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for session in _SESSIONS.values():

@@ -1,4 +1,4 @@
-"""The way on that a message names, followed as a person would: word for word, with the gaps filled in."""
+"""The commands that a message names, followed as a person would: word for word, with the placeholders filled in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOVES: Final = (
 
 
 def named(outcome: Outcome) -> list[list[str]]:
-    """Return the commands that a message names, as words, in its order."""
+    """Return the commands that a message names, as lists of words, in its order."""
     text = re.sub(r"\s*\n\s*", " ", outcome.err)
     found = []
     for name, rest in re.findall(r"fds ([a-z]+)([^`;]*)", text):
@@ -38,10 +38,10 @@ def settle(
     via: str = "connect",
     shift: str = "",
 ) -> Outcome:
-    """Run until the stream is up to date; where a run refuses, do what its message names, if that is allowed here.
+    """Run until the stream is up to date; if a run refuses, run the command that its message names, if allowed here.
 
     Raises:
-        VerdictError: ``stuck``, if it does not come to an end that way.
+        VerdictError: ``stuck``, if that does not lead to an end.
     """
     done: list[str] = []
     outcome = None
@@ -57,7 +57,7 @@ def settle(
 
 
 def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: list[str]) -> str | None:
-    """Do what a message names, the first of what is allowed; ``None`` if it names nothing of it."""
+    """Run the first allowed command that a message names; ``None`` if it names none of them."""
     if "--take-over" in outcome.said and "take-over" in allowed:
         done.append("run --take-over")
         stream.run("--take-over")
@@ -74,13 +74,13 @@ def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: lis
 
 
 def committed_before(asked: Outcome, source: Source) -> Counter[int]:
-    """Return the rows that were committed when a move was asked for: those before the position that it names."""
+    """Return the rows that were committed when a move was requested: those before the position that it names."""
     found = re.search(r"before: +epoch \d+(?:,| is requested.*stood at) .*?version (\d+)", asked.out)
     return source.emitted(0, int(found[1]) - 1) if found else Counter()
 
 
 def _options(stream: Stream, name: str, rest: str) -> list[str]:
-    """Return the options of the command as the message has them, gaps filled in."""
+    """Return the options of the command as in the message, with placeholders filled in."""
     try:
         words = shlex.split(rest.replace("`", ""))
     except ValueError:
@@ -100,7 +100,7 @@ def _options(stream: Stream, name: str, rest: str) -> list[str]:
     for place, word in enumerate(words):
         if word in takes and place + 1 < len(words):
             value = words[place + 1].rstrip(".,)`")
-            # a person who is to find the first batch that is missing begins with the first one of the epoch
+            # a person looking for the first missing batch starts with the first one of the epoch
             options += [word, "0" if (word, value) == ("--to-batch", "N") else value]
         elif word in ("--replace", "--force", "--delete", "--force-sink"):
             options.append(word)

@@ -1,4 +1,4 @@
-"""Processes of `fds run` that are told where to die or to stand still."""
+"""Processes of `fds run` that are instructed where to die or to stop."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 
-#: No step of a run takes so long, on a machine that is busy with other things too.
+#: No step of a run takes this long, even on a busy machine.
 PATIENCE_SECONDS = 600
 
-#: A process that was overtaken may end like this; 1 is what FDS ends with where it says more in words.
+#: An overtaken process may end with these; 1 is the exit code of FDS when only its text explains the error.
 ORDERLY = frozenset({EXIT_OK, 1, EXIT_CONFIGURATION, EXIT_STOPPED, EXIT_LOST_POSITION, EXIT_STORAGE, EXIT_BATCH_FAILED})
 
 
 def wait_until(is_so: Callable[[], Any], what: str) -> Any:
-    """Return the first true answer of ``is_so``; give up after :data:`PATIENCE_SECONDS`."""
+    """Return the first true result of ``is_so``; give up after :data:`PATIENCE_SECONDS`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (found := is_so()):
         if time.monotonic() > deadline:
@@ -59,7 +59,7 @@ def state_of(process_id: int) -> str | None:
 
 @dataclass
 class Actor:
-    """A process of `fds run` and the fault it was given."""
+    """A process of `fds run` and its fault."""
 
     lake: Lake
     process: subprocess.Popen[bytes]
@@ -70,13 +70,13 @@ class Actor:
     hit: int | None = None
 
     def await_hit(self) -> bool:
-        """Wait until the fault has hit; ``False`` if the process ended without coming to the point."""
+        """Wait until the fault has hit; ``False`` if the process ended without reaching the point."""
         fault = self.fault
         assert fault is not None
 
         def marked() -> int | None:
             mark = self.marks / str(fault)
-            # the mark is there a moment before its content
+            # the mark exists a moment before its content
             return int(mark.read_text() or 0) or None if mark.exists() else None
 
         wait_until(lambda: marked() or self.process.poll() is not None, f"{fault}, in {self.said()[-3000:]}")
@@ -95,7 +95,7 @@ class Actor:
             os.kill(self.hit, signal.SIGCONT)
 
     def await_end(self) -> int:
-        """Wait for the end; an end with a traceback of Python is none."""
+        """Wait for the end; an end with a Python traceback is a failure."""
         try:
             code = self.process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -104,17 +104,17 @@ class Actor:
         return code
 
     def said(self) -> str:
-        """Return what the process has printed."""
+        """Return the output of the process."""
         return self.output.read_text(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL the process, not what it has started."""
+        """SIGKILL the process, not its children."""
         self.process.kill()
         self.process.wait()
 
 
 def well_ended(actor: Actor) -> Actor:
-    """Wait for the end of an actor that nothing disturbs, and return it."""
+    """Wait for the end of an undisturbed actor, and return it."""
     code = actor.await_end()
     assert code == EXIT_OK, f"what nothing disturbed ended with {code}: {actor.said()[-5000:]}"
     return actor
@@ -122,7 +122,7 @@ def well_ended(actor: Actor) -> Actor:
 
 @dataclass
 class Stage:
-    """Where actors of one round are started, and what ends them all."""
+    """Starts and ends the actors of one round."""
 
     lake: Lake
     #: Port of the warm Spark.
@@ -130,18 +130,18 @@ class Stage:
     actors: list[Actor] = field(default_factory=list)
 
     def start(self, fault: Fault | None = None, *, take_over: bool = False) -> Actor:
-        """Start a run; with a fault, armed. One that is to hit the driver gets a spark-submit of its own."""
+        """Start a run, armed if a fault is given. A run whose driver is to be hit gets its own spark-submit."""
         has_own_spark = fault is not None and fault.point.startswith(("driver.", "fence."))
         arguments = self.lake.arguments()
         if take_over:
             arguments.append("--take-over")
         if has_own_spark:
-            # one application of Spark is enough for one fault
+            # one Spark application is enough for one fault
             return self.launch(["airflow_provider_fds.cli.main", *arguments, "--max-batches", "1"], fault)
         return self.launch(["tests.chaos.warm_spark", str(self.port), *arguments], fault)
 
     def launch(self, module: list[str], fault: Fault | None = None) -> Actor:
-        """Start a module of Python with arguments; with a fault, armed."""
+        """Start a Python module with arguments, armed if a fault is given."""
         marks = self.lake.root / "marks" / f"{len(self.actors):03d}"
         marks.mkdir(parents=True)
         environment = {**os.environ, MARKS_IN: str(marks)}
@@ -164,22 +164,22 @@ class Stage:
         return actor
 
     def run(self, *, take_over: bool = False) -> Actor:
-        """Run to the end; it has to end well."""
+        """Run to the end, which must be a success."""
         return well_ended(self.start(take_over=take_over))
 
     def command(self, *arguments: str, fault: Fault | None = None) -> Actor:
-        """Start a command of `fds` for the stream as a person does."""
+        """Start an `fds` command for the stream as a person does."""
         name, *others = arguments
         storage = [f"--storage-option={key}={value}" for key, value in self.lake.storage_options.items()]
         words = [name, self.lake.stream, "--staging", self.lake.staging, *storage, "--why", "a test", "--yes", *others]
         return self.launch(["airflow_provider_fds.cli.main", *words], fault)
 
     def move(self, *arguments: str) -> None:
-        """Move the stream as a person does, into a new epoch."""
+        """Move the stream into a new epoch as a person does."""
         well_ended(self.command(*arguments))
 
     def end(self) -> None:
-        """Kill whatever of this round is left: actors, and the Sparks that outlived theirs."""
+        """Kill everything that is left of this round: actors, and the Sparks that outlived theirs."""
         for actor in self.actors:
             with suppress(ProcessLookupError):
                 os.killpg(actor.process.pid, signal.SIGKILL)

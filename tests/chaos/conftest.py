@@ -35,7 +35,7 @@ class Bucket:
     endpoint: str
 
     def options(self) -> dict[str, str]:
-        """What obstore needs to reach it."""
+        """What obstore needs to access it."""
         keys = {"access_key_id": "test", "secret_access_key": "test"}
         return {"endpoint": self.endpoint, "region": "us-east-1", **keys}
 
@@ -55,7 +55,7 @@ def bucket() -> Iterator[Bucket]:
 
 @pytest.fixture(scope="session")
 def warm_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A session of Spark that serves jobs; its port."""
+    """A Spark session that serves jobs; its port."""
     with _serving(tmp_path_factory.mktemp("warm")) as port:
         yield port
 

@@ -1,4 +1,4 @@
-"""A run of one data interval, as `DeltaIngestOperator` makes it, without Airflow and with the warm Spark.
+"""A run of one data interval, as `DeltaIngestOperator` performs it, without Airflow and with the warm Spark.
 
 ``python -m tests.chaos.interval_run <port> <table> <sink> <staging> <stream> append|replace <start> <end>``
 """
@@ -19,7 +19,7 @@ from tests.chaos.warm_spark import run_in
 
 
 def main(arguments: list[str]) -> int:
-    """Load the interval; nobody else is taken to run."""
+    """Load the interval; no other run is assumed to be active."""
     port, table, sink_uri, staging, name, kind, start, end = arguments
     sink: DeltaSink = DeltaReplaceSink(sink_uri, provenance=True) if kind == "replace" else DeltaTableSink(sink_uri)
     session = IntervalSession(
@@ -48,6 +48,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except FdsError as error:
-        # as `fds` ends with it
+        # as `fds` does
         print(error)
         sys.exit(error.exit_code)

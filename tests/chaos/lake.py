@@ -52,7 +52,7 @@ class Lake:
         return self.root / "checkpoint.json"
 
     def arguments(self) -> list[str]:
-        """What `fds run` is told."""
+        """The arguments of `fds run`."""
         found = [
             *("run", str(self.source), "--sink", str(self.sink), "--staging", self.staging),
             *(
@@ -76,12 +76,12 @@ class Lake:
         return Ledger(open_storage(self.staging, self.storage_options), self.stream)
 
     def shown(self) -> dict[str, Any]:
-        """Return what people see as the position: the checkpoint."""
+        """Return the position that people see: the checkpoint."""
         return dict(json.loads(self.checkpoint.read_text()))
 
 
 class Writer:
-    """Commits to the source all the time, a few rows each, until it is told to stop. Each row has a key of its own."""
+    """Commits a few rows to the source all the time until it is stopped. Each row has a unique key."""
 
     def __init__(self, lake: Lake, seed: int) -> None:
         self._lake = lake
@@ -122,7 +122,7 @@ class Writer:
             self.commits += 1
 
     def quiet(self) -> threading.RLock:
-        """Return the lock that holds the writer still while another thread than its own has it."""
+        """Return the lock that pauses the writer while another thread holds it."""
         return self._lock
 
     def _run(self) -> None:
@@ -135,7 +135,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a round came to."""
+    """The outcome of a round."""
 
     lost: int
     doubled: int
@@ -145,10 +145,10 @@ class Verdict:
 
 
 def judge(lake: Lake, keys: int) -> Verdict:
-    """Compare the sink with what was written, row by row, and hold ledger and sink history against the invariants.
+    """Compare the sink with what was written, row by row, and check ledger and sink history against the invariants.
 
     Args:
-        lake: A round that is over: the stream is up to date and nobody works any more.
+        lake: A finished round: the stream is up to date and no process works any longer.
         keys: The keys 0 to ``keys`` (exclusive) were written to the source, each once.
     """
     table = deltalake.DeltaTable(lake.sink)
@@ -179,10 +179,10 @@ def judge(lake: Lake, keys: int) -> Verdict:
 
 
 def judge_epochs(lake: Lake, keys: int) -> Verdict:
-    """Like :func:`judge`, where a person has opened new epochs: all rows once, and nothing of an epoch after the next.
+    """Like :func:`judge`, if a person has opened new epochs: all rows once, and nothing of an epoch after the next one.
 
-    Holds for moves that continue after what the sink has (`fds replan`, `fds recover`): the chain of offsets has no gap
-    where an epoch ends, either.
+    Applies to moves that continue after what the sink has (`fds replan`, `fds recover`): the chain of offsets also has
+    no gap at the end of an epoch.
     """
     table = deltalake.DeltaTable(lake.sink)
     found = Counter(table.to_pyarrow_table().column("id").to_pylist())
@@ -248,7 +248,7 @@ def _ledger_problems(entries: list[Entry]) -> list[str]:
 
 
 def _sink_problems(entries: list[Entry], commits: list[tuple[int, dict[str, Any]]]) -> list[str]:
-    """Invariants 1 and 9: one commit per batch, each beginning where the one before ended."""
+    """Invariants 1 and 9: one commit per batch, each beginning where the previous one ended."""
     problems: list[str] = []
     batches = {b.batch_id: b for entry in entries if entry.action.kind == "planned" for b in entry.action.batches}
     recorded = {e.action.batch_id: e.action.sink_version for e in entries if e.action.kind == "committed"}

@@ -1,4 +1,4 @@
-"""What a session of these tests was asked for."""
+"""The settings of a session of these tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ IS_LONG: Final = PROFILE == "long"
 
 SEED: Final = int(os.environ.get("FDS_CHAOS_SEED") or 0) or random.SystemRandom().randint(1, 10**6)
 
-#: How many pairs of points; 0 stands for all of them.
+#: How many pairs of points; 0 means all of them.
 PAIRS: Final = int(os.environ.get("FDS_CHAOS_PAIRS") or 0) if IS_LONG else 3
 
-#: File of what has passed in a session that was broken off: a later one with the same seed leaves it out and counts it.
+#: File that records what passed in an interrupted session: a later one with the same seed skips and counts it.
 RECORD: Final = os.environ.get("FDS_CHAOS_RECORD")
 
-#: The page that gets the table of a session in which nothing failed.
+#: The page that gets the table of a session without failures.
 PAGE: Final = os.environ.get("FDS_CHAOS_PAGE")

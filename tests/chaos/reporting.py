@@ -1,4 +1,4 @@
-"""The count of all faults of a session, with its table at the end: a plugin, since more than one suite has chaos."""
+"""Counts all faults of a session and prints their table at the end: a plugin, since several suites have chaos."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> random.Random:
-    """Chance of one test, the same for the same seed whatever order the tests run in."""
+    """The random generator of one test, the same for the same seed in any order of tests."""
     return random.Random(f"{SEED} {request.node.name}")

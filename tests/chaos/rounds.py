@@ -1,4 +1,4 @@
-"""Rounds: one lake each, a writer that commits all the time, faults one after the other, and a verdict."""
+"""Rounds: one lake each, a writer that commits all the time, faults one after another, and a verdict."""
 
 from __future__ import annotations
 
@@ -36,45 +36,46 @@ DRIVER: Final = (
     "driver.started", "driver.commit.before", "driver.commit.after", "driver.report.before", "driver.report.after",
 )  # fmt: skip
 FENCE: Final = ("fence.commit.before", "fence.commit.after", "fence.report.before")
-#: A run of a stream with a time as its end comes to these once a commit behind that time is there.
+#: A run of a stream whose end is a time passes these once there is a commit after that time.
 ENDING: Final = ("entry.before.ended", "entry.after.ended", "checkpoint.after.ended")
 REQUESTING: Final = ("entry.before.requested", "entry.after.requested")
 RECOVERING: Final = ("recover.before", "entry.before.created", "entry.after.created", "recover.between")
-#: A run of a data interval comes to these one after the other.
+#: A run of a data interval passes these in order.
 INTERVALS: Final = tuple(
     f"{place}.{kind}"
     for kind in ("boundary", "interval_opened", "planned", "committed")
     for place in ("entry.before", "entry.after", "checkpoint.after")
 )
 
-#: Where standing still differs: behind its step a run can only be late with the checkpoint, which two of them show.
+#: Where stalling makes a difference: after its step, a run can only be late with the checkpoint, which two of them
+#: show.
 STALLING: Final = (
     "entry.before.created", "snapshot.before", "entry.before.opened", "entry.before.bound", "ledger.read",
     "manifest.between", "entry.before.planned", "entry.after.planned", "entry.before.claimed", "submit.before",
     "entry.before.committed", "entry.after.committed",
 )  # fmt: skip
 
-#: A run comes to these one after the other, each time anew, if nothing is planned when it starts.
+#: A run passes these in order, each time again, if nothing is planned when it starts.
 _FRESH: Final = (*PLANNING, "checkpoint.after.planned")
-#: … and to these if something is, of somebody else.
+#: … and these if another run's batch is planned.
 _TAKEN: Final = ("entry.before.claimed", "entry.after.claimed", "checkpoint.after.claimed")
 _LOADING: Final = ("job.after", "submit.before", "submit.after", "entry.before.committed")
 _COMMITTED: Final = ("entry.after.committed", "checkpoint.after.committed", "fold.before")
 
-#: Runs that nothing disturbs come to the newest version in so many, whatever the ones before have left.
+#: This many undisturbed runs reach the newest version, whatever the earlier ones left.
 _LAST_RUNS: Final = 4
 
 
 def later(point: str, *, is_late: bool) -> str:
-    """Return the point behind the checkpoint instead of the one behind the entry."""
+    """Return the point after the checkpoint instead of the one after the entry."""
     return point.replace("entry.after.", "checkpoint.after.") if is_late else point
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Return all pairs of points that two runs can come to: the first stands still there, the second comes to its own.
+    """Return all pairs of points that two runs can reach: the first stops there, the second reaches its own.
 
-    With one batch per plan: while the first stands between its plan and its commit, the second finds a planned batch
-    and takes it over; else it plans one of its own.
+    With one batch per plan: while the first is stopped between its plan and its commit, the second finds a planned
+    batch and takes it over; otherwise it plans its own.
     """
     nothing_planned = (*_FRESH[: _FRESH.index("entry.before.planned") + 1], *_COMMITTED)
     planned = ("entry.after.planned", "checkpoint.after.planned", *_TAKEN, *_LOADING)
@@ -83,7 +84,7 @@ def pairs() -> list[tuple[str, str]]:
 
 
 class Round:
-    """Actors, one after the other, on one lake. What they leave is judged at the end."""
+    """Actors, one after another, on one lake. What they leave is judged at the end."""
 
     def __init__(self, stage: Stage, writer: Writer, tally: Tally) -> None:
         self.stage = stage
@@ -91,7 +92,7 @@ class Round:
         self.tally = tally
 
     def kill_at(self, point: str, *, kind: str = "killed", take_over: bool = False) -> None:
-        """Let a run come to the point and die there. The next one is its retry."""
+        """Let a run reach the point and die there. The next one is its retry."""
         effect = "kill-group" if kind == "group" else "kill"
         actor = self._hit(Fault(effect, point), kind, take_over=take_over)
         if point in (*DRIVER, *FENCE):
@@ -100,24 +101,24 @@ class Round:
             assert actor.process.wait() < 0
 
     def kill_command_at(self, point: str, *arguments: str) -> None:
-        """Let a person's command come to the point and die there."""
+        """Let a person's command reach the point and die there."""
         actor = self.stage.command(*arguments, fault=Fault("kill", point))
         assert actor.await_hit(), f"no command came to {point}: {actor.said()[-5000:]}"
         assert actor.process.wait() < 0
         self.tally.hit("killed", point)
 
     def stop_at(self, point: str, *, kind: str = "stalled") -> Actor:
-        """Let a run come to the point and stand still there."""
+        """Let a run reach the point and stop there."""
         return self._hit(Fault("stop", point), kind, take_over=True)
 
     def orphan_at(self, point: str) -> Actor:
-        """Let the driver stand still at the point, and kill the run that waits for it."""
+        """Stop the driver at the point, and kill the run that waits for it."""
         actor = self._hit(Fault("stop", point), "orphaned", take_over=True)
         actor.kill()
         return actor
 
     def kill_any_moment(self, seconds: float) -> None:
-        """Kill spark-submit with all that belongs to it so long after the driver has started a batch."""
+        """Kill spark-submit with all its processes this long after the driver has started a batch."""
         actor = self.stage.start(Fault("note", "driver.started"), take_over=True)
         self.writer.append()
         assert actor.await_hit(), actor.said()[-5000:]
@@ -128,7 +129,7 @@ class Round:
         actor.await_end()
 
     def go_on(self, actors: list[Actor]) -> None:
-        """Continue what stands still, one after the other, and wait until each has ended."""
+        """Continue the stopped actors, one after another, and wait until each has ended."""
         for actor in actors:
             assert actor.hit is not None
             assert state_of(actor.hit) == "T", f"{actor.fault} does not stand still any more"
@@ -140,7 +141,7 @@ class Round:
             wait_until(lambda hit=hit: state_of(hit) is None, f"process {hit}, continued after {actor.fault}, to end")
 
     def prepare(self, point: str) -> None:
-        """See to it that a run can come to the point."""
+        """Make sure that a run can reach the point."""
         if not point.endswith("advanced"):
             self.writer.append()
 
@@ -172,7 +173,7 @@ def a_round(
 
 
 def kill_walk(round_: Round, *, is_late: bool, from_snapshot: bool) -> None:
-    """Kill a run at every point, each time the retry of the one before."""
+    """Kill a run at every point; each run is the retry of the previous one."""
     for point in (*opening(from_snapshot=from_snapshot), *PLANNING, *WORKING):
         round_.kill_at(later(point, is_late=is_late))
     with _only_versions_without_data(round_):
@@ -183,9 +184,7 @@ def kill_walk(round_: Round, *, is_late: bool, from_snapshot: bool) -> None:
 def stall_walk(
     round_: Round, *, is_late: bool, from_snapshot: bool, order: random.Random, points: tuple[str, ...] = ()
 ) -> None:
-    """Let a run stand still at every point, or only at some, each overtaken by the next; a last one finishes, then all
-    go on.
-    """
+    """Stop a run at all or some points, each overtaken by the next; a last one finishes, then all continue."""
     points = points or (*opening(from_snapshot=from_snapshot), *PLANNING, *WORKING)
     stalled = [round_.stop_at(later(point, is_late=is_late)) for point in points]
     round_.stage.run(take_over=True)
@@ -199,7 +198,7 @@ def stall_walk(
 
 
 def pair(round_: Round, first: str, second: str, *, is_second_killed: bool) -> None:
-    """Stop one run at ``first``; let a second come to ``second`` and die or stop; a third finishes; all go on."""
+    """Stop one run at ``first``; let a second reach ``second`` and die or stop; a third finishes; all continue."""
     if first in _TAKEN:
         round_.kill_at("checkpoint.after.planned", take_over=True)
     stalled = [round_.stop_at(first, kind="pair, first")]
@@ -218,7 +217,7 @@ def opening(*, from_snapshot: bool) -> tuple[str, ...]:
 
 @contextmanager
 def _only_versions_without_data(round_: Round) -> Iterator[None]:
-    """Bring the stream up to date and commit something that has no data for it; nothing else comes meanwhile."""
+    """Bring the stream up to date and commit something without data for it; nothing else is committed meanwhile."""
     with round_.writer.quiet():
         for _ in range(_LAST_RUNS):
             if '"batch_id"' not in round_.stage.run(take_over=True).said():

@@ -1,4 +1,4 @@
-"""What the faults came to, counted by point and kind, and the table of it."""
+"""The outcomes of the faults, counted by point and kind, and their table."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ KINDS = {
 }
 
 
-#: What is counted beside the faults.
+#: What is counted besides the faults.
 COUNTS = ("rounds", "rows", "batches", "lost", "doubled")
 
 
 @dataclass
 class Tally:
-    """Faults that have hit, and rows that were lost or doubled, over all rounds of a session."""
+    """Faults that hit, and rows that were lost or doubled, over all rounds of a session."""
 
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
     rounds: int = 0
@@ -50,7 +50,7 @@ class Tally:
         self.faults[kind, point] += 1
 
     def judged(self, verdict: Verdict) -> None:
-        """Count a round, and fail if it is not as it should be."""
+        """Count a round, and fail if it is not as expected."""
         self.rounds += 1
         self.rows += verdict.rows
         self.batches += verdict.batches
@@ -59,13 +59,13 @@ class Tally:
         assert (verdict.lost, verdict.doubled, verdict.problems) == (0, 0, ())
 
     def add(self, other: Tally) -> None:
-        """Add what another session, or a part of one, has come to."""
+        """Add the counts of another session, or of a part of one."""
         self.faults += other.faults
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def since(self, before: Tally) -> Tally:
-        """Return what has come since the copy ``before`` was made."""
+        """Return what was added since the copy ``before`` was made."""
         counts = {name: getattr(self, name) - getattr(before, name) for name in COUNTS}
         return Tally(self.faults - before.faults, **counts)
 
@@ -76,7 +76,7 @@ class Tally:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Tally:
-        """Return what :meth:`to_json` was called on."""
+        """Return the value on which :meth:`to_json` was called."""
         faults = Counter({(kind, point): count for kind, point, count in value["faults"]})
         return cls(faults, **{name: value[name] for name in COUNTS})
 
@@ -125,10 +125,10 @@ class Tally:
 _BEGIN = "<!-- chaos: written by `make chaos` -->"
 _END = "<!-- chaos: end -->"
 
-#: A kill at no point, but at a time drawn by lot while the driver writes.
+#: A kill at no particular point, but at a random time while the driver writes.
 ANY_MOMENT = "any moment of the write"
 
-#: Airflow's processes, and what they have on their hands.
+#: Airflow's processes, and what they are doing.
 SCHEDULER = "the scheduler and all tasks' supervisors, while Spark writes"
 TRIGGERER = "the triggerer, while a sensor waits"
 OTHER_PLACES = (ANY_MOMENT, SCHEDULER, TRIGGERER)

@@ -1,9 +1,9 @@
-"""One warm Spark for many runs: the job of the driver, performed in a session that is there already.
+"""One warm Spark for many runs: the driver's job, run in an existing session.
 
 ``python -m tests.chaos.warm_spark serve`` starts the session and prints its port. ``python -m tests.chaos.warm_spark
-<port> run …`` is `fds run`, but its job goes to that session and not to a spark-submit of its own: the same code of
-the driver, real Spark, real commits of Delta, a second instead of ten. Several jobs run side by side, and a job goes
-on when the process that sent it is gone, as on a Connect server.
+<port> run …`` is `fds run`, but its job goes to that session instead of its own spark-submit: the same driver code,
+real Spark, real Delta commits, in one second instead of ten. Several jobs run in parallel, and a job continues when the
+process that sent it is gone, as on a Connect server.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from airflow_provider_fds.fault_points import reach
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Answered where the job could not even be read.
+#: Returned if the job could not even be read.
 BROKEN = 1
 
 
 def serve(s3_endpoint: str | None = None) -> None:
-    """Serve until standard input ends, which it does when the tests do."""
+    """Serve until standard input ends, which happens when the tests end."""
     from pyspark.sql import SparkSession
 
     from airflow_provider_fds.batch.spec import JobSpec
@@ -49,7 +49,7 @@ def serve(s3_endpoint: str | None = None) -> None:
             uri = self.rfile.readline().decode().strip()
             try:
                 code = job.run(spark, JobSpec.from_file(uri, read_bytes(hadoop_path(uri, spark), spark)))
-            except Exception as error:  # noqa: BLE001 - it is one job's, the others go on
+            except Exception as error:  # noqa: BLE001 - it belongs to one job, the others continue
                 print(f"{uri}: {error}", file=sys.stderr, flush=True)
                 code = BROKEN
             try:
@@ -72,7 +72,7 @@ def serve(s3_endpoint: str | None = None) -> None:
 
 
 def run_in(port: int) -> Callable[..., int]:
-    """Return what stands for ``run_locally``: it sends the job to the warm session and waits for its end."""
+    """Return a replacement for ``run_locally``: it sends the job to the warm session and waits for its end."""
 
     def run(spec_uri: str, *_: Any, **__: Any) -> int:
         reach("submit.before")
@@ -86,7 +86,7 @@ def run_in(port: int) -> Callable[..., int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve, or be `fds` with the warm session."""
+    """Serve, or act as `fds` with the warm session."""
     if arguments[0] == "serve":
         serve(*arguments[1:])
     from airflow_provider_fds.cli.main import main as fds
