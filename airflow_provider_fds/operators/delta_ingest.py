@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
-from airflow.sdk.exceptions import TaskDeferralTimeout
 
 from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
@@ -200,7 +200,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         """Resume after a deferral. If the wait timed out, check one last time."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout:
+        except _deferral_timeout():
             self.log.info("The time to wait is over; looking once more.")
             return self._load(context, deadline=time.time())
 
@@ -339,3 +339,12 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         if spark_error is not None:
             self.log.warning("Spark ended with an error after all batches were committed: %s", spark_error)
         return is_late and work.is_more
+
+
+def _deferral_timeout() -> type[Exception]:
+    """Return the exception of a wait that timed out; Airflow 3.1 has it in another module."""
+    module = import_module("airflow.sdk.exceptions")
+    if not hasattr(module, "TaskDeferralTimeout"):
+        module = import_module("airflow.exceptions")
+    found: type[Exception] = module.TaskDeferralTimeout
+    return found

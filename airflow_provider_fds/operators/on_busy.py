@@ -20,11 +20,10 @@ def give_way(policy: BusyPolicy, busy: StreamBusyError) -> NoReturn:
     Waiting means ``up_for_reschedule``: it holds neither a worker nor the task's ``max_active_tis_per_dag``, which
     the owner may need for its own retry.
     """
-    from airflow.providers.common.compat.sdk import AirflowSkipException
-    from airflow.sdk.exceptions import AirflowRescheduleException
+    from airflow.providers.common.compat.sdk import AirflowRescheduleException, AirflowSkipException
 
     if policy == "skip":
         raise AirflowSkipException(str(busy)) from busy
     if policy == "wait":
-        raise AirflowRescheduleException(datetime.now(UTC) + _WAIT) from busy  # type: ignore[no-untyped-call]
+        raise AirflowRescheduleException(datetime.now(UTC) + _WAIT) from busy
     raise busy

@@ -135,6 +135,11 @@ def client_problem() -> str | None:
     return _client_conflict(pyspark, client) or _files_problem(pyspark)
 
 
+def installed_client() -> str | None:
+    """Return the version of the installed pyspark-client, ``None`` if there is none."""
+    return _version("pyspark-client")
+
+
 def client_version() -> str:
     """Return the version of the client of Spark Connect servers, see :func:`client_problem`.
 

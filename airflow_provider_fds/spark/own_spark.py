@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir, make_folder
-from airflow_provider_fds.spark.install import INSTALL_SPARK, child_environment, has_bundled_spark, java_problem
+from airflow_provider_fds.spark.install import (
+    INSTALL_SPARK,
+    child_environment,
+    has_bundled_spark,
+    installed_client,
+    java_problem,
+)
 from airflow_provider_fds.spark.settings import is_local_master
 from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, DeltaJar, delta_coordinates, minor, of_minor
 
@@ -200,9 +206,11 @@ def _missing(binary: str | None, environ: Mapping[str, str]) -> str:
     elif home:
         found = f"SPARK_HOME is {home}, which has no bin/spark-submit. Correct it"
     else:
+        client = installed_client()
+        only = "" if client is None else f" (pyspark-client {client} is, and has no Spark in it)"
         found = (
-            "there is no Spark here: pyspark is not installed, SPARK_HOME is not set, and PATH has no spark-submit. "
-            "Set SPARK_HOME to a Spark of version 3.5 or newer"
+            f"there is no Spark here: pyspark is not installed{only}, SPARK_HOME is not set, and PATH has no "
+            "spark-submit. Set SPARK_HOME to a Spark of version 3.5 or newer"
         )
     return f"{found}, or install a Spark with FDS ({INSTALL_SPARK}), or use a connection of type 'spark_connect'"
 

@@ -122,7 +122,7 @@ def test_a_spark_is_found_without_pyspark_and_asked_once(worker, monkeypatch, ho
 @pytest.mark.parametrize(
     ("binary", "spark_home", "said"),
     [
-        (None, None, "there is no Spark here: pyspark is not installed, SPARK_HOME is not set"),
+        (None, None, "there is no Spark here: pyspark is not installed"),
         ("spark9-submit", None, "the spark-binary 'spark9-submit' is not on this worker's PATH"),
         ("/nowhere/spark-submit", None, "the spark-binary '/nowhere/spark-submit' is no program"),
         (None, "/nowhere", "SPARK_HOME is /nowhere, which has no bin/spark-submit"),
@@ -136,6 +136,13 @@ def test_a_spark_that_is_not_there_is_named_with_what_to_do(worker, monkeypatch,
     assert said in str(caught.value)
     assert "pip install 'airflow-provider-fds[local]'" in str(caught.value)
     assert "spark_connect" in str(caught.value)
+
+
+def test_a_worker_with_the_client_of_spark_connect_alone_is_told_that_it_has_no_spark(worker, monkeypatch):
+    monkeypatch.setattr(own_spark, "installed_client", lambda: "4.2.0")
+    with pytest.raises(ConfigurationError) as caught:
+        LocalBackend("local[2]", UserArguments(), print).check()
+    assert "pyspark is not installed (pyspark-client 4.2.0 is, and has no Spark in it)" in str(caught.value)
 
 
 @pytest.mark.parametrize(
