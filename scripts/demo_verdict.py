@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from airflow_provider_fds.batch.spec import read_commit_metadata
+from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from airflow_provider_fds.batch.spec import SPEC_FORMAT, BatchSpec
+from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
+from airflow_provider_fds.batch.spec import BatchSpec
 
 #: Prefix of the names of such jobs' reports; the rest increases with time.
 REPORT_PREFIX = "user-job-"

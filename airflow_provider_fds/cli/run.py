@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.backends.base import SparkBackend
-    from airflow_provider_fds.batch.spec import AttemptReport
+    from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream.phases import PhaseSeconds

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 from airflow_provider_fds import __version__
-from airflow_provider_fds.batch.spec import JobSpec, report_name
+from airflow_provider_fds.batch.report import report_name
+from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.failures import explain, shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
@@ -33,7 +34,7 @@ from airflow_provider_fds.spark.versions import minor, server_problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from airflow_provider_fds.batch.spec import AttemptReport
+    from airflow_provider_fds.batch.report import AttemptReport
 
 _DEFAULT_PORT: Final = 15002
 _CONNECT_SECONDS: Final = 10

@@ -13,7 +13,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
 
-from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, commit_metadata, fence_version
+from airflow_provider_fds.batch.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, fence_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.advice import Advice
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, is_conflict
@@ -30,7 +31,8 @@ from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
 from airflow_provider_fds.spark.writers import Landed, Writer
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import FenceReport, FenceSpec
+    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.spec import FenceSpec
     from airflow_provider_fds.sinks import DeltaSink
 
 _TYPES_DIFFER = (

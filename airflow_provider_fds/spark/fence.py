@@ -12,18 +12,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Tuple
 
-from airflow_provider_fds.batch.spec import (
-    FenceEvidence,
-    FenceReport,
-    FenceSpec,
-    JobSpec,
-    LandedBatch,
-    RemovedRows,
-    fence_metadata,
-    fence_version,
-    removal_metadata,
-    txn_epoch,
-)
+from airflow_provider_fds.batch.commit_metadata import fence_metadata, removal_metadata
+from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_epoch
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.advice import Advice
 from airflow_provider_fds.spark.empty_append import append_nothing

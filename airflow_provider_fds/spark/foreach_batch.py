@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id, write_metadata
+from airflow_provider_fds.batch.commit_metadata import write_metadata
+from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id
 from airflow_provider_fds.spark.failures import RefusalError
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from airflow_provider_fds.batch.spec import AttemptReport, report_name
+from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.files import hadoop_path, names, read_bytes
@@ -19,7 +19,8 @@ from airflow_provider_fds.spark.user_code import call, load_function
 from airflow_provider_fds.spark.writers import Landed, Writer
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import BatchSpec, FenceReport, FenceSpec, JobSpec
+    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
     from airflow_provider_fds.sinks import ForeachBatchSink
 
 _WHAT = "function"

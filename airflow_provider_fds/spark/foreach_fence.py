@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, List
 
-from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, JobSpec
+from airflow_provider_fds.batch.report import FenceReport
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark.failures import explain, shortened
 from airflow_provider_fds.spark.fence import close_epochs
@@ -17,6 +17,7 @@ from airflow_provider_fds.spark.files import hadoop_path
 from airflow_provider_fds.spark.history import SinkLog
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
     from airflow_provider_fds.sinks import ForeachBatchSink
 
 #: Later than every version: a check of the log that reads no commit.

@@ -12,13 +12,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
-from airflow_provider_fds.batch.spec import (
-    BatchSpec,
-    read_commit_metadata,
-    read_write_metadata,
-    txn_app_id,
-    txn_version,
-)
+from airflow_provider_fds.batch.commit_metadata import read_commit_metadata, read_write_metadata
+from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id, txn_version
 from airflow_provider_fds.spark.failures import RefusalError, has_condition
 from airflow_provider_fds.spark.files import exists, names, read_bytes
 from airflow_provider_fds.spark.log_files import (

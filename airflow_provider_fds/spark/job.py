@@ -17,16 +17,9 @@ import warnings
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from airflow_provider_fds.batch.spec import (
-    SPEC_FORMAT,
-    AttemptReport,
-    BatchSpec,
-    FenceSpec,
-    JobSpec,
-    fence_report_name,
-    report_name,
-    started_name,
-)
+from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
+from airflow_provider_fds.batch.report import AttemptReport, fence_report_name, report_name, started_name
+from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.sinks import Sink, sink_from_dict

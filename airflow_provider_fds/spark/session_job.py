@@ -22,7 +22,7 @@ from airflow_provider_fds.spark.job import run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from airflow_provider_fds.batch.spec import AttemptReport
+    from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.spark.submit import SubmitArguments
 
 _END_SECONDS: Final = 10

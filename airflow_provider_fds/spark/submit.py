@@ -73,8 +73,11 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _MODULES: Final = (
     "sinks/*.py",
     "spark/*_writer.py",
-    "batch/user_job.py",
+    "batch/checked_json.py",
+    "batch/commit_metadata.py",
+    "batch/report.py",
     "batch/spec.py",
+    "batch/user_job.py",
     "credentials.py",
     "fault_points.py",
     "schemes.py",

@@ -11,7 +11,8 @@ import time
 from typing import Any, Dict, List, Optional
 from uuid import uuid4
 
-from airflow_provider_fds.batch.spec import AttemptReport, report_name, txn_app_id
+from airflow_provider_fds.batch.report import AttemptReport, report_name
+from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.batch.user_job import REPORT_PREFIX, UserJobBatch
 from airflow_provider_fds.spark.batch_rows import batch_rows
 from airflow_provider_fds.spark.failures import RefusalError

@@ -17,7 +17,8 @@ from airflow_provider_fds.sinks import sink_class
 from airflow_provider_fds.spark.failures import RefusalError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import BatchSpec, FenceReport, FenceSpec, JobSpec
+    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.history import SinkCommit
 

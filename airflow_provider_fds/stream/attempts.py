@@ -8,7 +8,9 @@ from uuid import uuid4
 
 import msgspec
 
-from airflow_provider_fds.batch.spec import OUTCOMES, SPEC_FORMAT, AttemptReport, job_name, report_name
+from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
+from airflow_provider_fds.batch.report import OUTCOMES, AttemptReport, report_name
+from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import BatchFailedError
 from airflow_provider_fds.fault_points import reach

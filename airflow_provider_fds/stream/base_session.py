@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from airflow_provider_fds.batch.spec import AttemptReport, BatchSpec
+    from airflow_provider_fds.batch.report import AttemptReport
+    from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import Sink

@@ -16,7 +16,7 @@ from airflow_provider_fds.errors import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import AttemptReport
+    from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.ledger.values import PlannedBatch
 
 #: Error class of an attempt report: a file that the batch lists is missing from storage.

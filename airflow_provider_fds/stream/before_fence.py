@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id, txn_batch_id, txn_epoch
+from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.spec import txn_app_id, txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_provider_fds.batch.spec import FenceReport
+    from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.delta.commits import Commit
 
 #: Operations that may remove earlier rows; the driver has determined which rows they removed.

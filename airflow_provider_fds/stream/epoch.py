@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from airflow_provider_fds.batch.location import sql_name
-from airflow_provider_fds.batch.spec import (
-    FENCE_OUTCOMES,
-    FenceReport,
-    FenceSpec,
-    JobSpec,
-    fence_report_name,
-    txn_app_id,
-)
+from airflow_provider_fds.batch.report import FENCE_OUTCOMES, FenceReport, fence_report_name
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, txn_app_id
 from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError, LostPositionError
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch
+    from airflow_provider_fds.batch.report import FenceEvidence, LandedBatch
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SnapshotRef

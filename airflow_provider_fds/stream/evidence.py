@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from airflow_provider_fds.batch.spec import fence_version, read_commit_metadata, txn_app_id, txn_version
+from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.actions import ACTION_DECODER, Action
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.names import commit_key
@@ -27,7 +28,7 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.stream.before_fence import problem_before
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import FenceReport, LandedBatch
+    from airflow_provider_fds.batch.report import FenceReport, LandedBatch
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 

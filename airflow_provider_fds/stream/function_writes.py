@@ -10,7 +10,8 @@ import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import AttemptReport, fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.report import AttemptReport
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import (
     AccessDeniedError,

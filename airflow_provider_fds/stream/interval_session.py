@@ -27,7 +27,7 @@ from airflow_provider_fds.stream.result import IntervalResult, RunWork, totals_o
 from airflow_provider_fds.stream.verifying import check_planned
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import AttemptReport
+    from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.sinks import Sink

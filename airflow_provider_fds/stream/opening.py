@@ -54,7 +54,7 @@ from airflow_provider_fds.stream.verifying import check_planned, check_position
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.batch.spec import FenceReport, LandedBatch
+    from airflow_provider_fds.batch.report import FenceReport, LandedBatch
     from airflow_provider_fds.ledger.commit_entries import Committed
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState

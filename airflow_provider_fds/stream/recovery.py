@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.spec import read_commit_metadata, txn_app_id, txn_version
+from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError

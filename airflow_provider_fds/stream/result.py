@@ -11,7 +11,7 @@ from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.batch.spec import AttemptReport
+    from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.state import IntervalRecord, RunRecord
     from airflow_provider_fds.ledger.values import PlannedBatch

@@ -44,7 +44,8 @@ from airflow_provider_fds.stream.whole_commits import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.batch.spec import AttemptReport, BatchSpec
+    from airflow_provider_fds.batch.report import AttemptReport
+    from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.sinks import Sink

@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import (
-    LandedBatch,
-    RemovedRows,
-    fence_version,
-    txn_batch_id,
-    txn_epoch,
-    txn_version,
-)
+from airflow_provider_fds.batch.report import LandedBatch, RemovedRows
+from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch, txn_version
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.epoch_entries import Requested
@@ -27,7 +21,7 @@ from airflow_provider_fds.stream.repeated import announced_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from airflow_provider_fds.batch.spec import FenceEvidence, FenceReport
+    from airflow_provider_fds.batch.report import FenceEvidence, FenceReport
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from airflow_provider_fds.batch.spec import read_commit_metadata, read_write_metadata
+from airflow_provider_fds.batch.commit_metadata import read_commit_metadata, read_write_metadata
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions_with
 from airflow_provider_fds.errors import FdsError, LedgerError, LogGapError, TableNotFoundError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import AttemptReport, txn_app_id, txn_version
+from airflow_provider_fds.batch.report import AttemptReport
+from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.batch.user_job import REPORT_PREFIX
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.commit_entries import Blocked, Committed

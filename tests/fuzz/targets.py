@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyroaring import BitMap64
 
 from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.spec import AttemptReport, FenceReport, LandedBatch
+from airflow_provider_fds.batch.report import AttemptReport, FenceReport, LandedBatch
 from airflow_provider_fds.cli.main import main as fds
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog

@@ -13,7 +13,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.batch.spec import read_commit_metadata
+from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
 
 
 @pytest.fixture

@@ -12,15 +12,8 @@ import pytest
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
-from airflow_provider_fds.batch.spec import (
-    AttemptReport,
-    BatchSpec,
-    JobSpec,
-    job_name,
-    report_name,
-    started_name,
-    txn_version,
-)
+from airflow_provider_fds.batch.report import AttemptReport, report_name, started_name
+from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, job_name, txn_version
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.sinks import DeltaTableSink

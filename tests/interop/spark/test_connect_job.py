@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.batch.spec import job_name, started_name
+from airflow_provider_fds.batch.report import started_name
+from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark import connect, files
 from airflow_provider_fds.spark.connect import (

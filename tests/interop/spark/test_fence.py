@@ -8,7 +8,8 @@ from importlib import metadata
 
 import pytest
 
-from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, fence_report_name, fence_version, txn_version
+from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.spec import FenceSpec, fence_version, txn_version
 from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.job import run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
-from airflow_provider_fds.batch.spec import fence_report_name
+from airflow_provider_fds.batch.report import fence_report_name
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import BatchRejectedError, LedgerError
 from airflow_provider_fds.sinks import DeltaTableSink

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from airflow_provider_fds.batch.spec import report_name
+from airflow_provider_fds.batch.report import report_name
 from airflow_provider_fds.sinks import ForeachBatchSink
 
 FUNCTIONS = """

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.spec import FenceReport, FenceSpec, fence_report_name, txn_version
+from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.spec import FenceSpec, txn_version
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.spark import registration
 from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter

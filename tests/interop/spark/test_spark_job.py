@@ -8,7 +8,7 @@ from importlib import metadata
 import pyspark
 import pytest
 
-from airflow_provider_fds.batch.spec import AttemptReport, report_name
+from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.spark import files
 from airflow_provider_fds.spark.failures import RefusalError, explain
 from airflow_provider_fds.spark.job import _unstarted, main

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from airflow_provider_fds.batch.spec import AttemptReport
+from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.batch.user_job import REPORT_PREFIX, UserJobBatch
 from airflow_provider_fds.spark import current_batch, spark_conf
 from airflow_provider_fds.spark.failures import RefusalError

@@ -111,7 +111,7 @@ def test_every_test_that_the_page_on_failures_names_exists():
 
 
 def test_the_page_on_upgrades_has_the_formats_of_the_code():
-    from airflow_provider_fds.batch.spec import SPEC_FORMAT
+    from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
     from airflow_provider_fds.ledger.entries import ENTRY_FORMAT
     from airflow_provider_fds.ledger.fold import FOLD_FORMAT
     from airflow_provider_fds.ledger.position import CHECKPOINT_FORMAT

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.batch.spec import job_name, report_name
+from airflow_provider_fds.batch.report import report_name
+from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.ledger.layout import StreamFolder
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from airflow_provider_fds.batch.spec import FenceEvidence, LandedBatch, RemovedRows, fence_version, txn_version
+from airflow_provider_fds.batch.report import FenceEvidence, LandedBatch, RemovedRows
+from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.epoch_entries import Requested, Shown
 from airflow_provider_fds.ledger.log import Ledger

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.spec import commit_metadata, read_commit_metadata, txn_version
+from airflow_provider_fds.batch.commit_metadata import commit_metadata, read_commit_metadata
+from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit, quoted
 from airflow_provider_fds.spark.log_files import LogCheckpoint, newest_checkpoint

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.spec import commit_metadata
+from airflow_provider_fds.batch.commit_metadata import commit_metadata
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark.history import SinkCommit, SinkLog
 from airflow_provider_fds.spark.sink_others import RowsTaken, changes_rows, takes_rows

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import (
-    AttemptReport,
-    JobSpec,
-    commit_metadata,
-    fence_metadata,
-    report_name,
-    txn_version,
-)
+from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata
+from airflow_provider_fds.batch.report import AttemptReport, report_name
+from airflow_provider_fds.batch.spec import JobSpec, txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -24,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_provider_fds.batch.spec import BatchSpec, FenceReport
+    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.stream import RunWork
 
 SINK_ID = "99999999-0000-0000-0000-000000000000"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from airflow_provider_fds.batch.spec import FenceReport, JobSpec, LandedBatch, fence_report_name
+from airflow_provider_fds.batch.report import FenceReport, LandedBatch, fence_report_name
+from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import LandedBatch
+from airflow_provider_fds.batch.report import LandedBatch
 from airflow_provider_fds.errors import AccessDeniedError, BatchFailedError, VerificationError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.batch.spec import FenceReport, fence_report_name, fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger

@@ -87,7 +87,7 @@ def load(
 
 
 def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **changes: Any) -> None:
-    from airflow_provider_fds.batch.spec import AttemptReport, report_name
+    from airflow_provider_fds.batch.report import AttemptReport, report_name
     from tests.unit.stream.conftest import SINK_ID, leave_commit
 
     storage = open_storage(str(bench.staging))
@@ -401,7 +401,7 @@ def test_a_failed_try_of_a_sink_that_replaces_is_followed_by_a_new_generation_wi
 
 
 def test_a_lost_ledger_of_intervals_is_not_recovered_as_an_offset(bench, log_builder, six_commits, tmp_path):
-    from airflow_provider_fds.batch.spec import SPEC_FORMAT
+    from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
     from airflow_provider_fds.stream.recovery import ask_sink
     from tests.conftest import LogBuilder
 

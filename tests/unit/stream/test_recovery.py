@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, commit_metadata, fence_metadata, txn_app_id, txn_version
+from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, txn_app_id, txn_version
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_fds.batch.spec import AttemptReport
+from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.stream.result import RunResult, describe_reports
 
 

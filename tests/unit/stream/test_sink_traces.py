@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_fds.batch.spec import BatchSpec, commit_metadata, txn_version
+from airflow_provider_fds.batch.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
 from tests.conftest import LogBuilder

@@ -1,0 +1,227 @@
+"""What the Spark driver reports of an attempt: of a batch, and of a fence. Standard library only, Python 3.9 syntax."""
+# The driver may run Python 3.9, so the annotations stay in its syntax.
+# ruff: noqa: UP006, UP035, UP037, UP045
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Dict, Optional, Tuple
+
+from airflow_provider_fds.batch.checked_json import checked, from_json, to_json
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec
+
+#: Reports of an attempt: what the driver found out about one batch.
+#:   written  - this attempt committed the batch to the sink, and the row count agrees with the plan
+#:   verified - an earlier attempt had committed it; looked up in the sink's history, and the count agrees
+#:   mismatch - the sink has a commit of this batch, but its row count is not the plan's
+#:   failed   - the batch was not committed by this attempt
+OUTCOMES = ("written", "verified", "mismatch", "failed")
+
+#: Reports of a fence:
+#:   fenced       - the sink holds the fence; nothing of an older epoch can land any more
+#:   sink_missing - there is no sink, so nothing to be closed; the first batch has to create it
+#:   failed       - the fence is not there
+FENCE_OUTCOMES = ("fenced", "sink_missing", "failed")
+
+
+@dataclass(frozen=True)
+class AttemptReport:
+    """What one attempt says of one batch. It decides nothing: the ledger does.
+
+    Attributes:
+        outcome: One of :data:`OUTCOMES`.
+        sink_version: Version of the sink that holds the batch.
+        sink_table_id: ``metaData.id`` of the sink.
+        rows_planned: Rows of the batch by the statistics of the source's log, ``None`` if a file has none.
+        rows_read: Rows of the batch: as many as planned; else as many as were written, if the sink writes every row
+            as it is; else ``None``, since counting them would read them once more.
+        rows_written: Rows that the sink's commit brought (``numOutputRows``; of a merge those that it changed).
+        files_written: Data files of that commit.
+        bytes_written: Bytes of these files.
+        error_class: Class of the exception, for ``failed``.
+        error_message: Its text, shortened.
+        retryable: Whether another attempt may succeed.
+        seconds: Wall-clock seconds by phase: ``look`` (into the sink, whether the batch is there), ``load`` (the
+            manifest), ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
+        settings: Settings of Spark that rows depend on, as they were in force.
+        warnings: What a person should know of the sink, such as rows that another writer took out.
+        tables: Of a function: version of each named table that holds the newest transaction of the write.
+    """
+
+    uuid: str
+    epoch: int
+    batch_id: int
+    manifest_digest: str
+    attempt_id: str
+    outcome: str
+    sink_version: Optional[int] = None
+    sink_table_id: Optional[str] = None
+    rows_planned: Optional[int] = None
+    rows_written: Optional[int] = None
+    files_written: Optional[int] = None
+    bytes_written: Optional[int] = None
+    error_class: Optional[str] = None
+    error_message: Optional[str] = None
+    retryable: bool = True
+    seconds: Dict[str, float] = field(default_factory=dict)
+    settings: Dict[str, str] = field(default_factory=dict)
+    rows_read: Optional[int] = None
+    warnings: Tuple[str, ...] = ()
+    tables: Dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the sink has the batch and the row count agrees."""
+        return self.outcome in ("written", "verified")
+
+    def is_of(self, batch: BatchSpec, attempt_id: str) -> bool:
+        """Whether this is about the batch and the attempt, and not a copy of another report."""
+        mine = (self.uuid, self.epoch, self.batch_id, self.manifest_digest, self.attempt_id)
+        return mine == (batch.uuid, batch.epoch, batch.batch_id, batch.manifest_digest, attempt_id)
+
+    def to_json(self) -> bytes:
+        """Return the report as JSON."""
+        return to_json(self, leave_out=tuple(name for name in ("warnings", "tables") if not getattr(self, name)))
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "AttemptReport":
+        """Read a report. Raises ``ValueError`` on another format."""
+        report = from_json(cls, text, "the attempt report")
+        return cls(**{**report.__dict__, "warnings": tuple(report.warnings)})
+
+
+@dataclass(frozen=True)
+class LandedBatch:
+    """A batch of an older epoch that the sink has, as its commit says: ``end`` is inclusive, offset JSON."""
+
+    epoch: int
+    batch_id: int
+    end: str
+    digest: str
+    sink_version: int
+
+
+@dataclass(frozen=True)
+class RemovedRows:
+    """The removal of rows by a fence, whose epoch may never have begun.
+
+    Attributes:
+        epoch: The epoch of the fence.
+        sink_version: The commit that removed rows.
+        what: As in :class:`FenceSpec`; ``None`` for a statement that a person typed, which does not say it.
+        from_version: As in :class:`FenceSpec`; of a statement that was typed, if its condition is that and no other.
+        rows: Rows that a statement which was typed removed, ``None`` if it does not say.
+        is_all: Whether such a statement had no condition.
+    """
+
+    epoch: int
+    sink_version: int
+    what: Optional[str] = None
+    from_version: Optional[int] = None
+    rows: Optional[int] = None
+    is_all: bool = False
+
+
+@dataclass(frozen=True)
+class FenceEvidence:
+    """What the sink's log says of the stream before a fence.
+
+    Attributes:
+        newest: Newest transaction of the stream, ``None`` if there is none. It outlives its commit.
+        is_cut: Whether log cleanup took commits since the stream's last known one, so that batches may be missing
+            among those that landed.
+        broken_at: The RESTORE, REPLACE or CLONE that took out what the stream had committed, or may have;
+            ``None`` if there was none.
+        removed: What this fence and those of earlier epochs removed since the stream's last known commit, oldest first.
+        restored_to: The version, before the stream's last known commit, to which a RESTORE at ``broken_at`` put the
+            sink back; ``None`` if there was none, or it does not say.
+    """
+
+    newest: Optional[int] = None
+    is_cut: bool = False
+    broken_at: Optional[int] = None
+    removed: Tuple[RemovedRows, ...] = ()
+    restored_to: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class FenceReport:
+    """What one attempt says of a fence.
+
+    Attributes:
+        outcome: One of :data:`FENCE_OUTCOMES`.
+        sink_version: Version of the sink that holds the fence.
+        sink_table_id: ``metaData.id`` of the sink.
+        landed: Batches of older epochs in the sink since the stream's last known commit, oldest first; those that a
+            later RESTORE or REPLACE, or the fence itself, took away are left out.
+        retryable: Whether another attempt may succeed.
+        writes: Of a function: names of the writes whose tables hold the fence; the tables of the others are missing.
+        has_removed: Whether the fence removed what it was to remove; true if that was nothing.
+        removed_rows: Rows that it removed or closed, ``None`` if the commit does not say.
+        evidence: What the sink's log says of what was there before; ``None`` of the tables of a function.
+        warnings: What a person should know of the sink, such as rows that another writer took out.
+    """
+
+    uuid: str
+    epoch: int
+    attempt_id: str
+    outcome: str
+    sink_version: Optional[int] = None
+    sink_table_id: Optional[str] = None
+    landed: Tuple[LandedBatch, ...] = ()
+    error_class: Optional[str] = None
+    error_message: Optional[str] = None
+    retryable: bool = True
+    writes: Tuple[str, ...] = ()
+    has_removed: bool = True
+    removed_rows: Optional[int] = None
+    evidence: Optional[FenceEvidence] = None
+    warnings: Tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Return the report as JSON."""
+        return to_json(self, leave_out=() if self.warnings else ("warnings",))
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "FenceReport":
+        """Read a report. Raises ``ValueError`` on another format."""
+        report = from_json(cls, text, "the fence report")
+        landed = tuple(checked(LandedBatch, b, "a batch of the fence report") for b in report.landed)
+        evidence = report.evidence
+        if evidence is not None:
+            evidence = checked(FenceEvidence, evidence, "the evidence of the fence report")
+            removed = tuple(checked(RemovedRows, one, "a removal of the fence report") for one in evidence.removed)
+            evidence = replace(evidence, removed=removed)
+        texts = {"writes": tuple(report.writes), "warnings": tuple(report.warnings)}
+        return cls(**{**report.__dict__, **texts, "landed": landed, "evidence": evidence})
+
+
+def report_name(epoch: int, batch_id: int, attempt_id: str) -> str:
+    """Return the name of an attempt report below :attr:`JobSpec.reports`: ``<epoch>/<batch>/<attempt>.json``."""
+    return f"{epoch}/{batch_id}/{attempt_id}.json"
+
+
+def started_name(epoch: int, batch_id: int, attempt_id: str) -> str:
+    """Return the name of the marker that an attempt leaves before it touches the sink."""
+    return f"{epoch}/{batch_id}/{attempt_id}.started.json"
+
+
+def fence_report_name(epoch: int, attempt_id: str) -> str:
+    """Return the name of a fence's report below :attr:`JobSpec.reports`: ``<epoch>/fence/<attempt>.json``."""
+    return f"{epoch}/fence/{attempt_id}.json"
+
+
+__all__ = [
+    "FENCE_OUTCOMES",
+    "OUTCOMES",
+    "AttemptReport",
+    "FenceEvidence",
+    "FenceReport",
+    "LandedBatch",
+    "RemovedRows",
+    "fence_report_name",
+    "report_name",
+    "started_name",
+]
