@@ -64,6 +64,16 @@ def check_interval_name(interval: str) -> None:
         raise ForeignKeyError(f"the data interval {interval!r} is not <start>/<end>")
 
 
+class _Below:
+    """A key with a fixed place in the folder of its stream."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __get__(self, folder: StreamFolder, _owner: object = None) -> str:
+        return f"{folder.name}/{self._place}"
+
+
 @dataclass(frozen=True, slots=True)
 class StreamFolder:
     """The keys of one stream in staging.
@@ -74,48 +84,25 @@ class StreamFolder:
 
     name: str
 
+    #: Folder of the entries.
+    entries = _Below("ledger")
+    #: Folder of the folds, which are hints.
+    folds = _Below("ledger/_checkpoint")
+    #: Folder of the objects that the self-test of put-if-absent writes and removes.
+    probes = _Below("ledger/_probe")
+    #: Folder of the frozen initial snapshots.
+    snapshots = _Below("snapshots")
+    #: Parent folder of the manifests (``batch/publish.py`` names them).
+    manifests = _Below("manifests")
+    #: Parent folder of an attempt's started marker and report (``batch/report.py`` names them).
+    attempts = _Below("attempts")
+    #: Parent folder of the jobs for Spark, which Spark only reads.
+    jobs = _Below("jobs")
+    #: The record of housekeeping's progress; a hint.
+    cleaned = _Below("housekeeping.json")
+
     def __post_init__(self) -> None:
         check_stream_name(self.name)
-
-    @property
-    def entries(self) -> str:
-        """Folder of the entries."""
-        return f"{self.name}/ledger"
-
-    @property
-    def folds(self) -> str:
-        """Folder of the folds, which are hints."""
-        return f"{self.name}/ledger/_checkpoint"
-
-    @property
-    def snapshots(self) -> str:
-        """Folder of the frozen initial snapshots."""
-        return f"{self.name}/snapshots"
-
-    @property
-    def manifests(self) -> str:
-        """Parent folder of the manifests (``batch/publish.py`` names them)."""
-        return f"{self.name}/manifests"
-
-    @property
-    def probes(self) -> str:
-        """Folder of the objects that the self-test of put-if-absent writes and removes."""
-        return f"{self.entries}/_probe"
-
-    @property
-    def attempts(self) -> str:
-        """Parent folder of an attempt's started marker and report (``batch/spec.py`` names them)."""
-        return f"{self.name}/attempts"
-
-    @property
-    def jobs(self) -> str:
-        """Parent folder of the jobs for Spark, which Spark only reads."""
-        return f"{self.name}/jobs"
-
-    @property
-    def cleaned(self) -> str:
-        """The record of housekeeping's progress; a hint."""
-        return f"{self.name}/housekeeping.json"
 
     def entry(self, n: int) -> str:
         """Return the key of entry ``n``."""

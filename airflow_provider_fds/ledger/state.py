@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -303,22 +303,14 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_closed(self) -> ClosedEpoch:
         """Return the open epoch as a request leaves it."""
-        left = self.left
-        return ClosedEpoch(
-            epoch=self.epoch,
-            epoch_start=self.epoch_start,
-            position=self.position,
-            continues=self.continues,
-            planned=self.planned,
-            blocked=self.blocked,
-            snapshot=self.snapshot,
-            last_commit_sha256=self.last_commit_sha256,
-            meaning_digest=self.meaning_digest,
-            sink_table_id=self.sink_table_id if left is None else left.table_id,
-            sink_version=self.sink_version if left is None else left.version,
-            prev_txn_version=self.prev_txn_version if left is None else left.txn_version,
-            tables=self.tables,
-        )
+        kept: dict[str, Any] = {name: getattr(self, name) for name in ClosedEpoch.__struct_fields__}
+        if (left := self.left) is not None:
+            kept |= {
+                "sink_table_id": left.table_id,
+                "sink_version": left.version,
+                "prev_txn_version": left.txn_version,
+            }
+        return ClosedEpoch(**kept)
 
     def with_run(self, owner: Owner, epoch: int, target: int | None = None) -> StreamState:
         """Return the state with one more run."""

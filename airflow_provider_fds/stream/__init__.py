@@ -5,31 +5,18 @@ Importing this package loads only the source options; sessions are loaded on fir
 
 from __future__ import annotations
 
-from importlib import import_module
-
+from airflow_provider_fds.lazy import loads
 from airflow_provider_fds.stream.value import DeltaStream
 
 _LAZY = {
-    "Collected": "result",
-    "DataInterval": "data_interval",
-    "IntervalResult": "result",
-    "IntervalSession": "interval_session",
-    "RunResult": "result",
-    "RunWork": "result",
-    "PollResult": "poll",
-    "StreamSession": "session",
-    "StreamStatus": "result",
-    "StreamContext": "connect",
-    "TablePoller": "poll",
-    "position_of": "poll",
+    "connect": ("StreamContext",),
+    "data_interval": ("DataInterval",),
+    "interval_session": ("IntervalSession",),
+    "poll": ("PollResult", "TablePoller", "position_of"),
+    "result": ("Collected", "IntervalResult", "RunResult", "RunWork", "StreamStatus"),
+    "session": ("StreamSession",),
 }
 
-__all__ = ["DeltaStream", *sorted(_LAZY)]  # noqa: PLE0604  # the names are strings, built from one table
+__all__ = ["DeltaStream", *sorted(sum(_LAZY.values(), ()))]  # noqa: PLE0604  # the names are strings, from one table
 
-
-def __getattr__(name: str) -> object:
-    """Load a name of the package on first use."""
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__getattr__ = loads(__name__, _LAZY)
