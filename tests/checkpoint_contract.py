@@ -1,4 +1,4 @@
-"""What every home of a checkpoint does: one list of checks, run over each of them where it lives."""
+"""The contract of every checkpoint store: one list of checks, run against each store in its environment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CREATED = msgspec.structs.replace(MINE, n=0, batch_id=None, offset=None)
 
 
 def check_home(store: CheckpointStore, overwrite: Callable[[str], None]) -> None:
-    """Raise ``AssertionError`` if ``store``, which is empty, is no home of a checkpoint.
+    """Raise ``AssertionError`` if ``store``, which is empty, violates the contract of a checkpoint store.
 
     Args:
-        store: The home of stream ``orders``.
-        overwrite: Writes a text past the store, as a person's hand does.
+        store: The store of stream ``orders``.
+        overwrite: Writes a text without the store, as a person would.
     """
     assert store.read() is None, "an empty home has no checkpoint"
     for checkpoint in (CREATED, MINE, NEWER):

@@ -1,4 +1,4 @@
-"""The commands of `docker/compose.yaml`, for tests that start the same services as processes of this machine."""
+"""The commands of `docker/compose.yaml`, for tests that start the same services as processes on this machine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def compose() -> dict[str, Any]:
 
 
 def command(service: str, instead: Mapping[str, str]) -> list[str]:
-    """Return the command of a service as words.
+    """Return the command of a service as a list of words.
 
     Args:
         service: Its name.
-        instead: What of the command is another here (host, port, folder), and what it is; each has to occur.
+        instead: Replacements in the command (host, port, folder), by the text that they replace; each must occur.
     """
     text = str(compose()["services"][service]["command"])
     missing = [old for old in instead if old not in text]

@@ -1,4 +1,4 @@
-"""Fixtures that tests of every room use."""
+"""Fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 #: Counts the faults of tests/chaos and tests/stack.
 pytest_plugins = ["tests.chaos.reporting"]
 
-# no process stays behind a test; an archive that is there is used
+# no process outlives a test; an existing archive is used
 os.environ.setdefault("FDS_CLASS_ARCHIVE", "use")
 
-#: Time of version 0 of a hand-made log, 2024-01-01T00:00:00Z; each version comes a minute later.
+#: Time of version 0 of a handmade log, 2024-01-01T00:00:00Z; each version is a minute later.
 FIRST_COMMIT_MS = 1_704_067_200_000
 MINUTE_MS = 60_000
 
@@ -26,8 +26,8 @@ MINUTE_MS = 60_000
 class LogBuilder:
     """Writes a ``_delta_log`` by hand: what Delta would log, without Spark and without data files.
 
-    Versions count up from 0. The commit file of version ``v`` has the modification time
-    ``FIRST_COMMIT_MS + v * MINUTE_MS`` unless told otherwise, and its ``commitInfo`` says the same.
+    Versions count up from 0. The commit file of version ``v`` has the modification time ``FIRST_COMMIT_MS + v *
+    MINUTE_MS`` by default, and its ``commitInfo`` has the same time.
     """
 
     def __init__(self, root: Path) -> None:
@@ -114,7 +114,7 @@ class LogBuilder:
         }
 
     def append(self, n_files: int = 1, *, timestamp_ms: int | None = None, **kw: Any) -> int:
-        """Commit ``n_files`` adds as an append does; ``kw`` goes to each add. Return the version."""
+        """Commit ``n_files`` adds as an append does; ``kw`` is passed to each add. Return the version."""
         version = self.version + 1
         adds = [self.add(f"part-{version:05d}-{i:05d}.parquet", **kw) for i in range(n_files)]
         return self.commit(*adds, operation="WRITE", timestamp_ms=timestamp_ms)
@@ -141,7 +141,7 @@ class LogBuilder:
         return self.version
 
     def write_raw(self, version: int, content: str | bytes, timestamp_ms: int | None = None) -> Path:
-        """Write the commit file of ``version`` with exactly this content; the builder's version stays as it is."""
+        """Write the commit file of ``version`` with exactly this content; the builder's version does not change."""
         self.log.mkdir(parents=True, exist_ok=True)
         path = self.path_of(version)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -157,7 +157,7 @@ class LogBuilder:
         return self.log / f"{version:020d}.json"
 
     def time_of(self, version: int) -> int:
-        """Return the modification time a version has unless told otherwise, in milliseconds."""
+        """Return the default modification time of a version, in milliseconds."""
         return FIRST_COMMIT_MS + version * MINUTE_MS
 
     def clean_up_before(self, version: int) -> None:

@@ -1,4 +1,4 @@
-"""A storage that counts its requests, as an object store would be asked them."""
+"""A storage that counts its requests as an object store would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """One request: what is asked of which folder, and of what in it."""
+    """One request: the operation, the folder, and the object in it."""
 
     root: str
     kind: str
@@ -19,7 +19,7 @@ class Request(NamedTuple):
 
 
 class CountingStorage:
-    """Passes every access on to another storage, and notes it; a listing counts once, as it does up to 1,000 names."""
+    """Passes every access on to another storage, and records it; a listing of up to 1,000 names counts once."""
 
     def __init__(self, storage: Storage, requests: list[Request]) -> None:
         self._storage = storage

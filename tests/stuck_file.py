@@ -1,4 +1,4 @@
-"""A data file that makes whoever reads it stand still."""
+"""A data file that blocks its readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StuckFile:
-    """A pipe in the place of the file's checksums, which Hadoop reads before anything else of the file."""
+    """A pipe instead of the file's checksums, which Hadoop reads before anything else of the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f".{path.name}.crc")
@@ -24,11 +24,12 @@ class StuckFile:
         self._opened: list[int] = []
 
     def wait_for_reader(self) -> None:
-        """Wait until somebody reads the file; from then on others find it as it was."""
+        """Wait until someone reads the file; later readers find the file as it was."""
         pause = threading.Event()
         while not self._opened:
             try:
-                # refused as long as nobody is at the other end, who then waits for what is never written
+                # refused while nobody has the other end open; the reader there then waits for data that is never
+                # written
                 self._opened.append(os.open(self._path, os.O_WRONLY | os.O_NONBLOCK))
             except OSError:
                 pause.wait(0.05)
@@ -37,14 +38,14 @@ class StuckFile:
             self._away.rename(self._path)
 
     def release(self) -> None:
-        """Let the reader go on: it meets the end of the pipe, and fails."""
+        """Let the reader continue: it reads the end of the pipe, and fails."""
         while self._opened:
             os.close(self._opened.pop())
 
 
 @contextmanager
 def stuck_file(path: Path) -> Iterator[StuckFile]:
-    """Let whoever reads the file through Hadoop stand there until released, at the end of this at the latest."""
+    """Block readers that use Hadoop until released, at the latest at the end of the context."""
     stuck = StuckFile(path)
     try:
         yield stuck

@@ -1,7 +1,7 @@
-"""An Airflow of its own for these tests: home, database and DAG folder in a temporary place.
+"""A separate Airflow for these tests: home, database and DAG folder in a temporary place.
 
-Airflow reads ``AIRFLOW_HOME`` when it is imported first, so it is set when this file is. Everything else is in the
-``airflow.cfg`` there, so that nothing but the home leaks into processes that other tests start.
+Airflow reads ``AIRFLOW_HOME`` when it is first imported, so it is set when this file is imported. Everything else is in
+the ``airflow.cfg`` there, so that only the home leaks into processes that other tests start.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ DAGS.mkdir()
     )
 )
 
-#: What Airflow and its libraries say of each other is not ours to mend; what FDS does stays an error.
+#: Warnings of Airflow and its libraries about each other are ignored; those of FDS stay errors.
 _WARNINGS = (
     "ignore::DeprecationWarning",
     "ignore::PendingDeprecationWarning",
@@ -74,10 +74,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def airflow_home() -> Iterator[Path]:
-    """The home, removed in the end."""
+    """The home, removed at the end."""
     yield HOME
     with warnings.catch_warnings():
-        # pipes that Airflow's hooks and supervisors leave open; pytest would find them when no filter of ours holds
+        # pipes that Airflow's hooks and supervisors leave open; pytest would find them when none of these filters
+        # applies
         warnings.simplefilter("ignore")
         gc.collect()
     shutil.rmtree(HOME, ignore_errors=True)
@@ -85,10 +86,10 @@ def airflow_home() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def airflow_database(airflow_home: Path) -> Path:
-    """The metadata database, made once."""
+    """The metadata database, created once."""
     from airflow.utils.db import initdb
 
-    # what `airflow db migrate` does, without another start of Airflow
+    # does what `airflow db migrate` does, without starting Airflow again
     initdb()
     return airflow_home / "airflow.db"
 
@@ -126,7 +127,7 @@ class Lake:
         deltalake.DeltaTable(self.root / table).delete(predicate)
 
     def restore(self, table: str, version: int) -> None:
-        """Put a table back to a version, as RESTORE does."""
+        """Restore a table to a version, as RESTORE does."""
         import deltalake
 
         deltalake.DeltaTable(str(self.root / table)).restore(version)
@@ -138,13 +139,13 @@ class Lake:
         return sorted(deltalake.DeltaTable(self.root / table).to_pyarrow_table().column("id").to_pylist())
 
     def exists(self, table: str) -> bool:
-        """Whether the table is there."""
+        """Whether the table exists."""
         return (self.root / table / "_delta_log").is_dir()
 
 
 @pytest.fixture
 def installation(airflow_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
-    """An Airflow without DAGs and Variables, with staging of its own and a local Spark."""
+    """An Airflow without DAGs and Variables, with its own staging and a local Spark."""
     monkeypatch.setenv("AIRFLOW__FDS__STAGING", (tmp_path / "staging").as_uri())
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
     yield Installation()
@@ -162,7 +163,7 @@ class Installation:
     """Runs DAGs as ``dag.test()`` does: real database, real task processes, inline triggers."""
 
     def add(self, text: str) -> Any:
-        """Put a DAG file into the DAG folder and return its one DAG."""
+        """Put a DAG file into the DAG folder and return its only DAG."""
         return self._load(textwrap.dedent(text), f"dag_{uuid4().hex}.py")
 
     def add_example(self, name: str) -> Any:
@@ -197,7 +198,7 @@ class Installation:
             return [event.extra for event in session.scalars(found.order_by(AssetEvent.id)).all()]
 
     def queued_dags(self) -> list[str]:
-        """Return the DAGs of which an asset event has queued a run."""
+        """Return the DAGs for which an asset event has queued a run."""
         from airflow.models.asset import AssetDagRunQueue
         from airflow.utils.session import create_session
         from sqlalchemy import select
@@ -207,7 +208,7 @@ class Installation:
 
 
 class Run:
-    """What has become of a DAG run."""
+    """The outcome of a DAG run."""
 
     def __init__(self, dag_run: Any) -> None:
         from airflow.models.taskinstance import TaskInstance
@@ -224,7 +225,7 @@ class Run:
             self.map_labels = {(ti.task_id, ti.map_index): ti.rendered_map_index for ti in instances}
             of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id)
             values = session.scalars(select(XComModel).where(*of_run)).all()
-            # as stored, not deserialize_value(): that would make the number 2 of the text "2"
+            # as stored, without deserialize_value(), which would turn the text "2" into the number 2
             self.xcoms = {(xcom.task_id, xcom.map_index, xcom.key): xcom.value for xcom in values}
 
     def state(self, task_id: str, map_index: int = -1) -> str:
@@ -238,12 +239,12 @@ class Run:
 
 @pytest.fixture
 def stand_at() -> Callable[..., None]:
-    """Lets a stream stand behind a version, as if runs had found no data up to there."""
+    """Positions a stream after a version, as if runs had found no data up to there."""
     return _stand_at
 
 
 def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *, deployment: str) -> None:
-    """Let a stream stand behind ``version``, as if runs had found no data up to there: ledger and checkpoint file."""
+    """Position a stream after ``version``, as if runs had found no data up to there: ledger and checkpoint file."""
     from airflow_provider_fds.delta.open import canonical_uri, open_storage
     from airflow_provider_fds.ledger.epoch_entries import Created, Opened
     from airflow_provider_fds.ledger.log import Ledger
@@ -278,7 +279,7 @@ def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *,
 
 @pytest.fixture
 def spark_on_path(monkeypatch, tmp_path):
-    """Return a function that puts a spark-submit first on PATH, which only says which Spark it is."""
+    """Return a function that puts first on PATH a spark-submit that only prints its version."""
 
     def make(version="4.2.0", scala="2.13", name="spark-submit"):
         folder = tmp_path / f"spark-{version}-{scala}" / "bin"

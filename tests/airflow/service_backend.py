@@ -1,4 +1,4 @@
-"""A Spark backend as somebody else would add it: it hands the job to a service, and asks until that has ended."""
+"""A third-party Spark backend: it hands the job to a service, and polls until it has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_fds.stream.driver_files import driver_files
 
 
 class Service:
-    """Accepts jobs and runs each in a thread of its own, on a server that is already running."""
+    """Accepts jobs and runs each in its own thread, on a server that is already running."""
 
     def __init__(self, url: str) -> None:
         self._server = ConnectServer(url, "the service")
@@ -55,7 +55,7 @@ class ServiceBackend(ConnectionBackend):
         return Outcome()
 
     def cancel(self):
-        """Nothing that could be stopped."""
+        """Do nothing: there is nothing to stop."""
 
     def links(self):
         return {"Job of the service": f"https://service/jobs/{len(self._ran)}"}

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: mutate input in child processes, count what came of it, and write the table of the page."""
+"""``python -m tests.fuzz``: mutate input in child processes, count the outcomes, and write the table of the page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: A mutation may take so much time of the processor. It is stopped after so much time of the clock, which a busy
-#: machine stretches.
+#: The CPU time that a mutation may take, and the wall-clock time after which it is stopped; the latter is longer
+#: because the machine may be busy.
 CPU_SECONDS = 5.0
 WALL_SECONDS = 60.0
 PEAK_MB = 500
@@ -29,12 +29,12 @@ _BEGIN, _END = "<!-- mutations: begin -->", "<!-- mutations: end -->"
 
 @dataclass
 class Results:
-    """What came of all mutations.
+    """The outcomes of all mutations.
 
     Attributes:
         counts: By target: how many were ``read``, ``refused``, or failed.
         failures: Each failure, with the number that repeats it.
-        slowest: The longest time of the processor for one mutation, in seconds.
+        slowest: The longest CPU time of one mutation, in seconds.
         peak_mb: The most resident memory during one.
     """
 
@@ -66,7 +66,7 @@ class Results:
 
 
 def run(mutations: int, seed: int, *, jobs: int = 2, first: int = 0) -> Results:
-    """Run ``mutations`` mutations of ``seed`` in ``jobs`` processes; one that ends or hangs is replaced."""
+    """Run ``mutations`` mutations of ``seed`` in ``jobs`` processes; a process that ends or hangs is replaced."""
     results = Results()
     with ThreadPoolExecutor(jobs) as pool:
         for job in [pool.submit(_work, results, seed, first + i, first + mutations, jobs) for i in range(jobs)]:
@@ -96,7 +96,7 @@ def _work(results: Results, seed: int, first: int, last: int, step: int) -> None
 
 
 def _follow(child: subprocess.Popen[str], results: Results) -> dict[str, Any] | None:
-    """Count what the child says; return the mutation during which it ended, or was ended because it hung."""
+    """Count what the child reports; return the mutation during which it ended, or was ended because it hung."""
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
     under_way: dict[str, Any] | None = None
@@ -141,7 +141,7 @@ def table(results: Results, seed: int, day: str) -> str:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Put the table between its marks on the page."""
+    """Put the table between the markers of the page."""
     head, begin, rest = page.read_text().partition(_BEGIN)
     _, end, tail = rest.partition(_END)
     if not begin or not end:

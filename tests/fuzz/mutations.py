@@ -1,4 +1,4 @@
-"""Damage of bytes, of JSON, and of command lines, drawn by a seeded generator."""
+"""Damage to bytes, JSON and command lines, drawn by a seeded generator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import random
 
-#: What replaces a value of JSON.
+#: Replacements for a JSON value.
 VALUES: list[Any] = [
     *(None, True, False, 0, -1, 1, 1.5, -0.0, 2**31, 2**40, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30),
     *("", "x", "\x00", "é", "\U0001f600", "../..", "/", "file:///dev/zero", "%", "%zz", "9" * 5000, "[" * 2000),
@@ -35,7 +35,7 @@ _NESTED = 100_000
 
 
 def of_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Return ``data`` with one to three places damaged."""
+    """Return ``data`` damaged in one to three places."""
     damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if not damaged:
@@ -58,7 +58,7 @@ def of_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def of_footer(data: bytes, rng: random.Random) -> bytes:
-    """Return a Parquet file whose footer is damaged."""
+    """Return a Parquet file with a damaged footer."""
     start = max(0, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
     damaged = bytearray(data)
     at = rng.randrange(start, len(data))
@@ -89,7 +89,7 @@ def of_json(data: bytes, rng: random.Random) -> bytes:
 
 
 def _damage(value: Any, rng: random.Random) -> None:
-    """Change one value inside ``value``, or inside JSON that it holds as text."""
+    """Change one value inside ``value``, or inside JSON that it contains as text."""
     places = list(_places(value))
     if not places:
         return
@@ -123,7 +123,7 @@ def _places(value: Any) -> Any:
 
 
 def of_text(data: bytes, rng: random.Random) -> bytes:
-    """Damage JSON by its bytes or by its values."""
+    """Damage the bytes or the values of JSON."""
     return of_json(data, rng) if rng.random() < 0.6 else of_bytes(data, rng)
 
 
@@ -133,7 +133,7 @@ def of_parquet(data: bytes, rng: random.Random) -> bytes:
 
 
 def of_argument(text: str, rng: random.Random) -> str:
-    """Return another text for an argument."""
+    """Return a different text for an argument."""
     if rng.random() < 0.5:
         return str(rng.choice([v for v in VALUES if isinstance(v, int | float | str) or v is None])).replace(
             "\x00", "0"

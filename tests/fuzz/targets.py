@@ -1,4 +1,4 @@
-"""What is mutated, and what reads it. A target returns what came of the reading, or raises."""
+"""The targets of mutations, and their readers. A target returns the outcome of the reading, or raises."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Target:
 
     Attributes:
         name: Its row in the table.
-        share: Part of all mutations, as a weight.
-        files: The files one of which is damaged; none where an argument is.
+        share: Weight among all mutations.
+        files: The files of which one is damaged; none if an argument is damaged.
         mutate: Damages the content of a file.
-        read: Reads what was damaged, given the file that was; raises ``AssertionError`` if the outcome is wrong.
+        read: Reads the damaged input, given the damaged file; raises ``AssertionError`` if the outcome is wrong.
     """
 
     name: str
@@ -165,7 +165,7 @@ class Snapshots:
         assert len(self.expected) == 8
 
     def read(self, path: Path | None, rng: random.Random) -> None:
-        """Freeze and plan; a hint must not change what comes of it."""
+        """Freeze and plan; a hint must not change the outcome."""
         self.log.latest()
         found = self._files()
         assert path != self.hint or found == self.expected, "a hint changed the snapshot"
@@ -184,7 +184,7 @@ class Snapshots:
                 build_manifest(batch, table_uri=self.log.table_uri)
                 found += [file.add.file_key for file in batch.files]
         finally:
-            # what is frozen once is not frozen again
+            # a frozen snapshot is not frozen again
             (self.staging.root / frozen.key).unlink()
         if planner.outcome is not None and planner.outcome.error is not None:
             raise planner.outcome.error
@@ -236,7 +236,7 @@ class Stream:
             return fds([str(argument) for argument in arguments])
 
     def read_entries(self, path: Path | None, rng: random.Random) -> None:
-        """Read the ledger from its entries, and say what it comes to."""
+        """Read the ledger from its entries, and return its state."""
         for fold in self.folds:
             fold.rename(fold.with_suffix(".away"))
         try:
@@ -264,12 +264,12 @@ class Stream:
         connected: Any = SimpleNamespace(staging=self.storage, stream=stream, folder=folder)
         attempts._decoded(connected, "report", self.report.read_bytes())
         with contextlib.suppress(ValueError):
-            # the driver's own decoder knows no errors of FDS
+            # the driver's own decoder does not use FDS's errors
             AttemptReport.from_json(self.report.read_bytes())
         epoch._decoded(connected, "fence", self.fence.read_bytes())
 
     def run_command(self, path: Path | None, rng: random.Random) -> None:
-        """Run a command with damaged arguments. Paths are left alone: a command writes where it is told to."""
+        """Run a command with damaged arguments. Paths are not damaged: a command writes to the given paths."""
         staging = ["--staging", str(self.root / "staging")]
         table = str(self.builder.root)
         options = ["starting_version=0", "max_files_per_batch=2", "exclude_regex=a.*", "skip_versions=1-3"]
@@ -296,7 +296,7 @@ START = ("--option", "starting_version=0", "--option", "ignore_changes=true")
 
 
 def all_targets(root: Path) -> list[Target]:
-    """Make the tables and the stream below ``root``, and return everything that is mutated."""
+    """Create the tables and the stream below ``root``, and return all targets."""
     os.chdir(root)
     plans = Plans(table(root / "table"))
     commits = sorted(plans.builder.log.glob("0*.json"))

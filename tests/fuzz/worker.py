@@ -1,4 +1,4 @@
-"""One process of the fuzzer: applies mutations by their numbers, and says on stdout what came of each."""
+"""One process of the fuzzer: applies mutations by their numbers, and prints the outcome of each on stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from airflow_provider_fds.errors import FdsError
 from tests.fuzz.targets import Target, all_targets
 
-#: A process that wants more address space than this gets a MemoryError, not the machine's memory.
+#: A process that needs more address space than this gets a MemoryError, instead of the machine's memory.
 ADDRESS_SPACE_BYTES = 8 << 30
 
 
@@ -30,7 +30,7 @@ def peak_mb() -> int:
 
 
 def outcome_of(target: Target, rng: random.Random) -> dict[str, Any]:
-    """Damage, read, put right; return what came of it."""
+    """Damage, read, restore; return the outcome."""
     path = rng.choice(target.files) if target.files else None
     original = path.read_bytes() if path is not None else b""
     found: dict[str, Any] = {"target": target.name}
@@ -43,7 +43,7 @@ def outcome_of(target: Target, rng: random.Random) -> dict[str, Any]:
         found["outcome"] = "read"
     except FdsError as error:
         found["outcome"] = "refused" if str(error) else "empty message"
-    except BaseException as error:  # noqa: BLE001 - that is what is looked for
+    except BaseException as error:  # noqa: BLE001 - this is what the fuzzer looks for
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         found |= {"outcome": "escaped", "what": f"{type(error).__name__} at {where}: {str(error)[:200]}"}
@@ -55,7 +55,7 @@ def outcome_of(target: Target, rng: random.Random) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Work off the mutations from ``argv[2]`` on, every ``argv[4]``-th, up to ``argv[3]``, of the seed ``argv[1]``."""
+    """Run every ``argv[4]``-th mutation from ``argv[2]`` to ``argv[3]`` of the seed ``argv[1]``."""
     seed, first, last, step = map(int, sys.argv[1:5])
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
@@ -66,7 +66,7 @@ def main() -> None:
         peak_mb()
         print(json.dumps({"names": [target.name for target in targets]}), flush=True)
         for number in range(first, last, step):
-            # a generator for each mutation: it can be repeated alone
+            # one generator per mutation, so that it can be repeated alone
             rng = random.Random(f"{seed}/{number}")
             (target,) = rng.choices(targets, shares)
             print(json.dumps({"began": number, "target": target.name}), flush=True)

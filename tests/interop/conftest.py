@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PROVENANCE = ("_commit_version", "_commit_timestamp")
 
-#: Tables of more are too large to be compared row by row each time they are read.
+#: Larger tables are too large to be compared row by row each time they are read.
 _FEW_BYTES = 200_000
 
-#: Compiles quickly instead of well: tests run each plan once. Spark fills the 48 MB that this leaves for code within
-#: minutes, and what does not fit is compiled again.
+#: Compiles fast instead of well: tests run each plan once. Spark fills the default 48 MB of code within minutes, and
+#: what does not fit is compiled again.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 
-#: A session of many minutes is worth code that is compiled well.
+#: A session of many minutes is worth well-compiled code.
 _IS_LONG = any(int(os.environ.get(name, "0")) > 20 for name in ("FDS_FUZZ_HISTORIES", "FDS_FUZZ_TABLES"))
 _JVM = "-XX:+UseSerialGC" if _IS_LONG else QUICK_JVM
 
-#: What pyspark and py4j do that ``filterwarnings = error`` would turn into failures of our tests.
+#: Warnings of pyspark and py4j that ``filterwarnings = error`` would turn into failures of these tests.
 PYSPARK_WARNINGS = (
     # py4j closes the sockets of its threads when they are collected, not when they end
     "ignore:unclosed <socket:ResourceWarning",
-    # the same, seen from a destructor
+    # the same, raised in a destructor
     "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
-    # pyspark.testing says so whenever pandas 3 is installed; no pandas is used here
+    # pyspark.testing warns whenever pandas 3 is installed; pandas is not used here
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
 )
 
@@ -104,7 +104,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def rows(frame: DataFrame, without: tuple[str, ...] = PROVENANCE) -> Counter[str]:
-    """The rows of a frame as a multiset, without the columns a manifest adds."""
+    """The rows of a frame as a multiset, without the columns that a manifest adds."""
     return Counter(repr(row) for row in frame.drop(*without).collect())
 
 
@@ -151,7 +151,7 @@ class Lab:
         return batches
 
     def snapshot_batches(self, path: str, **options: Any) -> list[SourceBatch]:
-        """Plan the initial snapshot of the table as it is now."""
+        """Plan the initial snapshot of the table's current version."""
         log = self.log(path)
         version = log.latest()
         frozen = freeze_snapshot(log, version, self.staging, "snapshots")
@@ -167,7 +167,7 @@ class Lab:
         return write_manifest(manifest, self.staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
 
     def read(self, batch: SourceBatch, path: str, *, stats: bool = True) -> DataFrame:
-        """Read a batch as a user would: load its manifest. The driver's shorter way gives the same rows."""
+        """Read a batch as a user would: load its manifest. The driver's shorter way returns the same rows."""
         manifest = self.publish(batch, path, stats=stats)
         compared, frame = (self.spark.read.format("delta").load(manifest) for _ in range(2))
         listed = listed_rows(self.spark, compared, manifest, batch.num_files)
@@ -178,19 +178,19 @@ class Lab:
         return frame
 
     def read_all(self, path: str, first_version: int = 0, **options: Any) -> Counter[str]:
-        """The rows of all batches from ``first_version`` on."""
+        """The rows of all batches from ``first_version``."""
         total: Counter[str] = Counter()
         for batch in self.batches(path, first_version, **options):
             total += rows(self.read(batch, path))
         return total
 
     def read_one(self, path: str, first_version: int = 0, **options: Any) -> DataFrame:
-        """Read what has to be a single batch."""
+        """Read what must be a single batch."""
         (batch,) = self.batches(path, first_version, **options)
         return self.read(batch, path)
 
     def streamed(self, path: str, first_version: int = 0) -> Counter[str]:
-        """The oracle: the rows that Structured Streaming delivers from ``first_version`` on."""
+        """The oracle: the rows that Structured Streaming delivers from ``first_version``."""
         self._count += 1
         seen: Counter[str] = Counter()
         stream = self.spark.readStream.format("delta").option("ignoreChanges", "true")
@@ -206,7 +206,7 @@ class Lab:
         return seen
 
     def table(self, path: str) -> Counter[str]:
-        """The other oracle: the rows of the table as it is now."""
+        """The other oracle: the current rows of the table."""
         return rows(self.spark.read.format("delta").load(path))
 
     @contextmanager
@@ -221,14 +221,14 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """A folder of tables of one test file. Its name is the worst that a file system takes."""
+    """A folder of tables of one test file. Its name is the worst that a file system accepts."""
     return Lab(spark, tmp_path_factory.mktemp("lake é %20 #1 ", numbered=True))
 
 
 @pytest.fixture(scope="session")
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A Spark Connect server with Delta, one for all tests."""
-    # what it needs is not there in the environments of older Sparks
+    # its requirements are missing in the environments of older Sparks
     from tests.interop.connect_server import running_server
 
     with running_server(tmp_path_factory.mktemp("connect")) as server:
@@ -237,7 +237,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 
 @pytest.fixture(scope="session")
 def connect_session(connect_server: RunningServer) -> Iterator[SparkSession]:
-    """A session on the server, beside the classic one of the process."""
+    """A session on the server, besides the classic one of the process."""
     session = ConnectServer(connect_server.url, "the tests' server").open(is_active=False)
     yield session
     session.stop()
@@ -254,7 +254,7 @@ def moto() -> Iterator[Server]:
 
 @pytest.fixture
 def server(moto: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """The server with an empty bucket that no other test has."""
+    """The server with an empty bucket that no other test uses."""
     moto.new_bucket(f"b{abs(hash(request.node.nodeid)):x}")
     moto.keys_by_bucket.clear()
     yield moto

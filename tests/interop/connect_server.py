@@ -1,4 +1,4 @@
-"""A Spark Connect server as a process of its own, started as in `docker/compose.yaml`."""
+"""A Spark Connect server in its own process, started as in `docker/compose.yaml`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunningServer:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

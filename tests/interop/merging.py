@@ -1,4 +1,4 @@
-"""A stream of changes into a merge sink, as runs load it: planned by a session, written by the driver's own code."""
+"""A stream of changes into a merge sink, loaded as in runs: planned by a session, written by the driver's own code."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Runs:
-    """Runs of one stream, each in a session of its own and with options of its own.
+    """Runs of one stream, each with its own session and options.
 
     Args:
         spark: The session that does the driver's work.
         table: Path of the source.
         folder: For staging and the sink.
         sink: The sink, ``None``: a merge sink by ``id``.
-        name: Of these runs, apart from others of the stream.
+        name: Distinguishes these runs from others of the stream.
         options: Of the merge sink.
     """
 
@@ -54,7 +54,7 @@ class Runs:
         self._count = 0
 
     def session(self, **options: Any) -> StreamSession:
-        """Begin another run of the stream."""
+        """Start another run of the stream."""
         self._count += 1
         name = f"{self._name}-{self._count}"
         return StreamSession(
@@ -69,7 +69,7 @@ class Runs:
         )
 
     def load(self, *, applications: int | None = None, max_batches: int = 200, **options: Any) -> list[BatchSpec]:
-        """Load all there is, or as much as so many applications of Spark take; return the batches."""
+        """Load everything, or as much as this many Spark applications take; return the batches."""
         session = self.session(**options)
         loaded: list[BatchSpec] = []
         while applications is None or applications > 0:
@@ -87,7 +87,7 @@ class Runs:
     def submit(
         self, session: StreamSession, work: RunWork, change: Callable[[BatchSpec], BatchSpec] | None = None
     ) -> tuple[BatchSpec, ...]:
-        """Do what the driver does with the job of ``work``; ``change`` alters what it is told of each batch."""
+        """Do what the driver does with the job of ``work``; ``change`` alters the spec of each batch."""
         uri = session.job(work, self.sink)
         storage = session.connected.staging
         job = JobSpec.from_json(storage.get(uri.removeprefix(storage.uri + "/"))[0])

@@ -1,4 +1,4 @@
-"""A real S3 server (moto) on the loopback that counts requests, and fails as real ones and their networks do."""
+"""A real S3 server (moto) on loopback that counts requests, and fails as real servers and their networks do."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request ra
 
 #: No server waits longer than this for a test that forgot it.
 LONGEST_SECONDS = 60
-#: A slow body comes in so many pieces, with so much time between them.
+#: A slow body comes in this many pieces, with this much time between them.
 PIECES = 5
 PIECE_SECONDS = 0.3
 
 
 @dataclass
 class Fault:
-    """What goes wrong with some requests.
+    """A fault of some requests.
 
     Attributes:
-        kind: ``status`` and ``status_after`` (this answer before, or after the store did it), ``reset_before`` and
-            ``reset_after`` (the connection breaks), ``silent_before`` and ``silent_after`` (no answer ever comes),
+        kind: ``status`` and ``status_after`` (this response before or after the store did it), ``reset_before`` and
+            ``reset_after`` (the connection breaks), ``silent_before`` and ``silent_after`` (no response ever comes),
             ``cut`` (the connection breaks within the body), ``stall`` (the body stops in the middle), ``slow`` (it
             comes in pieces).
         method: ``GET``, ``LIST``, ``HEAD``, ``PUT``, ``DELETE``; empty: all.
-        path: Only requests whose path holds this.
-        times: So often.
-        after: So many requests pass before it.
-        status: With kind ``status``: the status line.
-        body: With kind ``status``: the body.
+        path: Only requests whose path contains this.
+        times: How many requests fail.
+        after: How many requests pass first.
+        status: For kind ``status``: the status line.
+        body: For kind ``status``: the body.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Fault:
 
 
 class Server:
-    """A moto server whose every request goes through here first."""
+    """A moto server; every request passes through this class first."""
 
     def __init__(self):
         from moto.server import ThreadedMotoServer
@@ -103,7 +103,7 @@ class Server:
         is_met = meeting is not None and method == "PUT" and meeting[0] in environ["PATH_INFO"]
         if is_met and meeting[1].wait(LONGEST_SECONDS) == 0:
             self.meetings += 1
-        # moto looks whether the key is there and then writes it; a store does both at once
+        # moto checks whether the key exists and then writes it; a store does both at once
         with self._writing:
             return self._app(environ, start_response)
 
@@ -145,20 +145,20 @@ class Server:
         raise ConnectionResetError
 
     def fail(self, kind, method="", **more):
-        """From now on let requests fail, see :class:`Fault`."""
+        """Let requests fail from now on, see :class:`Fault`."""
         self.faults.append(Fault(kind, method, **more))
 
     def let_meet(self, path, parties):
-        """From now on let PUT requests whose path holds ``path`` wait for each other, so many at a time."""
+        """From now on, let PUT requests whose path contains ``path`` wait for each other, this many at a time."""
         self._meeting = (path, threading.Barrier(parties))
         self.meetings = 0
 
     def forget_conditions(self):
-        """From now on be an imitation of S3 that takes ``If-None-Match`` and does not look at it."""
+        """From now on, imitate an S3 that accepts ``If-None-Match`` and ignores it."""
         self.is_conditional = False
 
     def heal(self):
-        """Let every request pass, and wake those that wait."""
+        """Let every request pass, and wake the waiting ones."""
         self.faults.clear()
         self.is_conditional = True
         if self._meeting is not None:
@@ -168,7 +168,7 @@ class Server:
         self._released = threading.Event()
 
     def new_bucket(self, name):
-        """Make an empty bucket and count from now on."""
+        """Create an empty bucket and count from now on."""
         self.heal()
         request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
         urllib.request.urlopen(request, timeout=30).close()

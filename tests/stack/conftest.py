@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-# the demo has the same needs; its pieces are scripts, not a package
+# the demo needs the same; its pieces are scripts, not a package
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 from airflow_stack import AirflowStack, StackError, readable_log
@@ -29,7 +29,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string())])
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A DAG of ``dags/streams.py`` with its tables, seen from the outside."""
+    """A DAG of ``dags/streams.py`` with its tables, seen from outside."""
 
     stack: AirflowStack
     name: str
@@ -44,7 +44,7 @@ class Pipeline:
         return self.lake / "staging" / self.name / "ledger"
 
     def create(self) -> None:
-        """Make the source: version 0, without rows."""
+        """Create the source: version 0, without rows."""
         DeltaTable.create(self.source, schema=SCHEMA)
 
     def append(self, *ids: int) -> int:
@@ -66,7 +66,7 @@ class Pipeline:
         return self.stack.client.tasks(self.name, run)[task_id]
 
     def wait_for_state(self, run: str, task_id: str, state: str, seconds: float = 240) -> None:
-        """Wait for a state of a task; if it fails or takes too long, say what the task said."""
+        """Wait for a state of a task; if the task fails or takes too long, show its output."""
         over = {"failed", "upstream_failed", "skipped", "success"}
         with suppress(StackError):
             self.stack.wait(lambda: self.task(run, task_id)["state"] in {state, *over}, seconds, "")
@@ -78,7 +78,7 @@ class Pipeline:
         return readable_log(self.stack.task_log(self.name, run, task_id, number), 80)
 
     def committed_version(self) -> int:
-        """The newest version that the Variable, which people see, says is committed."""
+        """The newest committed version, according to the Variable that people see."""
         values = [v for key, v in self.stack.client.variables().items() if key.endswith(self.name)]
         assert len(values) == 1, f"one Variable for stream {self.name}: {self.stack.client.variables()}"
         offset = json.loads(values[0])["offset"]
@@ -95,7 +95,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which a process finds what fault it is asked for, and leaves a mark."""
+    """The folder in which a process finds its requested fault, and leaves a mark."""
     return tmp_path_factory.mktemp("marks")
 
 
@@ -105,15 +105,15 @@ def stack(lake: Path, marks: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}',
         "AIRFLOW__FDS__STAGING": str(lake / "staging"),
         "FDS_TEST_LAKE": str(lake),
-        # faults are asked for one by one, see continuous.py
+        # faults are requested one by one, see continuous.py
         ASKED_BY: ASKED_LATER,
         MARKS_IN: str(marks),
-        # what has died is noticed within seconds
+        # dead processes are noticed within seconds
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
         "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
-        # Spark holds the pipes of a task that was killed
+        # Spark holds the pipes of a killed task
         "AIRFLOW__WORKERS__SOCKET_CLEANUP_TIMEOUT": "2",
     }
     with AirflowStack(tmp_path_factory.mktemp("airflow"), Path(__file__).with_name("dags"), env=env) as stack:

@@ -1,4 +1,4 @@
-"""A DAG that runs all the time on the real stack, and the faults that are put in its way."""
+"""A DAG that runs all the time on the real stack, and the faults that hit it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StackLake(Lake):
-    """A lake whose stream a DAG of the stack works; the checkpoint is an Airflow Variable."""
+    """A lake whose stream is run by a DAG of the stack; the checkpoint is an Airflow Variable."""
 
     stack: AirflowStack | None = None
 
@@ -41,17 +41,17 @@ class StackLake(Lake):
 
 @dataclass(frozen=True)
 class Stalled:
-    """A process that stands still at a point, and with it those that speak for it to Airflow."""
+    """A process that is stopped at a point, together with the processes that report to Airflow for it."""
 
     fault: Fault
-    #: In the order in which they go on: the driver, if it is one; the task; the task's supervisor.
+    #: In the order in which they continue: the driver, if it is one; the task; the task's supervisor.
     process_ids: tuple[int, ...]
     run: str
     task: str
     try_number: int
 
     def go_on(self) -> None:
-        """Continue all and wait until the task has ended; a driver is through before anybody can end it."""
+        """Continue all and wait until the task has ended; a driver is done before anything can end it."""
         *drivers, task, supervisor = self.process_ids
         for process_id in self.process_ids:
             assert state_of(process_id) == "T", f"{process_id} of {self.fault} does not stand still any more"
@@ -64,7 +64,7 @@ class Stalled:
 
 
 class ContinuousDag:
-    """A DAG of ``dags/chaos.py``: one run after the other."""
+    """A DAG of ``dags/chaos.py``: one run after another."""
 
     def __init__(self, lake: StackLake, marks: Path, writer: Writer, tally: Tally) -> None:
         assert lake.stack is not None
@@ -74,10 +74,10 @@ class ContinuousDag:
         self.tally = tally
         self._marks = marks
 
-    # -- what is asked of the processes that start from now on
+    # -- faults for the processes that start from now on
 
     def hit(self, fault: Fault, kind: str, *, place: str | None = None) -> int:
-        """Ask for a fault, wait until it has hit a process, and return its id."""
+        """Request a fault, wait until it has hit a process, and return its id."""
         mark = self._marks / str(fault)
         mark.unlink(missing_ok=True)
         self._ask(str(fault))
@@ -87,15 +87,15 @@ class ContinuousDag:
         return process_id
 
     def kill_at(self, point: str, effect: str = "kill") -> None:
-        """Let a process come to the point and die there."""
+        """Let a process reach the point and die there."""
         kind = "stack, killed" if effect == "kill" else "stack, group"
         process_id = self.hit(Fault(effect, point), kind)
         wait_until(lambda: state_of(process_id) is None, f"{process_id} to be gone")
 
     def stop_at(self, point: str) -> Stalled:
-        """Let a process come to the point and stand still there, as does its task, and the task's supervisor.
+        """Let a process reach the point and stop there, together with its task and the task's supervisor.
 
-        As a machine does that is paused: Airflow hears nothing of it.
+        Like a paused machine: Airflow is not notified.
         """
         fault = Fault("stop", point)
         process_id = self.hit(fault, "stack, stalled")
@@ -110,7 +110,7 @@ class ContinuousDag:
         return Stalled(fault, (process_id, task, supervisor) if is_driver else (task, supervisor), *run)
 
     def orphan_at(self, point: str) -> None:
-        """Kill the task when its driver comes to the point; the driver goes on while the task is tried again."""
+        """Kill the task when its driver reaches the point; the driver continues while the task is retried."""
         driver = self.hit(Fault("stop", point), "stack, orphaned")
         wait_until(lambda: state_of(driver) in ("T", None), f"{driver} to stop at {point}")
         os.kill(self._task_of(driver), signal.SIGKILL)
@@ -118,21 +118,21 @@ class ContinuousDag:
         wait_until(lambda: state_of(driver) is None, f"driver {driver} to end")
 
     def _task_of(self, driver: int) -> int:
-        """Return the task's process above a driver: the first that is no part of Spark."""
+        """Return the task's process above a driver: the first one that does not belong to Spark."""
         for parent in psutil.Process(driver).parents():
             if parent.name() != "java" and "spark-submit" not in " ".join(parent.cmdline()):
                 return parent.pid
         raise AssertionError(f"driver {driver} has no task")
 
     def kill_the_scheduler(self) -> None:
-        """Kill it, with the supervisors of all tasks, while a driver writes; the task itself is left over."""
+        """Kill it, with the supervisors of all tasks, while a driver writes; the task itself keeps running."""
         driver = self.hit(Fault("note", "driver.started"), "stack, process", place=SCHEDULER)
         self.stack.kill_process("scheduler")
         self.stack.start_process("scheduler")
         wait_until(lambda: state_of(driver) is None, f"driver {driver} to end")
 
     def kill_the_triggerer(self) -> None:
-        """Kill it while it waits for the source, which then gets a commit, and start it again."""
+        """Kill it while it waits for the source, then commit to the source and start it again."""
         with self.writer.quiet():
             run = self.await_state("wait", "deferred")
             self.stack.kill_process("triggerer")
@@ -141,10 +141,10 @@ class ContinuousDag:
         self.tally.hit("stack, process", TRIGGERER)
         wait_until(lambda: self.stack.client.tasks(self.lake.stream, run)["wait"]["state"] == "success", self.said())
 
-    # -- what Airflow says
+    # -- what Airflow reports
 
     def current(self) -> tuple[str, str, int]:
-        """Return run, task and try of the task that runs now."""
+        """Return run, task and try of the current task."""
 
         def running() -> tuple[str, str, int] | None:
             for run in self.stack.client.runs(self.lake.stream)[:3]:
@@ -157,7 +157,7 @@ class ContinuousDag:
         return found
 
     def await_retry(self, stalled: Stalled) -> None:
-        """Wait until a later attempt of the task has come through."""
+        """Wait until a later attempt of the task has succeeded."""
 
         def is_through() -> bool:
             task = self.stack.client.tasks(self.lake.stream, stalled.run)[stalled.task]
@@ -180,13 +180,15 @@ class ContinuousDag:
         return run
 
     def fail(self, run: str) -> None:
-        """Mark a run failed, as a person does, and start the next one: behind such a run the scheduler makes none."""
+        """Mark a run failed, as a person does, and start the next one, because the scheduler creates none after such a
+        run.
+        """
         path = f"/api/v2/dags/{self.lake.stream}/dagRuns/{run}"
         self.stack.client.call("PATCH", path, body={"state": "failed"})
         self.stack.client.trigger(self.lake.stream)
 
     def said(self) -> str:
-        """Return in a few lines how things stand."""
+        """Return a few lines that describe the current state."""
         with suppress(Exception):
             lines = []
             for run in self.stack.client.runs(self.lake.stream)[:3]:
@@ -206,7 +208,7 @@ class ContinuousDag:
         return not behind and int(self.lake.shown()["n"]) == ledger.n
 
     def _ask(self, text: str) -> None:
-        # a process must not read half of it
+        # no process may read half of it
         new = self._marks / "new"
         new.write_text(text, encoding="ascii")
         new.replace(self._marks / ASKED_LATER)
@@ -216,7 +218,7 @@ class ContinuousDag:
 def a_continuous_dag(
     stack: AirflowStack, lake: Path, name: str, marks: Path, seed: int, tally: Tally
 ) -> Iterator[ContinuousDag]:
-    """Let a DAG run on a new source while a writer commits to it; afterwards bring it up to date and judge it."""
+    """Run a DAG on a new source while a writer commits to it; afterwards bring it up to date and judge it."""
     here = StackLake(lake / name, str(lake / "staging"), pause_seconds=6, stream=name, stack=stack)
     here.root.mkdir(parents=True)
     stack.wait(lambda: stack.client.has_dag(name), 90, f"DAG {name} was not found")
@@ -235,12 +237,12 @@ def a_continuous_dag(
     def problems() -> list[str]:
         return event_problems(stack.client.asset_events(name), writer.commits)
 
-    # the last event comes with the success of its task, a moment after the checkpoint
+    # the last event comes with its task's success, a moment after the checkpoint
     wait_until(lambda: not problems(), "asset events without a gap up to the newest version")
 
 
 def event_problems(events: list[dict[str, Any]], commits: int) -> list[str]:
-    """Say where the asset events leave versions out, or tell of one twice."""
+    """Return where the asset events omit versions, or report one twice."""
     told = [(event["extra"]["first_version"], event["extra"]["last_version"]) for event in events]
     pairs = pairwise(told)
     problems = [f"{one} is followed by {other}" for one, other in pairs if other[0] != one[1] + 1]

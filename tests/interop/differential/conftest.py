@@ -1,4 +1,4 @@
-"""A session in which thousands of tiny queries are quick."""
+"""A session in which thousands of tiny queries are fast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-#: What makes thousands of tiny queries quick: nothing is compiled, nothing is planned again.
+#: Makes thousands of tiny queries fast: nothing is compiled, nothing is planned again.
 QUICK: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -21,7 +21,7 @@ def quick_spark(spark):
     before = {key: spark.conf.get(key) for key in QUICK}
     for key, value in QUICK.items():
         spark.conf.set(key, value)
-    # queries that fail on purpose would print their stack
+    # queries that fail on purpose would print their stack traces
     spark.sparkContext.setLogLevel("OFF")
     yield spark
     for key, value in before.items():

@@ -1,4 +1,4 @@
-"""Random histories of a table whose changes are recorded, one row per key at every version."""
+"""Random histories of a table that records its changes, with one row per key at every version."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.actions import Add
 
-#: A file is small, so that a statement changes some files of the table and leaves others.
+#: Files are small, so that a statement changes some files of the table and leaves others.
 _ROWS_PER_FILE = 3
 
-#: What an update of the key adds to it; the partition, ``id % 2``, stays.
+#: The amount that an update of the key adds to it; the partition, ``id % 2``, stays.
 _FURTHER = 1000
 
-#: How many of the histories are written without Spark.
+#: The share of histories that are written without Spark.
 _BY_DELTA_RS = 0.6
 
 
 class RandomHistory:
-    """A table that grows by one random statement after the other; the same seed gives the same statements.
+    """A table that grows by random statements, one after another; the same seed results in the same statements.
 
     Attributes:
         path: The table's folder.
         statements: What was done.
-        is_ordered: Whether ``n`` only grows for a key, so that a merge may go by it.
+        is_ordered: Whether ``n`` only increases for a key, so that a merge can use it.
         versions: Rows of the table at each version, read from its files without Spark.
-        kinds: How many commits changed rows in which way.
+        kinds: How many commits changed rows, by kind of change.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
         self._random = random.Random(seed)
         self.path = str(folder / "source")
-        # a lot of its own: both writers get the same statements
+        # a separate generator: both writers get the same statements
         is_rust = random.Random(f"writer {seed}").random() < _BY_DELTA_RS
         self._writer: Writer = DeltaRsWriter(folder / "source") if is_rust else SparkWriter(spark, self.path)
         self.is_partitioned = False
@@ -67,7 +67,7 @@ class RandomHistory:
 
     @property
     def needs_spark(self) -> bool:
-        """Whether the table may have what delta-rs does not read."""
+        """Whether the table may have features that delta-rs cannot read."""
         return isinstance(self._writer, SparkWriter)
 
     @property
@@ -82,7 +82,7 @@ class RandomHistory:
         return {version: timestamps.of(log.commit(version), state.metadata) for version in self.versions}
 
     def step(self) -> None:
-        """Do one random statement."""
+        """Run one random statement."""
         steps: list[tuple[Callable[[], None], int]] = [
             (self._insert, 3),
             (self._insert_new, 2),
@@ -97,7 +97,7 @@ class RandomHistory:
             (self._optimize, 1),
         ]
         if not self.is_ordered:
-            # older values come back, which a merge by sequence_by takes for late rows
+            # older values come back, which a merge by sequence_by treats as late rows
             steps.append((self._restore, 3))
         self._random.choices([step for step, _ in steps], [weight for _, weight in steps])[0]()
         self._look()
@@ -154,7 +154,7 @@ class RandomHistory:
             self.kinds["adds" if content.adds else "removes"] += 1
 
     def _some(self) -> tuple[int, int, int]:
-        """Return a range of keys, most of which are there or were, and a number of files."""
+        """Return a range of keys, most of which exist or existed, and a number of files."""
         first, files = self._random.randint(0, 12), self._random.randint(1, 4)
         return first, first + files * _ROWS_PER_FILE, files
 

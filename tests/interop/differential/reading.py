@@ -1,4 +1,4 @@
-"""One table, one set of options, two readers: FDS through its manifests, and Structured Streaming."""
+"""One table, one set of options, two readers: FDS with its manifests, and Structured Streaming."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.plan import SourceBatch
     from tests.interop.differential.tables import RandomTable
 
-#: What a stream may be told of a commit that it does not pass, and of a schema that it has to be restarted for.
+#: Expected errors of a stream for a commit that it does not pass, and for a schema change that requires a restart.
 _STOPS = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 _RESTARTS = ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE")
 
-#: A stream has no such option; it is told to keep the rows that satisfy the predicate.
+#: A stream has no such option; it filters its rows with the predicate instead.
 _FILTERS = ("pt = 'a b'", "pt <> '50%'", "pt IS NULL", "pt IN ('plain', 'merged', 'x:y')", "NOT pt < 'a=b'")
 
 _VERSION = re.compile(r"at version (\d+)|version (\d+)")
@@ -40,11 +40,11 @@ _MAX_RESTARTS = 12
 
 @dataclass
 class Reading:
-    """What a reader made of a table.
+    """What a reader returned for a table.
 
     Attributes:
-        rows: The rows as a multiset; columns that are null are left out, so that added columns do not matter.
-        stopped_at: The version the reader would not pass, ``None`` if it came to the end.
+        rows: The rows as a multiset; null columns are omitted, so that added columns do not matter.
+        stopped_at: The version that the reader would not pass, ``None`` if it reached the end.
         offset: The position after the last batch, ``None`` if there was no batch.
     """
 
@@ -54,7 +54,7 @@ class Reading:
 
 
 def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]:
-    """Return options that both readers know, in FDS's names."""
+    """Return options that both readers know, under FDS's names."""
     options: dict[str, Any] = {}
     newest = table.log.latest()
     if random_.random() < 0.7:
@@ -75,7 +75,7 @@ def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]
 
 
 def random_limits(random_: random.Random, options: dict[str, Any]) -> list[dict[str, int]]:
-    """Return limits for FDS to plan with one after the other; limits do not change which rows are read."""
+    """Return limits for FDS to plan with in sequence; limits do not change which rows are read."""
     limits = [("max_files_per_batch", 4)]
     if not options.get("read_change_feed"):
         limits.append(("max_rows_per_batch", 60))
@@ -97,7 +97,7 @@ class TwoReaders:
         self._count = 0
 
     def by_fds(self, table: RandomTable, options: dict[str, Any], limits: list[dict[str, int]]) -> Reading:
-        """Plan in several goes, each with another limit, and read the manifests."""
+        """Plan in several steps, each with a different limit, and read the manifests."""
         log, parsed = table.log, SourceOptions.parse(options)
         start = resolve_start(log, parsed)
         assert start is not None
@@ -124,7 +124,7 @@ class TwoReaders:
                 position = batch.end
                 if batch.files:
                     found.rows += self._rows(self._load(batch, table), is_feed=parsed.read_change_feed)
-                # the first goes end in the middle
+                # the first steps end early
                 if limit is not None and planned + 1 == number + 1:
                     break
             if planner.outcome is not None:
@@ -135,7 +135,7 @@ class TwoReaders:
         return found
 
     def by_streaming(self, table: RandomTable, options: dict[str, Any]) -> Reading:
-        """Run a query until it is done; again where it asks for a restart."""
+        """Run a query until it is done; run it again if it asks for a restart."""
         self._count += 1
         checkpoint = self._folder / f"checkpoint {self._count}"
         found = Reading()
@@ -182,7 +182,7 @@ class TwoReaders:
         self._count += 1
         uri = write_manifest(manifest, self._staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
         frame = self._spark.read.format("delta").load(uri)
-        # in turn as a user reads it, and as the driver does for a sink that takes all
+        # alternates between a user's way to read it and the driver's way for a sink that takes everything
         return frame if self._count % 2 else listed_rows(self._spark, frame, uri, batch.num_files)
 
     @staticmethod

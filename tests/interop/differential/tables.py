@@ -1,4 +1,4 @@
-"""Random Delta tables, written by Spark: the same seed gives the same operations."""
+"""Random Delta tables, written by Spark: the same seed results in the same operations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-#: Partition values that are hard to write down: in a URI, in a file name, in JSON.
+#: Partition values that are hard to encode: in a URI, in a file name, in JSON.
 _ODD_VALUES = ("'plain'", "'a b'", "'50%'", "'é/ü'", "'a=b'", "'%20'", "''", "NULL", "'\\\"q'", "'x:y'")
 
 _ROWS_PER_FILE = 4
 
-#: Older than Delta keeps its log by default.
+#: Older than Delta's default log retention.
 _OLD_SECONDS = 60 * 86_400
 
 
@@ -31,11 +31,11 @@ class RandomTable:
     """A table with a random history.
 
     Attributes:
-        seed: What the history follows from.
+        seed: Determines the history.
         path: The table's folder.
-        has_feed: Whether the table records its changes, from version 0 on.
+        has_feed: Whether the table records its changes, from version 0.
         is_partitioned: Whether it is partitioned by ``pt``.
-        operations: What was done, one line per commit that was tried.
+        operations: What was done, one line per attempted commit.
     """
 
     seed: int
@@ -95,7 +95,7 @@ class _Writer:
             (self._comment, 1),
             (self._touch_nothing, 1),
         ]
-        # one draw after the other, so that fewer commits are the beginning of the same history
+        # one random draw per commit, so that fewer commits are the beginning of the same history
         for _ in range(commits):
             self._random.choices([s for s, _ in steps], [weight for _, weight in steps])[0]()
         if self._is_old:
@@ -149,7 +149,7 @@ class _Writer:
 
     def _restore(self) -> None:
         newest = self._table.log.latest()
-        # a version with the newest schema: restoring an older one drops columns, which no stream reads over
+        # a version with the newest schema: restoring an older one drops columns, which no stream can read across
         schema = self._table.log.state_at(newest).metadata.schemaString
         same = [v for v in range(1, newest) if self._table.log.state_at(v).metadata.schemaString == schema]
         if same:
@@ -163,7 +163,7 @@ class _Writer:
         self._sql("ALTER TABLE {} SET TBLPROPERTIES ('note' = 'x')")
 
     def _clean_log(self) -> None:
-        """Let Delta remove what it may of the log, as it does with a checkpoint when the commits are old."""
+        """Let Delta clean up the log, as it does with a checkpoint when the commits are old."""
         self._table.operations.append("-- all commits are two months old")
         oldest = time.time() - _OLD_SECONDS
         for number, path in enumerate(sorted((Path(self._table.path) / "_delta_log").glob("*.*"))):

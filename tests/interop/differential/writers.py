@@ -1,4 +1,4 @@
-"""Who writes a random history: Spark, or delta-rs, which takes milliseconds for a statement and knows fewer features.
+"""The writers of a random history: Spark, or delta-rs, which takes milliseconds per statement and has fewer features.
 
 Both get the same statements and write the same kinds of commits: files added and removed, change files, restores.
 """
@@ -28,7 +28,7 @@ _SCHEMA: Final = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of the keys from ``first`` to before ``last`` that fulfil a condition, in so many files."""
+    """Rows with keys from ``first`` (inclusive) to ``last`` (exclusive) that satisfy a condition, in several files."""
 
     first: int
     last: int
@@ -72,7 +72,7 @@ class Merge:
 
 
 class Writer(Protocol):
-    """What a history does to its table."""
+    """The operations of a history on its table."""
 
     def create(self, rows: Rows, *, is_partitioned: bool, properties: dict[str, str]) -> str: ...
     def insert(self, rows: Rows) -> str: ...
@@ -86,7 +86,7 @@ class Writer(Protocol):
 
 
 class SparkWriter:
-    """Writes by SQL; each statement returns its text, with ``{}`` for the table."""
+    """Writes with SQL; each statement returns its text, with ``{}`` for the table."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -130,9 +130,9 @@ class SparkWriter:
 
 
 class DeltaRsWriter:
-    """Writes by delta-rs, without deletion vectors, row tracking and in-commit timestamps.
+    """Writes with delta-rs, without deletion vectors, row tracking and in-commit timestamps.
 
-    Each statement returns what it did, in the words of SQL.
+    Each statement returns what it did, as SQL.
     """
 
     def __init__(self, path: Path) -> None:
@@ -202,7 +202,7 @@ class DeltaRsWriter:
         self._table.create_write_transaction(self._files(rows), mode, self._schema, partitions)
 
     def _files(self, rows: Rows) -> list[AddAction]:
-        """Write the files, those of a partition apart; an empty one is not written."""
+        """Write the files, one per partition; an empty one is not written."""
         actions = []
         for table in rows.tables():
             if not self._is_partitioned:

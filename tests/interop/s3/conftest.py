@@ -1,4 +1,4 @@
-"""Delta's own way to S3: Hadoop's S3A against an S3 server on the loopback, in as many JVMs as a test has drivers."""
+"""Delta's own access to S3: Hadoop's S3A against an S3 server on loopback, in as many JVMs as a test has drivers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 
-#: As many as any test needs.
+#: The most that any test needs.
 DRIVERS = 4
 
 
@@ -35,11 +35,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Driver:
-    """A JVM of its own with Delta's storage, S3A and FDS's log store; no Spark."""
+    """A separate JVM with Delta's storage, S3A and FDS's log store; no Spark."""
 
     def __init__(self) -> None:
         jars = [*s3a_jars(), log_store_jar(), delta_jars()[1], bundled_spark_home() / "jars" / "*"]
-        # behind Spark's own: of another SDK, with another Jackson
+        # after Spark's own: these use another SDK, with another Jackson
         jars += filter(None, os.environ.get("FDS_DYNAMODB_JARS", "").split(":"))
         java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", ":".join(map(str, jars))]
         self._process = subprocess.Popen(
@@ -96,7 +96,7 @@ class Driver:
 
 @pytest.fixture(scope="session")
 def jvms() -> Iterator[list[Driver]]:
-    """Drivers, started one after the other as they are asked for."""
+    """Drivers, each started when it is first requested."""
     made: list[Driver] = []
     yield made
     for driver in made:
@@ -105,7 +105,7 @@ def jvms() -> Iterator[list[Driver]]:
 
 @pytest.fixture
 def drivers(jvms: list[Driver], server: Server) -> Any:
-    """Return so many drivers, set up for the server, with more settings of S3A."""
+    """Return this many drivers, set up for the server, with more settings of S3A."""
 
     def give(count: int, **more: str) -> list[Driver]:
         while len(jvms) < count:

@@ -1,4 +1,4 @@
-"""A source with a few commits, batches of it as FDS plans them, and jobs that load them into a sink."""
+"""A source with a few commits, its batches as FDS plans them, and jobs that load them into a sink."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS_PER_COMMIT = 10
 
 @pytest.fixture(scope="session")
 def source_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three commits of ten rows: id, name, p; tests that change it take a copy."""
+    """Three commits of ten rows: id, name, p; tests that change it use a copy."""
     path = tmp_path_factory.mktemp("source é %20 ") / "orders"
     for commit in range(3):
         first = commit * ROWS_PER_COMMIT
@@ -44,7 +44,7 @@ def source_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactor
 
 
 class Stream:
-    """One stream in a folder of its own: plans batches, runs jobs in the session, reads the reports."""
+    """One stream in its own folder: plans batches, runs jobs in the session, reads the reports."""
 
     def __init__(self, folder: Path, source: Path) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Stream:
         return DeltaTableSink(str(self.sink_path))
 
     def plan(self, epoch: int = 1, first_id: int = 0, **changes: Any) -> list[BatchSpec]:
-        """One batch per commit of the source, consecutive, the first one without predecessor in the sink."""
+        """One batch per commit of the source, consecutive, the first one without a predecessor in the sink."""
         log = DeltaLog(LocalStorage(str(self.source)))
         state = log.state_at(0)
         start = Offset.after(-1, state.metadata.id)
@@ -94,7 +94,7 @@ class Stream:
         return batches
 
     def empty(self) -> BatchSpec:
-        """A batch whose manifest lists no file, as a data interval without commits has."""
+        """A batch whose manifest lists no file, like that of a data interval without commits."""
         log = DeltaLog(LocalStorage(str(self.source)))
         start = Offset(log.state_at(0).metadata.id, 1)
         manifest = build_manifest(
@@ -123,7 +123,7 @@ class Stream:
         return {"sink_table_id": report.sink_table_id, "sink_version": report.sink_version}
 
     def work(self, spark: SparkSession, spec: JobSpec) -> tuple[int, list[AttemptReport]]:
-        """Run a job in this session; return its exit code and the reports it left."""
+        """Run a job in this session; return its exit code and its reports."""
         code = run(spark, spec)
         return code, self.read_reports(spec)
 
@@ -135,7 +135,7 @@ class Stream:
         return (self.reports / started_name(batch.epoch, batch.batch_id, spec.attempt_id)).exists()
 
     def save(self, spec: JobSpec) -> str:
-        """Write the spec where a process finds it; return its URI."""
+        """Write the spec to a file; return its URI."""
         data = spec.to_json()
         path = self.folder / job_name(spec.attempt_id, data)
         path.write_bytes(data)
@@ -155,7 +155,7 @@ def stream(tmp_path: Path, source_template: Path) -> Stream:
 
 @pytest.fixture
 def stream_of_a_copy(tmp_path: Path, source_template: Path) -> Stream:
-    """A stream of a source of its own, that may be damaged."""
+    """A stream with its own source, which may be damaged."""
     source = tmp_path / "source"
     shutil.copytree(source_template, source)
     return Stream(tmp_path, source)

@@ -1,4 +1,4 @@
-"""One DAG per test, so that the tests may run in any order: wait, deferred, for a table, and load what is new."""
+"""One DAG per test, so that the tests may run in any order: wait for a table, deferred, and load the new rows."""
 
 import os
 from datetime import timedelta
