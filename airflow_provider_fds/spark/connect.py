@@ -26,7 +26,7 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.failures import explain, shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
-from airflow_provider_fds.spark.install import client_version
+from airflow_provider_fds.spark.install import client_packages, client_version
 from airflow_provider_fds.spark.job import EXIT_DONE, run
 from airflow_provider_fds.spark.settings import CATALOG, DELTA_EXTENSION, DELTA_SESSION, EXTENSIONS, conf_problems
 from airflow_provider_fds.spark.versions import minor, server_problem
@@ -178,7 +178,7 @@ class ConnectServer:
             version = spark.version
             settings = spark.conf.getAll
             jars = ",".join(settings.get(name) or "" for name in _JARS).split(",")
-            problem = server_problem(version, client_version(), jars)
+            problem = server_problem(version, client_version(), jars, client_packages())
             extensions = settings.get(EXTENSIONS) or ""
             for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
                 spark.conf.set(key, value)

@@ -135,6 +135,11 @@ def client_problem() -> str | None:
     return _client_conflict(pyspark, client) or _files_problem(pyspark)
 
 
+def client_packages() -> list[str]:
+    """Return the names of the installed packages that have the client of Spark Connect servers in them."""
+    return [name for name in ("pyspark", "pyspark-client") if _version(name) is not None]
+
+
 def installed_client() -> str | None:
     """Return the version of the installed pyspark-client, ``None`` if there is none."""
     return _version("pyspark-client")

@@ -168,7 +168,9 @@ def no_session(error: Exception) -> Exception:
     return error if problem is None else RefusalError("VersionMismatch", f"{problem}. Spark could not be started")
 
 
-def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optional[str]:
+def server_problem(
+    server: str, pyspark: str, jars: Iterable[str] = (), packages: Iterable[str] = ("pyspark", "pyspark-client")
+) -> Optional[str]:
     """Return why this pyspark cannot work with a Spark Connect server, ``None`` if Spark guarantees that it can.
 
     Spark guarantees it for a server of the client's own minor version or of a newer one.
@@ -177,6 +179,7 @@ def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optio
         server: Version of the server's Spark.
         pyspark: Version of the installed pyspark.
         jars: Files or Maven coordinates that the server was started with, which may include a Delta for another Spark.
+        packages: The packages that the client is installed by.
     """
     for name in jars:
         jar = DeltaJar.named(name)
@@ -188,11 +191,11 @@ def server_problem(server: str, pyspark: str, jars: Iterable[str] = ()) -> Optio
     theirs, mine = minor(server), minor(pyspark)
     if theirs[0] == mine[0] and theirs >= mine:
         return None
-    version = f"{of_minor(server)}.*"
+    install = " ".join(f"'{name}=={of_minor(server)}.*'" for name in packages)
     return (
         f"the server is Spark {server}, the installed pyspark is {pyspark}. Spark promises that a client works with a "
         "server of its own or of a newer minor version, and with no other: upgrade the server, or install its version "
-        f"here: pip install 'pyspark=={version}' 'pyspark-client=={version}'"
+        f"here: pip install {install}"
     )
 
 

@@ -210,6 +210,11 @@ def test_a_connect_server_must_not_be_older_than_the_client_nor_of_another_major
         assert "pip install 'pyspark==" in problem
 
 
+def test_a_client_alone_is_mended_by_the_client_alone():
+    problem = server_problem("4.1.4", "4.2.0", packages=["pyspark-client"])
+    assert problem.endswith("install its version here: pip install 'pyspark-client==4.1.*'")
+
+
 @pytest.mark.parametrize(
     ("jars", "fits"),
     [
