@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ORDER: Final = ("modificationTime", "path", "vectorId")
 
 #: Bytes (in Arrow's representation) held for one sorted run; sorting briefly needs about three times as much.
-RUN_BYTES: Final = 16 << 20
+RUN_BYTES: Final = 12 << 20
 
 #: Size of the blocks of a run that the merge holds in memory, one per run.
 BLOCK_BYTES: Final = 256 << 10

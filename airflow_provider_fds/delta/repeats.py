@@ -26,18 +26,18 @@ class Repeats:
     """Finds rows with equal path and ``vectorId``: :meth:`watched` sees all rows, then :meth:`once` drops repeats."""
 
     def __init__(self) -> None:
-        self._numbers: list[Any] = []
+        # one block of memory that grows: arrays that are joined later need twice as much
+        self._numbers = bytearray()
         self._met: Any = ()
         self._seen: set[tuple[str, str]] = set()
 
     def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield all rows unchanged."""
         for batch in batches:
-            self._numbers.append(_numbers(batch.column("path")))
+            self._numbers += _numbers(batch.column("path")).data
             yield batch
-        if self._numbers:
-            self._met = _met(self._numbers)
-            self._numbers.clear()
+        self._met = _met(self._numbers)
+        self._numbers.clear()
 
     def once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows without those that occurred before."""
@@ -54,11 +54,11 @@ class Repeats:
         return batch if all(keep) else batch.filter(pa.array(keep))
 
 
-def _met(parts: list[Any]) -> frozenset[int]:
-    """Return the hashes that occur more than once."""
+def _met(found: bytearray) -> frozenset[int]:
+    """Return the hashes that occur more than once; leaves ``found`` sorted."""
     import numpy as np
 
-    numbers = np.concatenate(parts)
+    numbers = np.frombuffer(found, np.uint64)
     numbers.sort()
     return frozenset(numbers[1:][numbers[1:] == numbers[:-1]].tolist())
 
