@@ -14,7 +14,7 @@ def loads(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str],
 
     Args:
         package: Name of the package.
-        names: Module, relative to the package -> public names that it has.
+        names: Module, relative to the package -> its public names.
     """
     modules = {name: module for module, found in names.items() for name in found}
 

@@ -1,4 +1,4 @@
-"""Values that cross the border to the Spark driver as JSON: a format number, and fields of the declared types.
+"""Values exchanged with the Spark driver as JSON: a format number, and fields of the declared types.
 
 Standard library only, Python 3.9 syntax.
 """
@@ -11,22 +11,23 @@ import json
 from dataclasses import asdict, fields
 from typing import Any, Dict, Tuple, Type, TypeVar
 
-#: Version of the JSON of specs, reports and commit metadata. Raised when a reader of the old one would misread the new.
+#: Version of the JSON of specs, reports and commit metadata. Increased when a reader of the old version would misread
+#: the new one.
 SPEC_FORMAT = 1
 
 _T = TypeVar("_T")
 
 
 def from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
-    """Make a value of the text that :func:`to_json` wrote.
+    """Create a value from the text that :func:`to_json` wrote.
 
     Args:
         cls: Class of the value, a dataclass.
         text: The text.
-        what: What it is, for messages.
+        what: The name of the value in messages.
 
     Raises:
-        ValueError: It is not JSON, has another format, or a field of another type.
+        ValueError: The text is not JSON, has another format, or a field of another type.
     """
     try:
         raw: Dict[str, Any] = json.loads(text)
@@ -44,7 +45,7 @@ def from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
 
 
 def checked(cls: Type[_T], raw: Any, what: str) -> _T:
-    """Make a value of JSON that has the types of the fields; integers are versions and counts, -1 to 2^63 - 1."""
+    """Create a value from JSON if the fields have their types; integers are versions and counts, -1 to 2^63 - 1."""
     if not isinstance(raw, dict):
         raise ValueError(f"{what} is no JSON object")  # noqa: TRY004 - a reader catches one error
     for spec in fields(cls):  # type: ignore[arg-type]
@@ -57,7 +58,7 @@ def checked(cls: Type[_T], raw: Any, what: str) -> _T:
 
 
 def _is_of(value: Any, kind: str) -> bool:
-    """Say whether a value of JSON has the type that a field's annotation names; values in tuples are checked later."""
+    """Return whether a JSON value has the type in a field's annotation; values in tuples are checked later."""
     if kind.startswith("Optional["):
         return value is None or _is_of(value, kind[len("Optional[") : -1])
     if kind.startswith("Tuple["):

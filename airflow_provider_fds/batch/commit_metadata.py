@@ -1,4 +1,4 @@
-"""What a commit of FDS says of itself in the log of the sink (``userMetadata``).
+"""The metadata that FDS writes into its commits in the log of the sink (``userMetadata``).
 
 The driver writes it, and both sides read it. Standard library only, Python 3.9 syntax.
 """
@@ -15,7 +15,7 @@ from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec
 
-#: Fields of ``userMetadata`` that are always there.
+#: The required fields of ``userMetadata``.
 _OF_A_FENCE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "fence": int}
 _OF_A_BATCH: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "batch_id": int, "end": str, "digest": str}
 _OF_A_WRITE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "batch_id": int, "digest": str, "write": str}
@@ -47,7 +47,7 @@ def commit_metadata(
 
 
 def removal_metadata(fence: FenceSpec) -> Optional[Dict[str, Any]]:
-    """Return what a fence's commit says of the rows that it removes, ``None`` if it removes none."""
+    """Return what a fence's commit records about the rows that it removes, ``None`` if it removes none."""
     if fence.removes is None:
         return None
     return {"what": fence.removes, "from_version": fence.from_version}
@@ -61,9 +61,9 @@ def fence_metadata(
     Args:
         fence: The fence.
         attempt_id: The attempt that writes it.
-        removed_to: Where there was nothing to be removed: newest version of the sink (inclusive) that was looked at.
-            ``None``: the commit itself removes rows, or it is not asked to.
-        newest: Newest transaction of the stream before it, where only a log checkpoint says it.
+        removed_to: If nothing had to be removed: newest version of the sink (inclusive) that was checked. ``None``: the
+            commit itself removes rows, or removal was not requested.
+        newest: The stream's newest transaction before it, if only a log checkpoint records it.
     """
     removal = removal_metadata(fence)
     if removal is not None and removed_to is not None:
@@ -87,8 +87,8 @@ def fence_metadata(
 def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
     """Return the ``userMetadata`` of a commit that FDS made, ``None`` for any other text.
 
-    Whoever writes to the sink may write anything there, so a text that lacks a field, or has one of another type, is
-    none of FDS's.
+    Anyone who can write to the sink may write any text there, so a text that lacks a field, or has one of another type,
+    is not FDS's.
     """
     value = _object_of(text, "fds")
     if value is None or not _has_fields(value, _OF_A_FENCE if "fence" in value else _OF_A_BATCH):
@@ -102,9 +102,9 @@ def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
 
 
 def write_metadata(batch: BatchSpec, write: str) -> str:
-    """Return the ``userMetadata`` of a write that a function of the user's makes, JSON on one line.
+    """Return the ``userMetadata`` of a write that a user's function makes, JSON on one line.
 
-    The table is not a sink of FDS, so this is not what :func:`read_commit_metadata` reads.
+    The table is not a sink of FDS, so :func:`read_commit_metadata` does not read this text.
     """
     return json.dumps(
         {

@@ -1,4 +1,4 @@
-"""What the Spark driver reports of an attempt: of a batch, and of a fence. Standard library only, Python 3.9 syntax."""
+"""The Spark driver's reports of an attempt: on a batch, and on a fence. Standard library only, Python 3.9 syntax."""
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP006, UP035, UP037, UP045
 
@@ -20,34 +20,33 @@ if TYPE_CHECKING:
 OUTCOMES = ("written", "verified", "mismatch", "failed")
 
 #: Reports of a fence:
-#:   fenced       - the sink holds the fence; nothing of an older epoch can land any more
-#:   sink_missing - there is no sink, so nothing to be closed; the first batch has to create it
-#:   failed       - the fence is not there
+#:   fenced       - the sink holds the fence; nothing of an older epoch can land any longer sink_missing - there is no
+#:   sink, so nothing to close; the first batch must create it failed       - the sink has no fence
 FENCE_OUTCOMES = ("fenced", "sink_missing", "failed")
 
 
 @dataclass(frozen=True)
 class AttemptReport:
-    """What one attempt says of one batch. It decides nothing: the ledger does.
+    """The result of one attempt on one batch. It decides nothing; the ledger does.
 
     Attributes:
         outcome: One of :data:`OUTCOMES`.
-        sink_version: Version of the sink that holds the batch.
+        sink_version: Version of the sink that contains the batch.
         sink_table_id: ``metaData.id`` of the sink.
         rows_planned: Rows of the batch by the statistics of the source's log, ``None`` if a file has none.
-        rows_read: Rows of the batch: as many as planned; else as many as were written, if the sink writes every row
-            as it is; else ``None``, since counting them would read them once more.
-        rows_written: Rows that the sink's commit brought (``numOutputRows``; of a merge those that it changed).
+        rows_read: Rows of the batch: the planned number, if known; otherwise the written number, if the sink writes
+            every row unchanged; otherwise ``None``, because counting them would read them again.
+        rows_written: Rows that the sink's commit added (``numOutputRows``; for a merge, those that it changed).
         files_written: Data files of that commit.
         bytes_written: Bytes of these files.
         error_class: Class of the exception, for ``failed``.
         error_message: Its text, shortened.
         retryable: Whether another attempt may succeed.
-        seconds: Wall-clock seconds by phase: ``look`` (into the sink, whether the batch is there), ``load`` (the
-            manifest), ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
-        settings: Settings of Spark that rows depend on, as they were in force.
-        warnings: What a person should know of the sink, such as rows that another writer took out.
-        tables: Of a function: version of each named table that holds the newest transaction of the write.
+        seconds: Wall-clock seconds by phase: ``look`` (check whether the sink has the batch), ``load`` (the manifest),
+            ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
+        settings: Spark settings in force that affect the rows.
+        warnings: What a person should know about the sink, such as rows that another writer removed.
+        tables: For a function: the version of each named table that contains the newest transaction of the write.
     """
 
     uuid: str
@@ -94,7 +93,7 @@ class AttemptReport:
 
 @dataclass(frozen=True)
 class LandedBatch:
-    """A batch of an older epoch that the sink has, as its commit says: ``end`` is inclusive, offset JSON."""
+    """A batch of an older epoch in the sink, as its commit describes it: ``end`` is inclusive, offset JSON."""
 
     epoch: int
     batch_id: int
@@ -110,9 +109,9 @@ class RemovedRows:
     Attributes:
         epoch: The epoch of the fence.
         sink_version: The commit that removed rows.
-        what: As in :class:`FenceSpec`; ``None`` for a statement that a person typed, which does not say it.
-        from_version: As in :class:`FenceSpec`; of a statement that was typed, if its condition is that and no other.
-        rows: Rows that a statement which was typed removed, ``None`` if it does not say.
+        what: As in :class:`FenceSpec`; ``None`` for a statement that a person typed, which does not record it.
+        from_version: As in :class:`FenceSpec`; for a typed statement, only if that is its whole condition.
+        rows: Rows that a typed statement removed, ``None`` if it does not record them.
         is_all: Whether such a statement had no condition.
     """
 
@@ -126,17 +125,17 @@ class RemovedRows:
 
 @dataclass(frozen=True)
 class FenceEvidence:
-    """What the sink's log says of the stream before a fence.
+    """What the sink's log records of the stream before a fence.
 
     Attributes:
         newest: Newest transaction of the stream, ``None`` if there is none. It outlives its commit.
-        is_cut: Whether log cleanup took commits since the stream's last known one, so that batches may be missing
-            among those that landed.
-        broken_at: The RESTORE, REPLACE or CLONE that took out what the stream had committed, or may have;
+        is_cut: Whether log cleanup removed commits since the stream's last known one, so that landed batches may be
+            missing from the list.
+        broken_at: The RESTORE, REPLACE or CLONE that removed, or may have removed, what the stream had committed;
             ``None`` if there was none.
         removed: What this fence and those of earlier epochs removed since the stream's last known commit, oldest first.
-        restored_to: The version, before the stream's last known commit, to which a RESTORE at ``broken_at`` put the
-            sink back; ``None`` if there was none, or it does not say.
+        restored_to: The version, before the stream's last known commit, to which a RESTORE at ``broken_at`` restored
+            the sink; ``None`` if there was no RESTORE, or it does not record the version.
     """
 
     newest: Optional[int] = None
@@ -148,20 +147,21 @@ class FenceEvidence:
 
 @dataclass(frozen=True)
 class FenceReport:
-    """What one attempt says of a fence.
+    """The result of one attempt on a fence.
 
     Attributes:
         outcome: One of :data:`FENCE_OUTCOMES`.
-        sink_version: Version of the sink that holds the fence.
+        sink_version: Version of the sink that contains the fence.
         sink_table_id: ``metaData.id`` of the sink.
-        landed: Batches of older epochs in the sink since the stream's last known commit, oldest first; those that a
-            later RESTORE or REPLACE, or the fence itself, took away are left out.
+        landed: Batches of older epochs in the sink since the stream's last known commit, oldest first, without those
+            that a later RESTORE or REPLACE, or the fence itself, removed.
         retryable: Whether another attempt may succeed.
-        writes: Of a function: names of the writes whose tables hold the fence; the tables of the others are missing.
-        has_removed: Whether the fence removed what it was to remove; true if that was nothing.
-        removed_rows: Rows that it removed or closed, ``None`` if the commit does not say.
-        evidence: What the sink's log says of what was there before; ``None`` of the tables of a function.
-        warnings: What a person should know of the sink, such as rows that another writer took out.
+        writes: For a function: names of the writes whose tables contain the fence; the tables of the others are
+            missing.
+        has_removed: Whether the fence removed what it had to remove; true if that was nothing.
+        removed_rows: Rows that it removed or closed, ``None`` if the commit does not record them.
+        evidence: What the sink's log records from before the fence; ``None`` for the tables of a function.
+        warnings: What a person should know about the sink, such as rows that another writer removed.
     """
 
     uuid: str

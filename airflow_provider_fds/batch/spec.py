@@ -1,8 +1,8 @@
-"""The job specification: what one Spark application has to do. Standard library only, Python 3.9 syntax.
+"""The job specification: the task of one Spark application. Standard library only, Python 3.9 syntax.
 
-The Airflow side writes a :class:`JobSpec` into staging; the driver (``spark/job.py``) reads it, works its batches
-off in order, and writes one :class:`~.report.AttemptReport` per batch. Both are JSON with a ``format`` number; a reader
-refuses a number it does not know.
+The Airflow side writes a :class:`JobSpec` into staging; the driver (``spark/job.py``) reads it, processes its batches
+in order, and writes one :class:`~.report.AttemptReport` per batch. Both are JSON with a ``format`` number; a reader
+refuses an unknown number.
 """
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP006, UP035, UP037, UP045
@@ -36,7 +36,7 @@ def txn_app_id(uuid: str, interval: Optional[str] = None, write: Optional[str] =
 
 
 def txn_version(epoch: int, batch_id: int) -> int:
-    """Return ``T(e, b) = e * 2^32 + b + 1``, rising with the batches of an epoch and with the epochs."""
+    """Return ``T(e, b) = e * 2^32 + b + 1``, which increases with the batches of an epoch and with the epochs."""
     return (epoch << 32) + batch_id + 1
 
 
@@ -46,12 +46,12 @@ def fence_version(epoch: int) -> int:
 
 
 def txn_epoch(transaction: int) -> int:
-    """Return the epoch of a transaction, of a batch or of a fence: the inverse of :func:`txn_version`."""
+    """Return the epoch of the transaction of a batch or fence: the inverse of :func:`txn_version`."""
     return transaction >> 32
 
 
 def txn_batch_id(transaction: int) -> int:
-    """Return the batch of a transaction, -1 of a fence: the inverse of :func:`txn_version`."""
+    """Return the batch of a transaction, -1 for a fence: the inverse of :func:`txn_version`."""
     return transaction - fence_version(txn_epoch(transaction)) - 1
 
 
@@ -59,15 +59,15 @@ def txn_batch_id(transaction: int) -> int:
 class BatchSpec:
     """One planned batch, as the driver needs it.
 
-    ``start`` is exclusive, ``end`` inclusive; both are Delta streaming offset JSON (format 1). ``after`` is the end
-    of the last batch of the epoch that has a transaction in the sink, else the start of the epoch. ``num_rows`` is
-    the number of rows by the statistics of the log, deletion vectors subtracted, or ``None`` if a file has none.
+    ``start`` is exclusive, ``end`` inclusive; both are Delta streaming offset JSON (format 1). ``after`` is the end of
+    the epoch's last batch with a transaction in the sink, or else the start of the epoch. ``num_rows`` is the number of
+    rows by the statistics of the log, without rows in deletion vectors, or ``None`` if a file has none.
 
-    A batch of a data interval names its ``interval``; ``epoch`` is then the interval's generation. Where a whole
-    interval is one transaction, its rows may be in several manifests: ``more_manifests`` come after ``manifest``.
+    A batch of a data interval names its ``interval``; ``epoch`` is then the interval's generation. If a whole interval
+    is one transaction, its rows may be in several manifests: ``more_manifests`` follow ``manifest``.
 
-    ``divides_commit`` says whether the batch begins or ends inside a commit that both adds and removes rows; ``None``:
-    nobody has looked. It is looked up for a sink that has to see such commits whole.
+    ``divides_commit`` is whether the batch begins or ends inside a commit that both adds and removes rows; ``None``:
+    not determined. It is determined for a sink that must see such commits whole.
     """
 
     stream: str
@@ -91,14 +91,14 @@ class BatchSpec:
 
     @property
     def inner_versions(self) -> Tuple[int, ...]:
-        """Versions of commits that the batch begins or ends inside of; an initial snapshot is no commit."""
+        """Versions of the commits inside which the batch begins or ends; an initial snapshot is not a commit."""
         offsets = (json.loads(self.start), json.loads(self.end))
         inner = {o["reservoirVersion"] for o in offsets if o["index"] >= 0 and not o["isStartingVersion"]}
         return tuple(sorted(inner))
 
     @property
     def txn_app_id(self) -> str:
-        """The transaction application id all batches of the stream, or of the data interval, share."""
+        """The transaction application id that all batches of the stream, or of the data interval, share."""
         return txn_app_id(self.uuid, self.interval)
 
     @property
@@ -111,17 +111,18 @@ class BatchSpec:
 class FenceSpec:
     """Closes all epochs before ``epoch`` in the sink, by a commit with the transaction ``F(epoch)``.
 
-    What an older epoch may still try to write has a lower transaction version, and is skipped or refused by Delta.
-    ``write`` names one of several writes of a function, each with transactions of its own.
+    Anything that an older epoch may still try to write has a lower transaction version, so Delta skips or refuses it.
+    ``write`` names one of several writes of a function, each with its own transactions.
 
     Attributes:
         removes: What that commit removes: ``rows`` with ``_source_version`` at or after ``from_version``, or ``all``
-            (of a sink with ``scd=2`` the current rows are closed instead). ``None``: it is an append without rows.
+            (in a sink with ``scd=2``, the current rows are closed instead). ``None``: it is an append without rows.
         from_version: See ``removes``.
-        is_forced: Whether rows are removed although others may have written to the sink.
-        closed_at_ms: With ``all`` and ``scd=2``: until when the rows held, milliseconds since the epoch; ``None``: now.
-        keeps_position: Whether the epoch goes on in this sink where the one before it was. Rows that others took out
-            before the fence are then not read again.
+        is_forced: Whether rows are removed even if others may have written to the sink.
+        closed_at_ms: With ``all`` and ``scd=2``: the end of the rows' validity, milliseconds since the epoch; ``None``:
+            now.
+        keeps_position: Whether the epoch continues in this sink where the previous one stopped. Rows that others
+            removed before the fence are then not read again.
     """
 
     stream: str
@@ -147,19 +148,19 @@ class FenceSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What one Spark application has to do: batches in order, into one sink, or one fence.
+    """The task of one Spark application: batches in order, into one sink, or one fence.
 
     Attributes:
         batches: The batches, in the order in which they must be committed; none with ``fence``.
         sink: The sink as its own ``to_dict()`` (``sinks/``).
-        sink_table_id: ``metaData.id`` the sink must have, ``None`` if no batch was ever committed to it.
-        sink_version: Version of the sink that holds the stream's last commit, ``None`` if there is none.
-        reports: URI of the folder into which the attempt reports go.
+        sink_table_id: Required ``metaData.id`` of the sink, ``None`` if no batch was ever committed to it.
+        sink_version: Version of the sink that contains the stream's last commit, ``None`` if there is none.
+        reports: URI of the folder for the attempt reports.
         attempt_id: Name of this attempt, unique within the stream.
-        verify_only: Look every batch up in the sink and report; write nothing.
+        verify_only: Look up every batch in the sink and report; write nothing.
         stop_after_ms: Do not start another batch after this time (milliseconds since the epoch), ``None``: no limit.
         fence: What to close in the sink, ``None``: nothing.
-        tables: Of a function: version that each named table must have at least, because the stream has written it.
+        tables: For a function: the minimum version of each named table, because the stream has written it.
     """
 
     batches: Tuple[BatchSpec, ...]
@@ -188,10 +189,10 @@ class JobSpec:
 
     @classmethod
     def from_file(cls, uri: str, data: bytes) -> "JobSpec":
-        """Read the spec at ``uri``, whose name says what its bytes must be (:func:`job_name`).
+        """Read the spec at ``uri``, whose name determines what its bytes must be (:func:`job_name`).
 
-        The job does what its spec says: it calls functions and writes tables. So it takes no other spec than the one
-        that the caller has written, whoever can write to the folder.
+        The job does what its spec says: it calls functions and writes tables. So it accepts only the spec that the
+        caller wrote, whoever else can write to the folder.
 
         Raises:
             SpecChangedError: The name has no digest, or the bytes have another one.

@@ -1,1 +1,1 @@
-"""Measurements of FDS beside what it is compared with, in one run: ``make bench`` writes ``docs/benchmarks.md``."""
+"""Measurements of FDS and of what it is compared with, in one run: ``make bench`` writes ``docs/benchmarks.md``."""

@@ -53,7 +53,7 @@ def planning() -> list[Row]:
         generate_log.write_log(Path(folder) / "one", 1, 300_000)
         many = [measure.run("planning:plan", root=f"{folder}/many", target=10_000) for _ in range(ROUNDS)]
         one = [measure.run("planning:plan", root=f"{folder}/one", target=1) for _ in range(3)]
-        # a hundred commits, as lie between two runs; Delta writes a checkpoint every ten or so
+        # a hundred commits, as typical between two runs; Delta writes a checkpoint about every ten
         generate_log.write_log(Path(folder) / "some", 100, 10)
         generate_log.write_log(Path(folder) / "long", 100_000, 1)
         near, far = (measure.run("planning:plan", root=f"{folder}/long", target=t) for t in (10_000, 100_000))
@@ -221,7 +221,7 @@ BENCHES = {
 
 
 def _size(name: str, default: int) -> int:
-    """Return a size of a benchmark: ``FDS_BENCH_<name>`` of the environment, for a trial with less."""
+    """Return a size of a benchmark: ``FDS_BENCH_<name>`` of the environment, for a smaller trial."""
     return int(os.environ.get(f"FDS_BENCH_{name}", default))
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.bench.compare COMMIT [name …]``: measure another commit and this tree in turn.
+"""``python -m tests.bench.compare COMMIT [name …]``: measure another commit and this tree alternately.
 
 Both are measured by their own ``tests.bench``, ``FDS_BENCH_TIMES`` times each (3), in the environment of this tree.
 Rows that both have are compared by their medians. Ends with 1 if one is worse by more than 5 %.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
-#: By how much a number may be worse.
+#: By how much a number may get worse.
 ALLOWED: Final = 0.05
 #: Below this, numbers are compared by their difference: a ratio of two small times is noise.
 SMALL: Final = {"s": 0.05, "ms": 5.0, "MB": 2.0, "HEAD": 0.01, "": 0.01, "x": 0.01}
@@ -53,7 +53,7 @@ class Compared(NamedTuple):
 
     @property
     def is_worse(self) -> bool:
-        """Whether this tree is worse by more than what is allowed."""
+        """Whether this tree is worse by more than the allowed amount."""
         return self.ratio > 1 + ALLOWED and abs(self.now - self.before) > SMALL.get(self.unit, 0.0)
 
     def describe(self) -> str:
@@ -64,11 +64,11 @@ class Compared(NamedTuple):
 
 
 def compare(before: dict[str, list[list[Row]]], now: dict[str, list[list[Row]]]) -> list[Compared]:
-    """Return the rows that both trees have, by their order in this one.
+    """Return the rows that both trees have, in the order of this one.
 
     Args:
-        before: For each benchmark the rows of each of its runs, of the other commit.
-        now: The same of this tree.
+        before: For each benchmark, the rows of each run of the other commit.
+        now: The same for this tree.
     """
     found = []
     for name, runs in now.items():
@@ -102,7 +102,7 @@ def _tree_of(commit: str) -> Iterator[Path]:
 
 
 def _measure(tree: Path, name: str) -> list[Row]:
-    """Run one benchmark of ``tree`` and return its rows; the pages of this tree stay as they are."""
+    """Run one benchmark of ``tree`` and return its rows; the pages of this tree do not change."""
     with tempfile.TemporaryDirectory(prefix="fds-bench-") as results:
         code = (
             "import sys, tests.bench.__main__ as bench; bench.write = lambda *_, **__: None; "

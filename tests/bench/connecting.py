@@ -1,4 +1,4 @@
-"""Batches on a warm Spark Connect server: how long one takes, and what the server keeps of many."""
+"""Batches on a warm Spark Connect server: the duration of one, and the memory that the server keeps after many."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from tests.interop.connect_server import RunningServer
 
 
-#: How many tables Delta keeps, on the server: what it is by itself, and a bound that few batches come to.
+#: How many tables Delta keeps on the server: the default, and a bound that few batches reach.
 TABLES_KEPT = "spark.databricks.delta.delta.log.cacheSize"
 BY_ITSELF, BOUNDED = "10000", "20"
 
 
 def trivial_batches(rounds: int, warm_up: int) -> dict[str, Any]:
-    """Load one new commit of 1,000 rows at a time, each from plan to committed offset, after so many unmeasured ones.
+    """Load one new commit of 1,000 rows at a time, each from plan to committed offset, after ``warm_up`` unmeasured
+    ones.
 
-    In turn with Structured Streaming's ``AvailableNow`` on the same server, from the same source into a sink of its
-    own. Returns the medians, and the seconds of the first batch of the server.
+    Alternates with Structured Streaming's ``AvailableNow`` on the same server, from the same source into its own sink.
+    Returns the medians, and the seconds of the server's first batch.
     """
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     with _server() as (folder, server):
@@ -48,7 +49,7 @@ def trivial_batches(rounds: int, warm_up: int) -> dict[str, Any]:
 
 
 def memory(points: list[int], *, bounded: bool) -> dict[str, dict[str, float]]:
-    """Return MB of the server's heap after a collection and of its memory, at so many batches.
+    """Return MB of the server's heap after a collection, and of its memory, after each number of batches.
 
     Args:
         points: Numbers of batches.
@@ -70,7 +71,7 @@ def _server(**conf: str) -> Iterator[tuple[Path, RunningServer]]:
     from tests.interop.connect_server import running_server
 
     with tempfile.TemporaryDirectory() as name:
-        # as a server is that lives long: all tiers of the compiler, the default collector
+        # like a long-running server: all tiers of the compiler, the default collector
         options = {"spark.driver.extraJavaOptions": f"-Dderby.system.home={name}"}
         with running_server(Path(name), **options, **conf) as server:
             yield Path(name), server
@@ -91,7 +92,7 @@ def _check(sink: Path, commits: int) -> None:
 
 
 def _stream(folder: Path, url: str, _: str) -> None:
-    """Do what a task does that is written by hand: open a session, run the query to its end."""
+    """Do what a handwritten task does: open a session, run the query to its end."""
     from pyspark.sql.connect.session import SparkSession
 
     spark = SparkSession.builder.remote(url).create()

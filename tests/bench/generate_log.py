@@ -1,4 +1,4 @@
-"""Logs with many commits or one huge commit, without data files. Content depends on the arguments only."""
+"""Logs with many commits or one huge commit, without data files. The content depends only on the arguments."""
 
 from __future__ import annotations
 

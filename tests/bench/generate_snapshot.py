@@ -1,7 +1,7 @@
-"""Tables whose log is a big checkpoint and a short tail, made without writing a data file.
+"""Tables whose log is a big checkpoint and a short tail, generated without data files.
 
-The log is laid out as Spark lays it out after years of appends: files in no order, a kilobyte of statistics each,
-partition values, tags. Content depends on the arguments only, so a digest of one run can be compared with the next.
+The log looks like Spark's after years of appends: files in no order, a kilobyte of statistics each, partition values,
+tags. The content depends only on the arguments, so digests of two runs can be compared.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _V2 = _CLASSIC | {
 def write_big_checkpoint(root: Path, files: int, kind: Literal["classic", "v2"]) -> int:
     """Write the log of a table with ``files`` live files and return its newest version.
 
-    The checkpoint holds ``files`` files; each commit of the tail removes one of them and adds another.
+    The checkpoint contains ``files`` files; each commit of the tail removes one of them and adds another.
     """
     log = root / "_delta_log"
     log.mkdir(parents=True)
@@ -140,7 +140,7 @@ def _groups(files: int, rng: random.Random) -> Iterator[pa.StructArray]:
 
 
 def _adds(numbers: range, files: int, rng: random.Random) -> pa.StructArray:
-    # several files share a time, as the files of one task do, so the path decides between them
+    # several files share a time, like the files of one task, so the path breaks the tie
     written = [EPOCH_MS + 1000 * rng.randrange(files // 3 + 1) for _ in numbers]
     days = [f"2026-{1 + i // 28 % 12:02d}-{1 + i % 28:02d}" for i in numbers]
     ids = [UUID(int=rng.getrandbits(128)) for _ in numbers]

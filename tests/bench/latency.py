@@ -19,12 +19,12 @@ from deltalake import write_deltalake
 
 from tests.interop.connect_server import running_server
 
-#: The DAGs of dags/latency.py, and the task of each that waits.
+#: The DAGs of dags/latency.py, and the waiting task of each.
 WAITS_IN = {"sensor": "wait", "waiting": "ingest"}
 
 
 def through_airflow(rounds: int, warm_up: int) -> dict[str, float]:
-    """Commit 1,000 rows again and again, in turn to the source of each DAG once it waits, after a warm-up.
+    """Commit 1,000 rows repeatedly, alternately to the source of each DAG once it waits, after a warm-up.
 
     Returns the median of the seconds until the sink has the commit, for each DAG.
     """
@@ -55,7 +55,7 @@ def _one_commit(stack: AirflowStack, lake: Path, dag: str, number: int, rows: pa
     stack.wait(
         lambda: (sink / f"{number - 1:020}.json").exists() and _is_waiting(stack, dag), 300, f"{dag} is not idle"
     )
-    # anywhere between two looks
+    # at a random time between two polls
     time.sleep(random.random())
     write_deltalake(lake / dag, rows, mode="append")
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""FDS beside Structured Streaming in one warm session, from the log of the source to the committed position."""
+"""FDS and Structured Streaming in one warm session, from the log of the source to the committed position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def catch_up(files: int, files_per_batch: int, rounds: int) -> dict[str, Any]:
-    """Load a table of many small files into a new Delta table, in turn both ways, after one unmeasured round."""
+    """Load a table of many small files into a new Delta table, alternately both ways, after one unmeasured round."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         spark = _session(folder)
@@ -45,7 +45,7 @@ def catch_up(files: int, files_per_batch: int, rounds: int) -> dict[str, Any]:
 
 
 def merge(rows: int, commits: int, rounds: int) -> dict[str, Any]:
-    """Catch up with many commits by a merge into a big table, beside a ``foreachBatch`` written by hand."""
+    """Catch up with many commits by a merge into a big table, compared with a handwritten ``foreachBatch``."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         spark = _session(folder)
@@ -54,7 +54,7 @@ def merge(rows: int, commits: int, rounds: int) -> dict[str, Any]:
         spark.range(rows).selectExpr("id", "0L as seq", "cast(id as string) as v", "id * 0.5D as x").repartition(
             8
         ).write.format("delta").save(str(target))
-        # half of the changed keys are new ones
+        # half of the changed keys are new
         changes = spark.range(1, commits * 500 + 1).selectExpr(*columns)
         changes.repartitionByRange(commits, "seq").write.format("delta").save(str(folder / "seed"))
         _one_commit_a_file(folder / "seed", source)
@@ -97,7 +97,7 @@ def merge(rows: int, commits: int, rounds: int) -> dict[str, Any]:
 
 
 def scan(files: int, mb_per_file: int, rounds: int) -> dict[str, Any]:
-    """Read the same big files through a manifest and as the Delta table that they are; both scans see every value."""
+    """Read the same big files through a manifest and as a Delta table; both scans read every value."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         spark = _session(folder)
@@ -165,7 +165,7 @@ def _await(writer: Any, sink: Path, *, starts_alone: bool = False) -> None:
 
 
 def _load(spark: Any, table: Path, sink: DeltaTableSink | Any, **options: Any) -> None:
-    """Plan, load and commit with a stream of its own, as a run does; the job is in this session."""
+    """Plan, load and commit with a separate stream, as a run does; the job runs in this session."""
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -194,7 +194,7 @@ def _load(spark: Any, table: Path, sink: DeltaTableSink | Any, **options: Any) -
 
 
 def _one_commit_a_file(seed: Path, table: Path) -> None:
-    """Write the files of a table again as one commit each, in the order of ``seq``."""
+    """Write the files of a table again, one commit each, in the order of ``seq``."""
     lines = [json.loads(line) for line in (seed / "_delta_log" / f"{0:020d}.json").read_text().splitlines()]
     adds = [line["add"] for line in lines if "add" in line]
     adds.sort(key=lambda add: json.loads(add["stats"])["minValues"]["seq"])

@@ -1,6 +1,6 @@
-"""The least of an S3 server that a poll needs, on loopback: it answers HEAD, GET and LIST and counts them.
+"""The minimum of an S3 server that a poll needs, on loopback: it answers HEAD, GET and LIST and counts them.
 
-A full S3 imitation spends more time on a request than its client, and would be measured instead of it.
+A full S3 imitation spends more time on a request than its client, so it would dominate the measurement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _EMPTY = (
 
 
 class Server:
-    """Objects by key, all of the same time, and a count of requests by method."""
+    """Objects by key, all with the same time, and a count of requests by method."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         self.objects = objects

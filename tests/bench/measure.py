@@ -1,4 +1,4 @@
-"""One measurement: a function in a process of its own, so that its peak memory is its own."""
+"""One measurement: a function in its own process, so that its peak memory is its own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run of a function took.
+    """The cost of one run of a function.
 
     Attributes:
         seconds: Wall-clock time of the function, without the start of the process.
         cpu_seconds: User and system time of the process meanwhile.
         peak_mb: Peak resident memory of the process, in MB (10^6 bytes).
-        value: What the function returned.
+        value: The return value of the function.
     """
 
     seconds: float
@@ -32,7 +32,7 @@ class Sample:
 
 
 def run(target: str, /, **arguments: Any) -> Sample:
-    """Run ``module:function`` of this package in a fresh process and return what it took."""
+    """Run ``module:function`` of this package in a fresh process and return its cost."""
     command = [sys.executable, "-m", "tests.bench.measure", target, json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -51,7 +51,7 @@ def median(samples: list[Sample]) -> Sample:
 
 
 def in_turn(rounds: int, **targets: tuple[str, dict[str, Any]]) -> dict[str, list[Sample]]:
-    """Run several targets in turn, round by round, so that a slow minute of the machine meets all of them."""
+    """Run several targets alternately, round by round, so that a slow minute of the machine affects all of them."""
     found: dict[str, list[Sample]] = {name: [] for name in targets}
     for _ in range(rounds):
         for name, (target, arguments) in targets.items():
@@ -70,7 +70,7 @@ def main() -> None:
     after = os.times()
     peak = _peak_bytes() / 1e6
     cpu = (after.user - before.user) + (after.system - before.system)
-    # a function that times a part of itself says so
+    # a function that times a part of itself returns the seconds
     if isinstance(value, dict) and "seconds" in value:
         seconds = value.pop("seconds")
     print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "peak_mb": peak, "value": value}))

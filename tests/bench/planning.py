@@ -12,7 +12,7 @@ from typing import Any
 
 
 def plan(root: str, target: int) -> dict[str, Any]:
-    """Plan everything from version 0 to ``target`` and let the batches go."""
+    """Plan everything from version 0 to ``target`` and discard the batches."""
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.source.offset import Offset
@@ -32,10 +32,10 @@ def plan(root: str, target: int) -> dict[str, Any]:
 
 
 def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool = False) -> dict[str, Any]:
-    """Do all a run does for one batch, but Spark: plan, manifest, ledger, checkpoint, verify, commit.
+    """Do everything that a run does for one batch except Spark: plan, manifest, ledger, checkpoint, verify, commit.
 
-    ``as_task`` first imports what an Airflow task has: Airflow, the operator, its hooks; and puts spark-submit's
-    arguments together.
+    ``as_task`` first imports what an Airflow task has: Airflow, the operator, its hooks; and builds the arguments of
+    spark-submit.
     """
     if as_task:
         import_module("airflow_provider_fds.operators.delta_ingest")
@@ -111,12 +111,12 @@ def order_snapshot(root: str, version: int) -> dict[str, Any]:
 
 
 def order_with_deltalake(root: str, version: int) -> dict[str, Any]:
-    """The same list by deltalake's ``get_add_actions`` and a sort."""
+    """The same list from deltalake's ``get_add_actions`` and a sort."""
     import pyarrow as pa
     from deltalake import DeltaTable
 
     table = pa.table(DeltaTable(root, version=version).get_add_actions(flatten=True))
-    # deltalake's times are timestamps, which sort as the milliseconds do
+    # deltalake's times are timestamps, which sort like the milliseconds
     table = table.select(["path", "size_bytes", "modification_time"])
     table = table.sort_by([("modification_time", "ascending"), ("path", "ascending")])
     digest = hashlib.sha256()
@@ -126,7 +126,7 @@ def order_with_deltalake(root: str, version: int) -> dict[str, Any]:
 
 
 def freeze(root: str, version: int) -> dict[str, Any]:
-    """Write the whole add actions of a snapshot, in order, as Parquet."""
+    """Write the complete add actions of a snapshot, in order, as Parquet."""
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.delta.snapshot import freeze_snapshot
@@ -139,7 +139,7 @@ def freeze(root: str, version: int) -> dict[str, Any]:
 
 
 def _digest(digest: Any, paths: Any, sizes: Any) -> None:
-    """Add the rows to the digest, whatever the types and cuts of the batches are."""
+    """Add the rows to the digest, independently of the batches' types and boundaries."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Reading a batch through its manifest beside Structured Streaming: same files, same warm session, in turn."""
+"""Reading a batch through its manifest, and with Structured Streaming: same files, same warm session, alternately."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _compare(spark: Any, folder: Path, files: int, rounds: int) -> dict[str, flo
 
 
 def _write_table(spark: Any, table: Path, files: int, rows: Any = None) -> None:
-    """Write a table of ``files`` hard links to one data file, in ten commits; of 200 small rows, if none are given."""
+    """Write a table of ``files`` hard links to one data file, in ten commits; by default a file of 200 small rows."""
     seed = table.with_name("seed")
     if rows is None:
         rows = spark.range(ROWS_PER_FILE).selectExpr("id", "cast(id as string) v", "id * 0.5D x")

@@ -26,10 +26,10 @@ class Row(NamedTuple):
     """One number.
 
     Attributes:
-        what: What was measured; ``…`` goes on from the row before.
+        what: What was measured; ``…`` continues the previous row.
         value: The median.
         unit: Its unit.
-        target: What it should be at most (or at least), ``None`` for a number that is only shown.
+        target: The required maximum (or minimum), ``None`` for a number without a target.
         at_least: Whether more is better.
     """
 
@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 
 def number(value: float) -> str:
-    """Return a number as people read it."""
+    """Return a number formatted for people."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""One micro-batch by spark-submit: FDS's start beside the same read and append written by hand."""
+"""One micro-batch by spark-submit: FDS's start compared with the same read and append written by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def prepare(root: str) -> None:
 
 
 def by_fds(root: str) -> dict[str, Any]:
-    """Run the job of one batch by FDS's own spark-submit, from the planned batch to the report."""
+    """Run the job of one batch with FDS's own spark-submit, from the planned batch to the report."""
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.spark.launch import run_locally
@@ -67,7 +67,7 @@ def by_hand(root: str) -> dict[str, Any]:
 
 
 def by_hand_light(root: str) -> dict[str, Any]:
-    """Run the same with Delta's two JARs by ``--jars``, no UI, and small shuffles and snapshots."""
+    """Run the same with Delta's two JARs as ``--jars``, no UI, and small shuffles and snapshots."""
     from airflow_provider_fds.spark.install import delta_jars
 
     return _by_hand(
@@ -79,7 +79,7 @@ def by_hand_light(root: str) -> dict[str, Any]:
 
 
 def make_archive() -> dict[str, Any]:
-    """Make the archive of classes, which a first run leaves behind; nothing if it is there."""
+    """Create the class archive, as a first run does; do nothing if it exists."""
     from airflow_provider_fds.spark.submit import submit_arguments
 
     archive = submit_arguments("", master="local[2]").class_archive

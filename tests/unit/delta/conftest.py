@@ -1,4 +1,4 @@
-"""Checkpoints by hand: every form of the protocol, out of the state of a hand-made log."""
+"""Handmade checkpoints: every form of the protocol, from the state of a handmade log."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class CheckpointWriter:
 
     @property
     def actions(self) -> list[dict[str, Any]]:
-        """The state: protocol, metaData, what a test put into ``more``, and the live files."""
+        """The state: protocol, metaData, the actions in ``more``, and the live files."""
         state = [{"protocol": self.protocol}, self.builder.metadata(), *self.more]
         return state + [{"add": {**add, "dataChange": False}} for add in self.builder.live.values()]
 

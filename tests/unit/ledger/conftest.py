@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class MemoryStorage:
-    """A storage in memory, atomic in every access.
+    """A storage in memory whose accesses are all atomic.
 
     Attributes:
-        fail: Access (``get``, ``list``, ``put_if_absent``, ``put``) to how many of the next ones fail.
-        lose_response: The same for accesses that are done, but whose answer is lost.
+        fail: How many of the next accesses fail, by kind (``get``, ``list``, ``put_if_absent``, ``put``).
+        lose_response: How many of the next accesses are performed but their response is lost, by kind.
         honours_condition: Whether ``put_if_absent`` looks before it writes.
     """
 
@@ -119,7 +119,7 @@ class MemoryStorage:
 
 
 class Make:
-    """Makes the values that tests of the ledger are about. Batches of one version each, from version 0."""
+    """Creates the values that tests of the ledger use. Batches of one version each, from version 0."""
 
     Storage = MemoryStorage
     table = "s3://lake/orders"
@@ -129,7 +129,7 @@ class Make:
     person = Actor(deployment="prod", user="ann", host="desk")
     sink = SinkBinding(kind="delta_append", target="s3://lake/bronze", app_ids=("fds:u1",))
     user_job = SinkBinding(kind="user_job")
-    #: An operator's clock: it stands still.
+    #: An operator's clock, which does not advance.
     now = datetime(2026, 11, 20, 12, 30, 15, 250_000, UTC)
 
     def owner(self, run: str = "r1", **changes: Any) -> Owner:
@@ -234,7 +234,7 @@ class Make:
         )
 
     def state(self, *commands: Action, request_ids: bool = False) -> StreamState:
-        """Return the state after the commands, each of which must come to an entry."""
+        """Return the state after the commands, each of which must produce an entry."""
         state = StreamState(name="orders")
         for n, command in enumerate(commands):
             action = decide(state, command)
@@ -259,5 +259,5 @@ def storage() -> MemoryStorage:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries follow each other at once."""
+    """Retries follow immediately."""
     monkeypatch.setattr("airflow_provider_fds.delta.limits.PAUSE_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""Models of the protocol: how they are played, their processes, and what a run of them plans."""
+"""Models of the protocol: how they run, their processes, and what one of their runs plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Process:
 
 
 class Processes:
-    """What a model of several processes has in common; ``processes`` are those that were ever started."""
+    """What models of several processes have in common; ``processes`` are all that were ever started."""
 
     def step(self, process):
         try:
@@ -61,7 +61,7 @@ def batches_of_a_version(make, state, name, versions, **fields):
 
 
 def explore(machine, *, examples, steps):
-    """Play a model: the same examples each time, or as many new ones as ``FDS_MODEL_EXAMPLES`` says."""
+    """Run a model: the same examples each time, or ``FDS_MODEL_EXAMPLES`` new ones."""
     new = int(os.environ.get("FDS_MODEL_EXAMPLES", "0"))
     run_state_machine_as_test(
         machine,

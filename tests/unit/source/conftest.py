@@ -1,4 +1,4 @@
-"""Plans of hand-made logs, shown so that a test can say what it expects of them in a line."""
+"""Plans of handmade logs, in a form that lets a test state its expectation in one line."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Plan:
 
     @property
     def skipped(self) -> dict[int, str]:
-        """Version -> option that passed over it."""
+        """Version -> option that skipped it."""
         return {s.version: s.reason.split(" ")[0].rstrip(";") for batch in self.batches for s in batch.skipped}
 
 
 def shown(offset: Offset) -> tuple[int, Any, bool]:
-    """Return an offset without its table."""
+    """Return an offset without its table id."""
     return (offset.version, "BASE" if offset.index == BASE_INDEX else offset.index, offset.is_initial_snapshot)
 
 
@@ -102,7 +102,7 @@ def plan(log_builder: Any) -> Planning:
 
 @pytest.fixture
 def new_planning(log_builder: Any) -> Iterator[Callable[[], Planning]]:
-    """Makes any number of tables, each with its planning; for tests that draw many logs."""
+    """Creates any number of tables, each with its planning; for tests that draw many logs."""
     folders: list[str] = []
 
     def new() -> Planning:

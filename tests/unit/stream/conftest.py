@@ -1,4 +1,4 @@
-"""Fixtures of the stream room: sessions of different runs on a hand-made log, and the reports a driver would leave."""
+"""Fixtures for streams: sessions of different runs on a handmade log, and the reports that a driver would leave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SINK_ID = "99999999-0000-0000-0000-000000000000"
 
 
 class Bench:
-    """A table, a staging folder, and runs that work on a stream between them."""
+    """A table, a staging folder, and runs that share a stream."""
 
     def __init__(self, table: Path, staging: Path) -> None:
         self.table = table
@@ -55,7 +55,7 @@ class Bench:
         )
 
     def report(self, session: StreamSession, work: RunWork, spec: str, **changes: Any) -> None:
-        """Leave the reports of a driver that wrote every batch of the job, and the commits that it made."""
+        """Leave the reports of a driver that wrote every batch of the job, and its commits."""
         storage = open_storage(str(self.staging))
         job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
         for batch in job.batches:
@@ -81,7 +81,7 @@ class Bench:
 
 
 def leave_commit(job: JobSpec, batch: BatchSpec, report: AttemptReport) -> None:
-    """Leave the commit that a driver with this report has made in the sink, unless it is there."""
+    """Leave the commit that a driver with this report has made in the sink, unless it exists."""
     if report.outcome == "failed" or "uri" not in job.sink or report.sink_version is None:
         return
     metrics = {} if report.rows_written is None else {"numOutputRows": str(report.rows_written)}
@@ -94,7 +94,7 @@ def leave_commit(job: JobSpec, batch: BatchSpec, report: AttemptReport) -> None:
 
 
 def leave_fence_commit(job: JobSpec, report: FenceReport) -> None:
-    """Leave the commits in the sink that a driver with this report of a fence has found, and the one it has made."""
+    """Leave the commits that a driver with this fence report has found in the sink, and the one it has made."""
     fence = job.fence
     assert fence is not None
     assert report.sink_version is not None
@@ -106,13 +106,13 @@ def leave_fence_commit(job: JobSpec, report: FenceReport) -> None:
         leave_lines(job, batch.sink_version, info, txn)
     key = commit_key(report.sink_version)
     info = {"operation": "WRITE", "userMetadata": fence_metadata(fence, job.attempt_id)}
-    # of a table that was put back from a copy the version may be there
+    # in a table restored from a copy, the version may exist
     open_storage(job.sink["uri"]).delete(key)
     leave_lines(job, report.sink_version, info, {"appId": fence.txn_app_id, "version": fence.txn_version})
 
 
 def leave_lines(job: JobSpec, version: int, info: dict[str, Any], txn: dict[str, Any]) -> None:
-    """Leave a commit with these two actions in the sink of the job, unless there is one."""
+    """Leave a commit with these two actions in the sink of the job, unless one exists."""
     sink = open_storage(job.sink["uri"])
     if version and sink.head(commit_key(0)) is None:
         created = [
