@@ -6,25 +6,28 @@ which keeps DAG parsing fast and lets the Spark driver import it with the standa
 
 from __future__ import annotations
 
-from airflow_provider_fds.lazy import loads
+from airflow_provider_fds.lazy import loads, located
 
 __version__ = "0.2.0"
 
-_PUBLIC = {
-    "errors": ("FdsError",),
-    "hooks.delta_table": ("DeltaTableHook",),
-    "operators.delta_commit": ("DeltaCommitOperator",),
-    "operators.delta_ingest": ("DeltaIngestOperator",),
-    "operators.delta_plan": ("DeltaPlanOperator",),
-    "operators.delta_stream_move": ("DeltaStreamMoveOperator",),
-    "sensors.delta_table_version": ("DeltaTableVersionSensor",),
-    "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
-    "stream": ("DeltaStream",),
-    "triggers.delta_interval": ("DeltaIntervalTrigger",),
-    "triggers.delta_table_version": ("DeltaTableVersionTrigger",),
-}
+_PUBLIC = located(
+    __name__,
+    {
+        "errors": ("FdsError",),
+        "hooks.delta_table": ("DeltaTableHook",),
+        "operators.delta_commit": ("DeltaCommitOperator",),
+        "operators.delta_ingest": ("DeltaIngestOperator",),
+        "operators.delta_plan": ("DeltaPlanOperator",),
+        "operators.delta_stream_move": ("DeltaStreamMoveOperator",),
+        "sensors.delta_table_version": ("DeltaTableVersionSensor",),
+        "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
+        "stream": ("DeltaStream",),
+        "triggers.delta_interval": ("DeltaIntervalTrigger",),
+        "triggers.delta_table_version": ("DeltaTableVersionTrigger",),
+    },
+)
 
-__all__ = ["__version__", *sorted(sum(_PUBLIC.values(), ()))]  # noqa: PLE0604  # the names are strings, from one table
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604  # the names are strings, built from one table
 
 __getattr__ = loads(__name__, _PUBLIC)
 

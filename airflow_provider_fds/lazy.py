@@ -9,22 +9,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def loads(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a package.
+def located(package: str, names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return the full name of the module that has each public name.
 
     Args:
         package: Name of the package.
         names: Module, relative to the package -> its public names.
     """
-    modules = {name: module for module, found in names.items() for name in found}
+    return {name: f"{package}.{module}" for module, found in names.items() for name in found}
+
+
+def loads(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a package.
+
+    Args:
+        package: Name of the package.
+        modules: Public name -> module that has it.
+    """
 
     def load(name: str) -> object:
         module = modules.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{module}"), name)
+        return getattr(import_module(module), name)
 
     return load
 
 
-__all__ = ["loads"]
+__all__ = ["loads", "located"]

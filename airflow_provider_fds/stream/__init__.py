@@ -5,18 +5,21 @@ Importing this package loads only the source options; sessions are loaded on fir
 
 from __future__ import annotations
 
-from airflow_provider_fds.lazy import loads
+from airflow_provider_fds.lazy import loads, located
 from airflow_provider_fds.stream.value import DeltaStream
 
-_LAZY = {
-    "connect": ("StreamContext",),
-    "data_interval": ("DataInterval",),
-    "interval_session": ("IntervalSession",),
-    "poll": ("PollResult", "TablePoller", "position_of"),
-    "result": ("Collected", "IntervalResult", "RunResult", "RunWork", "StreamStatus"),
-    "session": ("StreamSession",),
-}
+_LAZY = located(
+    __name__,
+    {
+        "connect": ("StreamContext",),
+        "data_interval": ("DataInterval",),
+        "interval_session": ("IntervalSession",),
+        "poll": ("PollResult", "TablePoller", "position_of"),
+        "result": ("Collected", "IntervalResult", "RunResult", "RunWork", "StreamStatus"),
+        "session": ("StreamSession",),
+    },
+)
 
-__all__ = ["DeltaStream", *sorted(sum(_LAZY.values(), ()))]  # noqa: PLE0604  # the names are strings, from one table
+__all__ = ["DeltaStream", *sorted(_LAZY)]  # noqa: PLE0604  # the names are strings, built from one table
 
 __getattr__ = loads(__name__, _LAZY)
