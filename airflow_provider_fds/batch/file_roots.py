@@ -1,7 +1,7 @@
 """The locations that a source's files may be read from: its own folder, its own store, and those that the user names.
 
 A table's log names its files, and a shallow clone names those of its origin by absolute URI. Spark reads them with its
-own rights, so whoever writes the log decides what is read. Without ``allowed_roots``, files anywhere in the table's own
+own rights, so the writer of the log decides what is read. Without ``allowed_roots``, files anywhere in the table's own
 bucket, container or file system are accepted, which most clones need. With it, only files in the table's own folder and
 in the named locations are accepted.
 """

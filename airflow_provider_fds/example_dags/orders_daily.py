@@ -13,7 +13,7 @@ LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
 orders = DeltaStream("orders_daily", table=f"{LAKE}/orders", read="data_interval")
 
-#: Every row says of which version it is, so a run that is repeated replaces exactly what it wrote.
+#: Every row records its source version, so a repeated run replaces exactly what it wrote.
 daily = DeltaReplaceSink(f"{LAKE}/daily/orders", provenance=True)
 
 with DAG(

@@ -43,7 +43,7 @@ with DAG(
         stream=DeltaStream("orders_split", table=f"{LAKE}/orders", read_change_feed=True),
         sink=ForeachBatchSink("orders_functions:split", writes=["kept", "gone"]),
         py_files=FUNCTIONS,
-        # what the function reads, as settings of the session
+        # settings of the session that the function reads
         conf={"spark.orders.kept": f"{LAKE}/split/kept", "spark.orders.gone": f"{LAKE}/split/gone"},
         conn_id="spark_default",
         retries=2,

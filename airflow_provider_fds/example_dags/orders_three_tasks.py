@@ -33,7 +33,7 @@ with DAG(
         application=str(Path(__file__).with_name("jobs") / "load_orders.py"),
         application_args=[sink.uri],
         packages="io.delta:delta-spark_4.2_2.13:4.4.0",
-        # where current_batch(spark) of the job finds it
+        # where the job's current_batch(spark) finds it
         conf={**spark_conf(), "spark.fds.batch": plan.output["batch"]},
         conn_id="spark_default",
         retries=2,

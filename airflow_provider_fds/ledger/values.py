@@ -247,7 +247,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     The fields after ``sink`` are for an unreadable ledger: they hold what its other entries say.
 
     Attributes:
-        epoch: Newest epoch of which the sink has a batch or a fence.
+        epoch: Newest epoch with a batch or a fence in the sink.
         position: End of the newest batch (inclusive).
         sink: The sink.
         after: The newest epoch that an entry may have requested; the new epoch comes after it, too.

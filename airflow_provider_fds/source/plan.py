@@ -414,7 +414,7 @@ class BatchPlanner:
             self._cutter.skip(content.version, content.operation, reason)
 
     def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
-        """Skip a commit, or the rest of one, of which ``partition_filter`` keeps nothing.
+        """Skip a commit, or the rest of one, if ``partition_filter`` keeps nothing of it.
 
         ``num_files`` is 0 for a rest: the commit was read in part, which is not recorded as a skip.
         """
@@ -431,7 +431,7 @@ class BatchPlanner:
         return self._timestamps.of(commit, self._state.metadata)
 
     def _pass(self, commit: Commit, state: TableState) -> None:
-        """Record a commit, or the rest of one, of which nothing is delivered."""
+        """Record a commit, or the rest of one, that delivers nothing."""
         self._cutter.builder.read_commit(commit, state)
         # file times are tracked from the first version with files; a gap would cost a LIST at the next version
         if self._is_timed and not _has_commit_times(state.metadata):

@@ -77,7 +77,7 @@ def check_folder(folder: Path, *, is_private: bool = False) -> None:
         is_private: Whether nobody else may read it either; then it must belong to this user.
 
     Raises:
-        SparkSetupError: It belongs to somebody else, or others can write to it.
+        SparkSetupError: It belongs to someone else, or others can write to it.
     """
     try:
         found = folder.stat()

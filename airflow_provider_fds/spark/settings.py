@@ -58,7 +58,7 @@ LIGHT_JVM = (_QUICK_COMPILER, QUICK_COLLECTOR)
 BIG_JOB_BYTES = 256 << 20
 
 _HASH_JOIN = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
-#: A batch with at most this many bytes of data files is small enough for a hash table, of which each task holds a part.
+#: A batch with at most this many bytes of data files is small enough for a hash table that is spread over the tasks.
 _SMALL_BATCH_BYTES = 64 << 20
 
 

@@ -33,7 +33,7 @@ class Argument:
         choices: The values of a ``choice``.
         metavar: How the command line shows its value.
         is_required: Whether the action requires it.
-        excludes: Name of a group of which exactly one argument is given.
+        excludes: Name of a group; exactly one argument of the group must be given.
         spelling: Its name on the command line, if that is not ``name``.
         is_cli_only: Whether it is about the machine that runs the command.
     """

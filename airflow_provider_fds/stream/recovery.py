@@ -32,7 +32,7 @@ class SinkAccount:
     Attributes:
         uri: The sink.
         uuid: The stream's uuid.
-        epoch: Newest epoch of which the sink has a batch or a fence.
+        epoch: Newest epoch with a batch or a fence in the sink.
         batch_epoch: Epoch of the newest batch.
         batch_id: Its id.
         end: Its end (inclusive), offset JSON.

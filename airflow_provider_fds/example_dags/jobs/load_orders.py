@@ -11,7 +11,7 @@ from airflow_provider_fds.spark import current_batch
 
 
 def main(output: str) -> None:
-    """Append the orders that are new, with the time at which they were committed to the source."""
+    """Append the new orders, with the time at which they were committed to the source."""
     spark = SparkSession.builder.appName("load_orders").getOrCreate()
     batch = current_batch(spark)
     orders = batch.dataframe().withColumn("ordered_at", F.col("_commit_timestamp"))

@@ -18,7 +18,7 @@ def with_title(orders: DataFrame) -> DataFrame:
 
 
 def split(changes: DataFrame, batch: ForeachBatch) -> int:
-    """Write what is there and what is gone into two tables, each of them once per batch."""
+    """Write existing and deleted rows to two tables, each once per batch."""
     conf = changes.sparkSession.conf
     is_gone = F.col("_change_type") == "delete"
     rows = changes.where("_change_type <> 'update_preimage'").drop("_commit_version", "_commit_timestamp")
