@@ -102,6 +102,10 @@ def test_the_changelog_names_this_version_and_has_the_parts_of_keep_a_changelog(
 def test_type_checkers_see_every_public_name_where_it_is_loaded_from():
     stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     seen = {alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert seen == airflow_provider_fds._PUBLIC
+    assert set(seen) == set(airflow_provider_fds.__all__) - {"__version__"}
+    for name, module in seen.items():
+        path = ROOT / module.replace(".", "/")
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert name in source.read_text(encoding="utf-8"), f"{module} has no {name}"
     (names,) = (ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign))
     assert sorted(names) == sorted(airflow_provider_fds.__all__)
