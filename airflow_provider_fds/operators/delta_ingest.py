@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
@@ -19,6 +18,7 @@ from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_interval_session, open_session
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_task import SparkTask
@@ -200,7 +200,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         """Resume after a deferral. If the wait timed out, check one last time."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
-        except _deferral_timeout():
+        except sdk_exception("TaskDeferralTimeout"):
             self.log.info("The time to wait is over; looking once more.")
             return self._load(context, deadline=time.time())
 
@@ -339,12 +339,3 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         if spark_error is not None:
             self.log.warning("Spark ended with an error after all batches were committed: %s", spark_error)
         return is_late and work.is_more
-
-
-def _deferral_timeout() -> type[Exception]:
-    """Return the exception of a wait that timed out; Airflow 3.1 has it in another module."""
-    module = import_module("airflow.sdk.exceptions")
-    if not hasattr(module, "TaskDeferralTimeout"):
-        module = import_module("airflow.exceptions")
-    found: type[Exception] = module.TaskDeferralTimeout
-    return found

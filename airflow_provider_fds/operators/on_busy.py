@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
+from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
+
 if TYPE_CHECKING:
     from airflow_provider_fds.errors import StreamBusyError
 
@@ -20,10 +22,10 @@ def give_way(policy: BusyPolicy, busy: StreamBusyError) -> NoReturn:
     Waiting means ``up_for_reschedule``: it holds neither a worker nor the task's ``max_active_tis_per_dag``, which
     the owner may need for its own retry.
     """
-    from airflow.providers.common.compat.sdk import AirflowRescheduleException, AirflowSkipException
+    from airflow.providers.common.compat.sdk import AirflowSkipException
 
     if policy == "skip":
         raise AirflowSkipException(str(busy)) from busy
     if policy == "wait":
-        raise AirflowRescheduleException(datetime.now(UTC) + _WAIT) from busy
+        raise sdk_exception("AirflowRescheduleException")(datetime.now(UTC) + _WAIT) from busy
     raise busy

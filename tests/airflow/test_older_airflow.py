@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from types import SimpleNamespace
 
-from airflow_provider_fds.operators import delta_ingest
+import pytest
+
+from airflow_provider_fds.operators import sdk_exceptions
+from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
+
+NAMES = ("TaskDeferralTimeout", "AirflowRescheduleException")
 
 
-def test_the_timeout_of_a_deferral_is_found_where_airflow_3_1_has_it(monkeypatch):
-    class Older(Exception):  # noqa: N818
-        pass
-
-    modules = {
-        "airflow.sdk.exceptions": SimpleNamespace(),
-        "airflow.exceptions": SimpleNamespace(TaskDeferralTimeout=Older),
-    }
-    monkeypatch.setattr(delta_ingest, "import_module", modules.__getitem__)
-    assert delta_ingest._deferral_timeout() is Older
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exception_is_found_where_airflow_3_1_has_it(monkeypatch, name):
+    older = type(name, (Exception,), {})
+    modules = {"airflow.sdk.exceptions": SimpleNamespace(), "airflow.exceptions": SimpleNamespace(**{name: older})}
+    monkeypatch.setattr(sdk_exceptions, "import_module", modules.__getitem__)
+    assert sdk_exception(name) is older
 
 
-def test_the_timeout_of_a_deferral_is_the_one_that_this_airflow_raises():
-    bases = import_module("airflow.sdk.bases.operator")
-    raised = delta_ingest._deferral_timeout()
-    assert raised.__name__ == "TaskDeferralTimeout"
-    assert getattr(bases, "TaskDeferralTimeout", raised) is raised
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exception_is_found_in_this_airflow(name):
+    assert sdk_exception(name).__name__ == name
