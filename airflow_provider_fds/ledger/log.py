@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import RunRecord
 
-#: A fold is written every so many entries, so nobody reads more entries than that from a known fold.
+#: Number of entries between two folds; it bounds the entries that are read after a known fold.
 FOLD_EVERY: Final = 50
 
 #: Clocks of writers differ; an entry's time may be off by this much.
