@@ -218,7 +218,7 @@ def test_a_server_without_what_a_batch_needs_is_refused_with_how_to_start_it(con
 
 def test_a_server_says_which_jars_it_was_started_with_and_one_for_another_spark_is_refused(connect_server, monkeypatch):
     # as if this server's Spark were a later one
-    monkeypatch.setattr(connect, "server_problem", lambda _, __, jars: server_problem("9.9.0", "9.9.0", jars))
+    monkeypatch.setattr(connect, "server_problem", lambda _, __, *more: server_problem("9.9.0", "9.9.0", *more))
     server = ConnectServer(connect_server.url, "connection 'warm'")
     found = r"was started with .*/delta-spark_4\.2_2\.13-.*\.jar, which is Delta .* for Spark 4\.2 .*built for Spark 9"
     with pytest.raises(ServerUnfitError, match=found), server.session("t"):
