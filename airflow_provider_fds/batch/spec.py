@@ -17,6 +17,8 @@ from typing import Any, Dict, Optional, Tuple
 
 from airflow_provider_fds.batch.checked_json import checked, from_json, to_json
 
+#: ``fds:<uuid>``, then a data interval or the name of a write.
+_APP_ID = re.compile(r"fds:([^:#]+)")
 _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 
 
@@ -33,6 +35,12 @@ def txn_app_id(uuid: str, interval: Optional[str] = None, write: Optional[str] =
         write: Name of one of several writes of a batch, ``None``: the batch is one write.
     """
     return "fds:" + uuid + ("" if interval is None else ":" + interval) + ("" if write is None else "#" + write)
+
+
+def stream_uuid(app_id: str) -> Optional[str]:
+    """Return the uuid in a transaction application id of :func:`txn_app_id`, ``None`` for the id of another writer."""
+    match = _APP_ID.match(app_id)
+    return None if match is None else match[1]
 
 
 def txn_version(epoch: int, batch_id: int) -> int:
@@ -224,6 +232,7 @@ __all__ = [
     "SpecChangedError",
     "fence_version",
     "job_name",
+    "stream_uuid",
     "txn_app_id",
     "txn_batch_id",
     "txn_epoch",

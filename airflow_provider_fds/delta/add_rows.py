@@ -114,14 +114,24 @@ def with_root(batch: pa.RecordBatch, root: str) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), whole)
 
 
+def text_bounds(texts: pa.StringArray) -> tuple[Any, pa.Buffer | None]:
+    """Return where texts begin and end in their bytes, one position more than there are texts; and the bytes."""
+    import numpy as np
+
+    _, offsets, data = texts.buffers()
+    return np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1], data
+
+
 def _may_begin_with(texts: pa.StringArray, letter: str) -> bool:
     """Return false if no string begins with ``letter``; takes a third of the time of comparing all of them."""
     import numpy as np
 
-    _, offsets, data = texts.buffers()
-    if not len(texts) or not data:
+    if not len(texts):
         return False
-    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts)]
+    bounds, data = text_bounds(texts)
+    if not data:
+        return False
+    starts = bounds[:-1]
     # an empty string at the end has no first letter; it is compared by the last byte of the data instead
     return bool(np.any(np.frombuffer(data, np.uint8)[np.minimum(starts, len(data) - 1)] == ord(letter)))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.delta.add_rows import text_bounds
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -68,8 +70,7 @@ def _numbers(paths: pa.StringArray) -> Any:
     import numpy as np
 
     count = len(paths)
-    _, offsets, data = paths.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + count + 1]
+    bounds, data = text_bounds(paths)
     starts, ends = bounds[:-1], bounds[1:]
     lengths = ends - starts
     found = lengths.astype(np.uint64)

@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import Final
 
 from airflow_provider_fds.spark.cache import check_folder, default_cache_dir
-from airflow_provider_fds.spark.install import bundled_spark_home, child_environment, java_program, spark_env
+from airflow_provider_fds.spark.install import (
+    bundled_spark_home,
+    child_environment,
+    java_program,
+    run_captured,
+    spark_env,
+)
 from airflow_provider_fds.spark.settings import DEFAULT_JAVA_OPTIONS, lean_conf
 
 _LOG = logging.getLogger(__name__)
@@ -166,18 +172,7 @@ class ClassArchive:
         env = {**child_environment(), **spark_env(home), "SPARK_LOCAL_IP": "127.0.0.1"}
         # this file is the job, and imports its package
         env["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
-        return subprocess.run(  # noqa: S603
-            command,
-            env=env,
-            cwd=work,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
+        return run_captured(command, env=env, cwd=work, seconds=_SECONDS)
 
     @property
     def _failure(self) -> Path:

@@ -10,10 +10,11 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
+from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
 from airflow_provider_fds.spark.failures import RefusalError, has_condition, shortened
 from airflow_provider_fds.spark.history import quoted
-from airflow_provider_fds.spark.sink_others import intervals_replaced, uuid_of
+from airflow_provider_fds.spark.sink_others import intervals_replaced
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
@@ -113,7 +114,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
         if self._known_version is not None:
             # the first look of the stream has seen what was there before
             return
-        unknown = {uuid_of(app_id) for app_id in self._log.transactions()} - known
+        unknown = {stream_uuid(app_id) or app_id for app_id in self._log.transactions()} - known
         if unknown:
             raise self._shared(
                 batch, f"the sink's log does not show which table the stream with uuid {min(unknown)} read"

@@ -28,7 +28,7 @@ from airflow_provider_fds.spark.cache import (
 from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, DeltaJar, delta_coordinates, minor, of_minor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,6 +95,29 @@ def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str
     environ = os.environ if environ is None else environ
     without = set(held_back(environ))
     return {name: value for name, value in environ.items() if name not in without}
+
+
+def run_captured(
+    command: Sequence[str], *, env: Mapping[str, str], seconds: float, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input; its errors are part of its output.
+
+    Raises:
+        OSError: It cannot be run.
+        subprocess.TimeoutExpired: It did not end in that time.
+    """
+    return subprocess.run(  # noqa: S603
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
 
 
 def spark_problem() -> str | None:

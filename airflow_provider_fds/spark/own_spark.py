@@ -25,6 +25,7 @@ from airflow_provider_fds.spark.install import (
     has_bundled_spark,
     installed_client,
     java_problem,
+    run_captured,
 )
 from airflow_provider_fds.spark.settings import is_local_master
 from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, DeltaJar, delta_coordinates, minor, of_minor
@@ -253,17 +254,7 @@ def _asked(path: str, _key: str, spark_home: str | None) -> tuple[str, str]:
         environ["SPARK_HOME"] = spark_home
     needed = "expected the version of Spark and Scala. Let spark-binary or SPARK_HOME lead to a whole Spark"
     try:
-        ran = subprocess.run(  # noqa: S603
-            [path, "--version"],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
+        ran = run_captured([path, "--version"], env=environ, seconds=_SECONDS)
     except OSError as error:
         raise SparkSetupError(f"{path} cannot be run ({error.strerror}): {needed}, or {INSTALL_SPARK}") from None
     except subprocess.TimeoutExpired:

@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.batch.spec import stream_uuid, txn_app_id
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit
 
@@ -174,12 +174,7 @@ def _is_of_stream(commit: SinkCommit, uuid: str) -> bool:
     """Whether the commit was made by the stream, or by a person's statement that carries its transaction."""
     if (commit.metadata or {}).get("uuid") == uuid:
         return True
-    return any(uuid_of(app_id) == uuid for app_id in commit.transactions)
-
-
-def uuid_of(app_id: str) -> str:
-    """Return the uuid of the stream that a transaction application id of FDS belongs to; see :func:`.txn_app_id`."""
-    return re.split("[:#]", app_id.removeprefix("fds:"))[0]
+    return any(stream_uuid(app_id) == uuid for app_id in commit.transactions)
 
 
 def _takes_only_rows_of_others(log: SinkLog, commit: SinkCommit, uuid: str) -> bool:

@@ -6,12 +6,12 @@ commits, the transactions in the table's state still show that a stream wrote.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata, read_write_metadata
+from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.snapshot import transactions_with
 from airflow_provider_fds.errors import FdsError, LedgerError, LogGapError, TableNotFoundError
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import Commit
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
-
-#: Application id of an FDS transaction: ``fds:<uuid>``, then an interval or the name of a write.
-_APP_ID = re.compile(r"fds:([^:#]+)")
 
 
 def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
@@ -65,7 +62,7 @@ def _search(connected: ConnectedStream, uri: str, others: set[str]) -> None:
             raise _lost(connected, log.table_uri, commit.version, found)
         known.add(str(found.get("uuid")))
     transactions = transactions_with(log, newest, "fds:")
-    unknown = {match[1] for app_id in transactions if (match := _APP_ID.match(app_id))} - known
+    unknown = {uuid for app_id in transactions if (uuid := stream_uuid(app_id)) is not None} - known
     if unknown:
         unknown -= set(_uuids_in_staging(connected))
     if unknown:
