@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix clean
+.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -84,8 +84,10 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	$(UV_COMPILE) requirements/docs.in -o requirements/docs.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group dev -o requirements/dev.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group demo --constraints requirements/dev.txt -o requirements/demo.txt
+	$(UV_COMPILE) pyproject.toml --extra local --constraints requirements/dev.txt -o requirements/image.txt
 	$(UV_COMPILE) --group spark-3-5 -o requirements/spark-3-5.txt
 	$(UV_COMPILE) --group spark-4-0 -o requirements/spark-4-0.txt
+	@UPGRADE=$(UPGRADE) scripts/airflow_pins.sh
 
 usual-airflow:  ## See what FDS adds to usual installations of Airflow 3.1, 3.2, 3.3 (UPGRADE=1 compiles their pins again)
 	@scripts/bootstrap.sh dev
@@ -95,9 +97,15 @@ lowest:  ## Run the unit tests and one ingest with the oldest versions that pypr
 	@scripts/bootstrap.sh dev
 	@scripts/lowest.sh
 
-matrix:  ## Load a table with each Spark from 3.5 to 4.2, without pyspark on the worker; writes docs/compatibility.md
+matrix:  ## Run every Airflow from 3.1 and every Spark from 3.5; writes docs/compatibility.md (ROWS="airflow-3.1 spark-4.0"; RESUME=1: what has not passed)
 	@scripts/bootstrap.sh dev
-	@.venv/bin/python scripts/matrix.py $(SPARK)
+	@.venv/bin/python scripts/matrix.py $(if $(RESUME),--resume) $(if $(CHECK),--check) $(ROWS)
+
+docker-test:  ## Build the image of docker/ and run the services of its compose file, without a Docker engine (as root; BASE=image)
+	@scripts/bootstrap.sh dev
+	@scripts/docker_image.sh localhost/airflow-provider-fds
+	@FDS_DOCKER_IMAGE=localhost/airflow-provider-fds unshare --net --mount --pid --fork --kill-child --mount-proc \
+	    .venv/bin/python -m pytest -p no:randomly tests/docker
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
 	rm -rf .venv .venv-docs build .demo .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

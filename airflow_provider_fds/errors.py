@@ -144,17 +144,25 @@ class LogGapError(LostPositionError):
 
 
 class LogRewoundError(LostPositionError):
-    """The newest version of the table is older than the position: a copy was restored, or the tail vanished."""
+    """The newest version is older than the position: a copy was restored or the newest versions were removed."""
 
 
 class TableReplacedError(LostPositionError):
-    """Another table is now at the URI: the table id, or the content of the last consumed commit, changed."""
+    """The URI now points to a different table.
+
+    The table id, or the content of the last consumed commit, has changed.
+    """
 
 
 class StoppedError(FdsError):
-    """The stream stops before a version that its options do not let it pass; everything before it was delivered."""
+    """The stream stops before a version that its options do not let it pass; everything before it was delivered.
+
+    Attributes:
+        can_be_acknowledged: Whether `fds acknowledge` lets the stream pass the version.
+    """
 
     exit_code = EXIT_STOPPED
+    can_be_acknowledged: bool = False
 
 
 class ViolationError(StoppedError):
@@ -164,6 +172,8 @@ class ViolationError(StoppedError):
         operation: ``commitInfo.operation`` of the commit with its parameters.
     """
 
+    can_be_acknowledged = True
+
     def __init__(
         self, message: str, *, table: str | None = None, version: int | None = None, operation: str | None = None
     ) -> None:
@@ -172,11 +182,13 @@ class ViolationError(StoppedError):
 
 
 class SchemaChangedError(StoppedError):
-    """The table's schema changed in a way that is more than an addition."""
+    """The table's schema changed in a way that is not purely additive."""
+
+    can_be_acknowledged = True
 
 
 class LedgerError(FdsError):
-    """The ledger of a stream refuses an entry: the current state does not allow the decision."""
+    """The ledger of a stream refuses an entry: the stream's current state does not allow it."""
 
     exit_code = EXIT_CONFIGURATION
 
@@ -198,7 +210,9 @@ class UnreadableEntryError(LedgerError):
 
 
 class CheckpointError(LedgerError):
-    """Checkpoint and ledger disagree: the checkpoint is edited, foreign or ahead of the ledger, or the ledger is gone.
+    """Checkpoint and ledger disagree.
+
+    The checkpoint was edited, belongs to something else or is ahead of the ledger, or the ledger is gone.
 
     Attributes:
         can_be_discarded: Whether only the checkpoint is wrong, so that discarding it loses nothing.

@@ -36,35 +36,35 @@ ENTRY_KINDS: Final = (*CHECKPOINTED_KINDS, "requested")
 
 #: Each point's text says what has happened before it and what has not.
 POINTS: Final[dict[str, str]] = {
-    "ledger.read": "checkpoint and ledger are read",
+    "ledger.read": "the checkpoint and the ledger have been read",
     "snapshot.before": "an initial snapshot is about to be frozen",
     "snapshot.after": "the frozen snapshot is in staging",
-    "manifest.before": "a batch is planned, its manifest not written",
-    "manifest.between": "the manifest's checksum is written, its commit is not",
-    "manifest.after": "the manifest is written, no entry names it",
-    **{f"entry.before.{kind}": f"the entry `{kind}` is about to be put" for kind in ENTRY_KINDS},
-    **{f"entry.after.{kind}": f"the entry `{kind}` is put, the checkpoint is behind" for kind in ENTRY_KINDS},
+    "manifest.before": "a batch is planned, but its manifest is not written",
+    "manifest.between": "the manifest's checksum is written, but its commit is not",
+    "manifest.after": "the manifest is written, but no entry names it",
+    **{f"entry.before.{kind}": f"the entry `{kind}` is about to be written" for kind in ENTRY_KINDS},
+    **{f"entry.after.{kind}": f"the entry `{kind}` is written, but the checkpoint lags" for kind in ENTRY_KINDS},
     **{f"checkpoint.after.{kind}": f"the checkpoint has the entry `{kind}`" for kind in CHECKPOINTED_KINDS},
     "job.after": "the job is written for Spark",
     "submit.before": "spark-submit is about to start",
-    "submit.after": "Spark has ended, its reports are not read",
-    "fold.before": "the run's entries are written, their fold is not",
-    "driver.started": "the driver has left word that it starts a batch",
-    "driver.commit.before": "the driver has looked into the sink, and is about to write",
+    "submit.after": "Spark has ended, but its reports are not read",
+    "fold.before": "the run's entries are written, but their fold is not",
+    "driver.started": "the driver has recorded that it starts a batch",
+    "driver.commit.before": "the driver has checked the sink and is about to write",
     "driver.commit.after": "the sink has the batch",
-    "driver.report.before": "the batch is verified, its report not written",
+    "driver.report.before": "the batch is verified, but its report is not written",
     "driver.report.after": "the report is written",
-    "fence.commit.before": "the driver has looked into the sink, and is about to write the fence",
+    "fence.commit.before": "the driver has checked the sink and is about to write the fence",
     "fence.commit.after": "the sink has the fence",
-    "fence.report.before": "what has landed before the fence is known, its report not written",
-    "recover.before": "`fds recover` has asked sink, ledger and checkpoint, and is about to write",
-    "recover.between": "the checkpoint that did not fit is removed, the new one is not written",
+    "fence.report.before": "the batches that landed before the fence are known, but its report is not written",
+    "recover.before": "`fds recover` has read sink, ledger and checkpoint, and is about to write",
+    "recover.between": "the mismatched checkpoint is removed, but the new one is not written",
 }
 
 EFFECTS: Final = {
     "kill": "SIGKILL to this process",
-    "kill-group": "SIGKILL to its process group: on the driver to spark-submit, the JVM and this Python",
-    "stop": "SIGSTOP to this process, until somebody continues it",
+    "kill-group": "SIGKILL to its process group: for the driver, that is spark-submit, the JVM and this Python process",
+    "stop": "SIGSTOP to this process, until something continues it",
     "note": "nothing but the mark",
 }
 
@@ -87,7 +87,7 @@ class Fault(NamedTuple):
         """
         match = _ASKED_FOR.fullmatch(text)
         if match is None or match["effect"] not in EFFECTS or match["point"] not in POINTS:
-            raise ValueError(f"{ASKED_BY}: {text!r} is no effect@point; effects {[*EFFECTS]}, points {[*POINTS]}")
+            raise ValueError(f"{ASKED_BY}: {text!r} is not effect@point; effects {[*EFFECTS]}, points {[*POINTS]}")
         return cls(match["effect"], match["point"], int(match["nth"] or 1))
 
     def __str__(self) -> str:

@@ -17,6 +17,8 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _INTEGRATION,
                 "external-doc-url": "https://delta.io/",
+                # in the project; Airflow itself does not read it
+                "logo": "/docs/integration-logos/fds.svg",
                 "tags": ["software"],
             }
         ],
@@ -67,7 +69,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "description": (
             "URI of the folder in which streams keep ledger and manifests. Airflow's workers and Spark must both "
             "reach it. Empty: a folder 'fds' below AIRFLOW_HOME, accepted only with an executor that runs on one "
-            "machine. A stream's own staging goes before it."
+            "machine. A stream's own staging takes precedence."
         ),
         "version_added": "0.1.0",
         "type": "string",
@@ -75,7 +77,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "default": "",
     },
     "poll_interval": {
-        "description": "Seconds between two looks of a sensor or trigger at a table that has nothing new.",
+        "description": "Seconds between two polls of a table by a sensor or trigger.",
         "version_added": "0.1.0",
         "type": "float",
         "example": "15",
@@ -83,8 +85,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "retention": {
         "description": (
-            "Days for which plans and manifests of committed batches are kept. The newest 100 batches, and all "
-            "that is not committed, are kept anyway."
+            "Days for which plans and manifests of committed batches are kept. The newest 100 batches and "
+            "everything uncommitted are always kept."
         ),
         "version_added": "0.1.0",
         "type": "integer",

@@ -15,10 +15,14 @@ class Scheme(NamedTuple):
     Attributes:
         kind: ``"local"``, ``"s3"``, ``"gcs"``, ``"azure"`` or ``"hdfs"``.
         hadoop: The scheme for which Hadoop has a file system; ``None`` if there is none, so that Spark cannot reach it.
+        same_as: The scheme that stands for all that name the same places; ``None`` if this is the only one.
+        instead: For a scheme that Spark cannot reach: what to write instead.
     """
 
     kind: str
     hadoop: str | None
+    same_as: str | None = None
+    instead: str | None = None
 
     @property
     def is_planned_from(self) -> bool:
@@ -28,18 +32,20 @@ class Scheme(NamedTuple):
     @property
     def whole_on_close(self) -> bool:
         """Whether a file appears as a whole when it is closed, and a rename would be a copy."""
-        return self.kind in ("s3", "gcs", "azure")
+        return self.kind not in ("local", "hdfs")
 
 
-#: ``docs/object_storage.md`` shows this table; a test compares the two.
+#: ``docs/object_storage.md`` shows this table; a test compares the two. Another scheme of a known kind is a line here.
+#: A new kind also needs a line in ``delta/open.py``, which opens it, and one in ``hooks/storage.py``, which reads its
+#: connections.
 SCHEMES: dict[str, Scheme] = {
     "file": Scheme("local", "file"),
     # Hadoop ships a file system only for s3a; the three schemes name the same bucket
-    "s3": Scheme("s3", "s3a"),
-    "s3a": Scheme("s3", "s3a"),
-    "s3n": Scheme("s3", "s3a"),
+    "s3": Scheme("s3", "s3a", same_as="s3"),
+    "s3a": Scheme("s3", "s3a", same_as="s3"),
+    "s3n": Scheme("s3", "s3a", same_as="s3"),
     "gs": Scheme("gcs", "gs"),
-    "az": Scheme("azure", None),
+    "az": Scheme("azure", None, instead="abfss://<container>@<account>.dfs.core.windows.net/<path>"),
     "abfs": Scheme("azure", "abfs"),
     "abfss": Scheme("azure", "abfss"),
     "wasb": Scheme("azure", "wasb"),
@@ -55,10 +61,24 @@ def of_kind(kind: str) -> tuple[str, ...]:
     return tuple(name for name, scheme in SCHEMES.items() if scheme.kind == kind)
 
 
+def _spellings(plain: str) -> re.Pattern[str]:
+    names = "|".join(name for name, scheme in SCHEMES.items() if scheme.same_as == plain)
+    return re.compile(f"^(?:{names})://", re.IGNORECASE)
+
+
+_PLAIN = {scheme.same_as: _spellings(scheme.same_as) for scheme in SCHEMES.values() if scheme.same_as is not None}
+
+
+def with_plain_scheme(uri: str) -> str:
+    """Return a URI with one scheme per location: ``s3a://bucket`` becomes ``s3://bucket``."""
+    for plain, names in _PLAIN.items():
+        uri = names.sub(f"{plain}://", uri)
+    return uri
+
+
 def comparable(path: str) -> str:
     """Return a decoded path in one form per location: one S3 scheme, one slash after ``file:``, no trailing slash."""
-    text = re.sub(r"^s3[an]?://", "s3://", path, flags=re.IGNORECASE)
-    return re.sub(r"^file:/*", "file:/", text).rstrip("/")
+    return re.sub(r"^file:/*", "file:/", with_plain_scheme(path)).rstrip("/")
 
 
 #: The schemes of S3 and of S3-compatible stores.

@@ -10,10 +10,17 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 
 class AirflowClient:
-    """A client of one API server that lets everybody in (``simple_auth_manager_all_admins``)."""
+    """A client of one API server.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: Where the server is.
+        login: User name and password; ``None`` for a server that lets everybody in
+            (``simple_auth_manager_all_admins``).
+    """
+
+    def __init__(self, url: str, login: tuple[str, str] | None = None) -> None:
         self.url = url
+        self._login = login
         self._token: str | None = None
         # the server is on this machine, whatever proxy the environment names
         self._opener = build_opener(ProxyHandler({}))
@@ -78,7 +85,12 @@ class AirflowClient:
     def call(self, method: str, path: str, *, body: object = None, **parameters: str) -> Any:
         """Call the API and return the decoded answer. Raises ``HTTPError`` with the answer's text."""
         if self._token is None:
-            self._token = self._send("GET", "/auth/token")["access_token"]
+            if self._login is None:
+                answer = self._send("GET", "/auth/token")
+            else:
+                user, password = self._login
+                answer = self._send("POST", "/auth/token", {"username": user, "password": password})
+            self._token = answer["access_token"]
         target = f"{path}?{urlencode(parameters)}" if parameters else path
         return self._send(method, target, body)
 

@@ -134,7 +134,7 @@ if [ "$group" = dev ]; then
     .venv/bin/fds prepare >/dev/null
 else
     say "fetching Delta's JARs, once per machine"
-    .venv/bin/python -c 'from airflow_provider_fds.spark.install import delta_jars; delta_jars()'
+    .venv/bin/python -c 'from airflow_provider_fds.spark.jars import delta_jars; delta_jars()'
 fi
 
 pwd -P >.venv/.fds-home

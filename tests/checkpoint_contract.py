@@ -42,7 +42,7 @@ def check_home(store: CheckpointStore, overwrite: Callable[[str], None]) -> None
         overwrite(text)
         refused = _refusal(store)
         assert store.home in refused, refused
-        assert "no checkpoint of FDS" in refused, refused
+        assert "does not contain an FDS checkpoint" in refused, refused
         assert "fds recover" in refused, refused
     overwrite(msgspec.structs.replace(MINE, format=2).to_json())
     assert "format 2" in _refusal(store)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submit import SubmitArguments
-    from airflow_provider_fds.stream.base_session import Session
     from airflow_provider_fds.stream.result import Collected, RunWork
+    from airflow_provider_fds.stream.session import StreamSession
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Application:
         on_commit: Called with the attempt's progress while Spark is still running; default: write a line to the log.
     """
 
-    session: Session
+    session: StreamSession
     sink: Sink
     work: RunWork
     spec_uri: str
@@ -125,7 +125,7 @@ class SparkBackend(Protocol):
         """Check everything that can be checked before a batch is planned. Starts no Spark.
 
         Raises:
-            ConfigurationError: All problems at once.
+            ConfigurationError: Reports all problems at once.
         """
 
     def run(self, application: Application) -> Outcome:

@@ -39,8 +39,8 @@ def find_backend(conn_id: str, arguments: UserArguments | None = None, task: Sub
         types = " or ".join(repr(name) for name in BACKENDS)
         choices = ", or one ".join(f"of type {name!r} ({_load(name).expects})" for name in BACKENDS)
         raise ConfigurationError(
-            f"Connection {conn_id!r} is of type {connection.conn_type!r}, expected {types}. Name a connection "
-            f"{choices} as conn_id."
+            f"Connection {conn_id!r} is of type {connection.conn_type!r}, expected {types}. Set conn_id to a "
+            f"connection {choices}."
         )
     backend = _load(connection.conn_type)
     return backend.from_connection(conn_id, connection, arguments or UserArguments(), task)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
-from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer, ServerUnfitError, ServerUnreachableError
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, ServerUnreachableError
+from airflow_provider_fds.spark.connect_job import ConnectJob
 from airflow_provider_fds.spark.install import client_problem
 from airflow_provider_fds.spark.settings import conf_problems, setting_text
 from airflow_provider_fds.stream.collecting import commit_reported
@@ -57,7 +59,7 @@ class ConnectBackend(ConnectionBackend):
         if not connection.host:
             raise ConfigurationError(
                 f"Spark Connect connection {conn_id!r} has no host. Its host and port are those of the server "
-                "(sc://host, 15002 by default), its login is the user id, its password the token."
+                "(sc://host, 15002 by default), its login is the user id, and its password is the token."
             )
         try:
             url = SparkConnectHook(conn_id).get_connection_url()
@@ -80,24 +82,35 @@ class ConnectBackend(ConnectionBackend):
         return cls(ConnectServer(url, "--spark-remote"), arguments, tell)
 
     def check(self) -> None:
-        """Refuse arguments that only a driver can have, settings that lose rows, and a pyspark that does not fit."""
+        """Refuse arguments that only a driver can have, settings that lose rows, and a server that does not fit.
+
+        A server that does not answer is no reason to fail a run that has nothing to load yet: the job finds that out.
+
+        Raises:
+            ConfigurationError: All problems of the configuration, or what is wrong with the server.
+        """
         given = self.arguments.for_a_driver()
         problems = conf_problems(self.arguments.conf)
         if given:
             problems.append(
-                f"{', '.join(given)} cannot be given with {self.server.name}, which is of type "
-                "'spark_connect': its server is running already. Set up the server that way, or name a connection of "
-                "type 'spark'"
+                f"{', '.join(given)} cannot be given with {self.server.name}, which is of type 'spark_connect': "
+                "its server is already running. Configure the server that way, or use a connection of type 'spark'"
             )
         if "py_files" in given:
             problems.append(
-                "A transform or function is imported in this process with such a connection: put its folder on the "
-                "worker's PYTHONPATH instead of py_files"
+                "With such a connection, this process imports a transform or function: put its folder on the "
+                "worker's PYTHONPATH instead of using py_files"
             )
         if (problem := client_problem()) is not None:
             problems.append(problem)
         if problems:
             raise ConfigurationError(*problems, subject=f"Spark job of {self.server.name}")
+        try:
+            self.server.check_fit()
+        except ServerUnreachableError as error:
+            log.warning("Not checked before planning: %s", error)
+        except (ServerUnfitError, SparkSetupError) as error:
+            raise ConfigurationError(str(error)) from None
 
     def run(self, application: Application) -> Outcome:
         """Run the job from this process, and commit each batch as soon as it is reported.

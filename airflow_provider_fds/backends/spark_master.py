@@ -72,8 +72,8 @@ def check_master(place: SparkMaster, given: UserArguments) -> None:
     Starts no JVM except for ``java -version`` and, once for the user's own Spark, ``spark-submit --version``.
 
     Raises:
-        ConfigurationError: No Java for a driver on this machine, no matching pyspark, or a forbidden setting; all
-            problems at once.
+        ConfigurationError: No Java for a driver on this machine, no matching pyspark, or a forbidden setting.
+            Reports all problems at once.
     """
     problems = conf_problems(given.conf)
     problems += _place_problems(place, given)
@@ -104,15 +104,15 @@ def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
     secret = sorted(name for name in given.env_vars if is_secret(name, given.env_vars[name]))
     if secret and place.shows_environment:
         problems.append(
-            f"env_vars has {', '.join(secret)}: on {place.master} spark-submit gets each variable as an argument, "
-            "which every user of this machine can read, and shows it in Spark's UI. Give the secret to the cluster by "
-            "its own means (a Kubernetes secret, a Hadoop credential provider), or as a setting in conf: FDS hands "
-            "those over in a file"
+            f"env_vars has {', '.join(secret)}: on {place.master}, spark-submit gets each variable as an "
+            "argument, which every user of this machine can read and Spark's UI shows. Give the cluster the "
+            "secret in its own way (a Kubernetes secret, a Hadoop credential provider), or as a setting in conf, "
+            "which FDS passes in a file"
         )
     if place.deploy_mode == "cluster" and place.master.startswith("spark://"):
         problems.append(
-            "deploy_mode is 'cluster': Spark does not start Python applications inside a standalone cluster. Leave it "
-            "out, or say 'client'"
+            "deploy_mode is 'cluster': Spark does not start Python applications inside a standalone cluster. Omit "
+            "it, or use 'client'"
         )
     return problems
 

@@ -46,25 +46,25 @@ class SessionBackend(SparkBackend):
         """Refuse what only spark-submit supports, and check machine, versions and settings.
 
         Raises:
-            ConfigurationError: All problems at once.
+            ConfigurationError: Reports all problems at once.
         """
         problems = []
         master = self.master
         names = self.arguments.for_a_driver()
         if names:
             problems.append(
-                f"{', '.join(names)} cannot be given: Spark is started inside the task, not by spark-submit. Say it as "
-                "settings in conf (spark.jars, spark.driver.memory …)"
+                f"{', '.join(names)} cannot be given: Spark is started inside the task, not by spark-submit. Use "
+                "settings in conf instead (spark.jars, spark.driver.memory …)"
             )
         if master.deploy_mode not in (None, "client"):
             problems.append(
-                f"connection {master.conn_id!r} has deploy-mode {master.deploy_mode!r}: the driver of a function is "
-                "this task's process. Leave it out, or say 'client'"
+                f"connection {master.conn_id!r} has deploy-mode {master.deploy_mode!r}: the driver of a function "
+                "is this task's process. Omit it, or use 'client'"
             )
         if master.binary is not None and not names:
             problems.append(
-                f"connection {master.conn_id!r} names a spark-submit (spark-binary), and Spark is that of the "
-                "installed pyspark here. Use a connection without it"
+                f"connection {master.conn_id!r} names a spark-submit (spark-binary), but this task uses the Spark "
+                "of the installed pyspark. Use a connection without spark-binary"
             )
         if problems:
             raise ConfigurationError(*problems, subject=f"Spark session of connection {master.conn_id!r}")

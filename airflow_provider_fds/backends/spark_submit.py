@@ -61,8 +61,8 @@ class SubmitBackend(ConnectionBackend):
         binary = arguments.spark_binary or extra.get("spark-binary")
         if not arguments.spark_binary and binary and binary not in ALLOWED_SPARK_BINARIES:
             raise ConfigurationError(
-                f"Spark connection {conn_id!r} has the spark-binary {binary!r}; Airflow's Spark provider allows the "
-                f"names {', '.join(ALLOWED_SPARK_BINARIES)} there, found on the worker's PATH"
+                f"Spark connection {conn_id!r} has the spark-binary {binary!r}; Airflow's Spark provider allows "
+                f"only the names {', '.join(ALLOWED_SPARK_BINARIES)}, found on the worker's PATH"
             )
         place = SparkMaster(conn_id, master, arguments.deploy_mode or extra.get("deploy-mode"), binary or None)
         return cls(place, arguments, task, extra.get("yarn_resourcemanager_webapp_address"))

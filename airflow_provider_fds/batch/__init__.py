@@ -1,4 +1,4 @@
 """A batch on disk: the manifest that Spark reads, and the values exchanged with the Spark driver.
 
-This module imports nothing: the driver has only the standard library and the modules that ``spark/submit.py`` lists.
+This module imports nothing: the driver has only the standard library and the modules in ``spark/driver_zip.py``.
 """

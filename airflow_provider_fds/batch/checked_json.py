@@ -34,12 +34,12 @@ def from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
     except RecursionError as error:
         raise ValueError(f"{what} is nested too deeply") from error
     if not isinstance(raw, dict):
-        raise ValueError(f"{what} is no JSON object")  # noqa: TRY004 - a reader catches one error
+        raise ValueError(f"{what} is not a JSON object")  # noqa: TRY004 - a reader catches one error
     got = raw.pop("format", None)
     if got != SPEC_FORMAT:
         raise ValueError(
-            f"{what} has format {got!r}, this version of FDS reads {SPEC_FORMAT}: it was written by another version; "
-            "run the task with the version that planned the batch, or plan it again"
+            f"{what} has format {got!r}, but this version of FDS reads format {SPEC_FORMAT}: another version "
+            "wrote it. Run the task with the version that planned the batch, or plan it again"
         )
     return checked(cls, raw, what)
 
@@ -47,14 +47,14 @@ def from_json(cls: Type[_T], text: "str | bytes", what: str) -> _T:
 def checked(cls: Type[_T], raw: Any, what: str) -> _T:
     """Create a value from JSON if the fields have their types; integers are versions and counts, -1 to 2^63 - 1."""
     if not isinstance(raw, dict):
-        raise ValueError(f"{what} is no JSON object")  # noqa: TRY004 - a reader catches one error
+        raise ValueError(f"{what} is not a JSON object")  # noqa: TRY004 - a reader catches one error
     for spec in fields(cls):  # type: ignore[arg-type]
         if spec.name in raw and not _is_of(raw[spec.name], str(spec.type)):
-            raise ValueError(f"{what} has the {spec.name} {str(raw[spec.name])[:100]!r}, expected {spec.type}")
+            raise ValueError(f"{what} has the {spec.name} {str(raw[spec.name])[:100]!r}; expected {spec.type}")
     try:
         return cls(**raw)
     except TypeError as error:
-        raise ValueError(f"{what} does not have the fields of one ({error})") from error
+        raise ValueError(f"{what} has missing or unknown fields ({error})") from error
 
 
 def _is_of(value: Any, kind: str) -> bool:

@@ -26,6 +26,11 @@ ANYWHERE: Final = "*"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 
 
+def stays_inside(path: str) -> bool:
+    """Return whether a logged path certainly lies in the table's folder: relative, with nothing that leads out."""
+    return not path.startswith("/") and ":" not in path and ".." not in path and "%2" not in path
+
+
 class FileRoots:
     """The locations that the files of one table may be in.
 
@@ -48,9 +53,7 @@ class FileRoots:
         Raises:
             ConfigurationError: Its location is not allowed.
         """
-        # the usual case: inside the table, with nothing that leads out of it
-        is_inside = uri.startswith(self._prefix) and ".." not in uri and "%2" not in uri
-        if is_inside or self._is_anywhere:
+        if self._is_anywhere:
             return uri
         place = _place(uri)
         if any(place.startswith(f"{root}/") for root in self._roots):
@@ -59,9 +62,9 @@ class FileRoots:
         if not leads_out and _store(uri) == self._store and ".." not in unquote(uri).split("/"):
             return uri
         raise ConfigurationError(
-            f"the log of table {self._base} lists the file {redacted_uri(uri)}, which lies outside the table and "
-            f"not in {self._words}: it is not read. If the table is a clone, name the place of its origin, "
-            "allowed_roots=['s3://…']; otherwise find out who wrote the commit",
+            f"the log of table {self._base} lists the file {redacted_uri(uri)}, which is outside the table and "
+            f"not in {self._words}, so it is not read. If the table is a clone, name the location of its origin: "
+            "allowed_roots=['s3://…']. Otherwise find out who wrote the commit",
             table=self._base,
             version=version,
         )
@@ -95,4 +98,4 @@ def _scheme(uri: str) -> str | None:
     return match.group().lower() if match else None
 
 
-__all__ = ["ANYWHERE", "FileRoots"]
+__all__ = ["ANYWHERE", "FileRoots", "stays_inside"]

@@ -57,14 +57,14 @@ def check_table_uri(uri: str) -> None:
     part = secret_part(uri)
     if part is not None:
         raise ConfigurationError(
-            f"the table URI {shown} has {part}; a batch is written to staging, where no credential may lie. Write the "
-            "URI as scheme://bucket/path (percent-encode ? and # that belong to the path) and put the credentials "
-            "into the Airflow connection named by storage_conn_id",
+            f"the table URI {shown} contains {part}, but a batch is written to staging, which must not contain "
+            "credentials. Write the URI as scheme://bucket/path (percent-encode ? and # that belong to the path) "
+            "and put the credentials into the Airflow connection named by storage_conn_id",
             table=shown,
         )
     if scheme_of(uri) is None:
         raise ConfigurationError(
-            f"the table URI {shown} has no scheme; Spark would look for it on its default file system. "
-            "Write it with its scheme, as in file:///data/orders or s3://bucket/orders",
+            f"the table URI {shown} has no scheme, so Spark would look for it on its default file system. Add the "
+            "scheme, as in file:///data/orders or s3://bucket/orders",
             table=shown,
         )

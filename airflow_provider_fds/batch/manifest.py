@@ -124,9 +124,9 @@ def build_manifest(
         return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots)
     except DAMAGE as error:
         raise StoppedError(
-            f"{table_uri}: no manifest can be made of the versions {batch.first_version} to {batch.last_version} "
-            f"({describe(error)}): an action of theirs is damaged. The stream stops before them; everything before is "
-            "delivered. Restore the commits, or pass over the damaged one with skip_versions",
+            f"{table_uri}: no manifest can be written for versions {batch.first_version} to {batch.last_version} "
+            f"({describe(error)}): one of their actions is damaged. The stream stops before them; everything "
+            "before them is delivered. Restore the commits, or skip the damaged one with skip_versions",
             table=table_uri,
             version=batch.last_version,
         ) from error
@@ -147,7 +147,7 @@ def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots:
     )
     protocol = manifest_protocol(
         state.protocol,
-        with_vectors=any(file.add.deletionVector is not None for file in batch.files),
+        with_vectors=batch.has_vectors,
         with_row_ids=with_row_ids,
         table=table_uri,
         version=state.version,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from airflow_provider_fds.batch.file_roots import FileRoots, stays_inside
 from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
 from airflow_provider_fds.delta.statistics import are_readable, num_records
@@ -17,7 +18,6 @@ from airflow_provider_fds.source.planned import ChangedFile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_fds.batch.file_roots import FileRoots
     from airflow_provider_fds.batch.manifest_schema import ManifestSchema
     from airflow_provider_fds.delta.actions import DeletionVector
     from airflow_provider_fds.source.planned import PlannedFile
@@ -108,7 +108,7 @@ def listed_files(
             size=add.size,
             modification_time=add.modificationTime,
             data_change=True,
-            stats=_readable(add.stats) if stats else _count_only(add.stats),
+            stats=_count_only(add.stats) if not stats else add.stats if are_readable(add.stats) else None,
             deletion_vector=vector,
             base_row_id=add.baseRowId if with_row_ids else None,
             default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,
@@ -127,9 +127,9 @@ def _listed_twice(planned: Sequence[PlannedFile], repeated: bytes, places: _Plac
         (file.version, path) for file in planned for path, vector in [places.of(file)] if _key(path, vector) == repeated
     )
     return FdsError(
-        f"the batch of table {base} lists {second[1]} of version {second[0]} twice, first for version {first[0]}, with "
-        "the same deletion vector; Delta keeps one of them and the rows of the other would be lost. The batch should "
-        "have ended before this version: report this as an error of FDS, with the commits of the range",
+        f"the batch of table {base} lists {second[1]} of version {second[0]} twice, first for version {first[0]}, "
+        "with the same deletion vector; Delta keeps one of them, and the rows of the other would be lost. The "
+        "batch should have ended before this version: report this as a bug in FDS, with the commits of the range",
         table=base,
         version=second[0],
     )
@@ -172,7 +172,9 @@ class _Places:
     def of(self, file: PlannedFile) -> tuple[str, ListedVector | None]:
         """Return the absolute path and vector of a file."""
         add = file.add
-        path = self._checked(absolute_path(self._base, add.path), file.version)
+        path = f"{self._base}/{add.path}"
+        if not stays_inside(add.path):
+            path = self._checked(absolute_path(self._base, add.path), file.version)
         return path, None if add.deletionVector is None else self._vector(add.deletionVector, file.version)
 
     def _vector(self, logged: DeletionVector, version: int) -> ListedVector:
@@ -193,8 +195,9 @@ class _Places:
             vector = absolute_vector(self._base, logged)
         except ValueError as error:
             raise UnsupportedFeatureError(
-                f"table {self._base} has a deletion vector in version {version} that FDS does not read: {error}. Use a "
-                "version of FDS that reads it, or rewrite the file without it (REORG TABLE … APPLY (PURGE))",
+                f"table {self._base} has a deletion vector in version {version} that FDS cannot read: {error}. "
+                "Use a version of FDS that can read it, or rewrite the file without it (REORG TABLE … APPLY "
+                "(PURGE))",
                 features=("deletionVectors",),
                 table=self._base,
                 version=version,
@@ -207,8 +210,9 @@ class _Places:
         """Return ``uri``; refuse one that holds a credential, as in a clone, or whose location is not allowed."""
         if not uri.startswith(self._base) and secret_part(uri) is not None:
             raise ConfigurationError(
-                f"the log of table {self._base} lists a file as {redacted_uri(uri)}, with {secret_part(uri)}; a "
-                "batch is written to staging, where no credential may lie. Clone the table from a URI without one",
+                f"the log of table {self._base} lists the file {redacted_uri(uri)}, which contains "
+                f"{secret_part(uri)}, but a batch is written to staging, which must not contain credentials. "
+                "Clone the table from a URI without credentials",
                 table=self._base,
                 version=version,
             )
@@ -224,8 +228,3 @@ def _count_only(stats: str | None) -> str | None:
     """Return statistics with only the number of rows, ``None`` if it is unknown."""
     rows = num_records(stats)
     return None if rows is None else _ENCODER.encode(_Statistics(rows)).decode()
-
-
-def _readable(stats: str | None) -> str | None:
-    """Return statistics, ``None`` for damaged ones, because Spark counts rows and skips files by them."""
-    return stats if stats is not None and are_readable(stats) else None

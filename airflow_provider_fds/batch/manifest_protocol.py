@@ -69,8 +69,8 @@ def manifest_protocol(
         names = tuple(sorted(unknown))
         raise UnsupportedFeatureError(
             f"table {table} uses the reader feature{'s' if len(names) > 1 else ''} {', '.join(names)} at version "
-            f"{version}, which FDS does not read; it reads {', '.join(sorted(DATA_FEATURES))}. Drop the feature "
-            "(ALTER TABLE … DROP FEATURE), or use a version of FDS that reads it",
+            f"{version}, which FDS does not support; it supports {', '.join(sorted(DATA_FEATURES))}. Drop the "
+            "feature (ALTER TABLE … DROP FEATURE), or use a version of FDS that supports it",
             features=names,
             table=table,
             version=version,
@@ -106,8 +106,8 @@ def has_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
 def _reader_features(protocol: Protocol, *, table: str, version: int) -> frozenset[str]:
     if protocol.minReaderVersion > _NEWEST_READER_VERSION:
         raise UnsupportedFeatureError(
-            f"table {table} needs a reader of version {protocol.minReaderVersion} at version {version}; FDS reads up "
-            f"to {_NEWEST_READER_VERSION}. Use a version of FDS that reads it",
+            f"table {table} needs reader version {protocol.minReaderVersion} at version {version}, but FDS "
+            f"supports at most {_NEWEST_READER_VERSION}. Use a newer version of FDS",
             features=(f"minReaderVersion={protocol.minReaderVersion}",),
             table=table,
             version=version,

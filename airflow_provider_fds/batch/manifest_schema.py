@@ -128,10 +128,10 @@ def _check_names(schema: dict[str, Any], columns: Sequence[tuple[str, str]], *, 
     taken = [field["name"] for field in schema["fields"] if field["name"].lower() in reserved]
     if taken:
         raise ConfigurationError(
-            f"table {table} has the column{'s' if len(taken) > 1 else ''} {', '.join(taken)} at version {version}; a "
-            f"batch adds {', '.join(reserved[:-1])} and {reserved[-1]} to every row, and Delta allows no two columns "
-            "whose names differ in case only. Rename the column in the source (ALTER TABLE … RENAME COLUMN, with "
-            "delta.columnMapping.mode = 'name'), or read a copy of the table without it",
+            f"table {table} has the column{'s' if len(taken) > 1 else ''} {', '.join(taken)} at version "
+            f"{version}; a batch adds {', '.join(reserved[:-1])} and {reserved[-1]} to every row, and Delta does "
+            "not allow two columns whose names differ only in case. Rename the column in the source (ALTER TABLE "
+            "… RENAME COLUMN, with delta.columnMapping.mode = 'name'), or read a copy of the table without it",
             table=table,
             version=version,
         )

@@ -27,8 +27,11 @@ _CHECKSUM: Final = "_delta_log/00000000000000000000.crc"
 _ONE_REQUEST_BYTES: Final = 16 << 20
 
 
-def manifest_folder(epoch: int, batch_id: int, digest: str) -> str:
-    """Return the folder of a manifest, relative to the stream's: ``manifests/<epoch>/<batch>-<digest>``."""
+def manifest_folder(epoch: int | str, batch_id: int, digest: str) -> str:
+    """Return the folder of a manifest, relative to the stream's: ``manifests/<epoch>/<batch>-<digest>``.
+
+    In the folder of a data interval, ``<epoch>`` is ``<interval>/<generation>``.
+    """
     return f"manifests/{epoch}/{batch_id}-{digest}"
 
 
@@ -57,9 +60,9 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
             reach("manifest.between")
         if not _write_once(storage, f"{folder}/{name}", content):
             raise LedgerError(
-                f"{uri}/{name} is there already with other content than the manifest with digest {manifest.digest}; "
-                "manifests are never overwritten. If no planned batch names this folder (fds history), remove it and "
-                "try again, else open a new epoch with fds replan"
+                f"{uri}/{name} already exists, and its content differs from the manifest with digest "
+                f"{manifest.digest}; manifests are never overwritten. If no planned batch names this folder (`fds "
+                "history`), remove it and try again; otherwise open a new epoch with `fds replan`"
             )
     reach("manifest.after")
     return hadoop_path(uri)
@@ -82,8 +85,8 @@ def _write_once(storage: Storage, key: str, content: IO[bytes]) -> bool:
             # S3 refuses a put while another one of the same name is in progress, which may fail
             if attempt == TRIES:
                 raise StorageError(
-                    f"{storage.uri}/{quote(key, safe=PATH_SAFE)} can neither be written nor read: the store says that "
-                    "it is there, and that it is not; try again",
+                    f"{storage.uri}/{quote(key, safe=PATH_SAFE)} can be neither written nor read: the store "
+                    "reports both that it exists and that it does not. Try again",
                     table=storage.uri,
                 ) from None
         time.sleep(pause_seconds(attempt))

@@ -209,7 +209,7 @@ class JobSpec:
         named = _JOB_DIGEST.search(uri)
         if named is None:
             raise SpecChangedError(
-                f"{uri} does not say in its name which SHA-256 the spec has: expected <attempt>-<sha256>.job.json"
+                f"the name of {uri} does not contain the SHA-256 of the spec; expected <attempt>-<sha256>.job.json"
             )
         found = hashlib.sha256(data).hexdigest()
         if found != named[1]:

@@ -41,8 +41,8 @@ class UserJobBatch:
         value = json.loads(text)
         if not isinstance(value, dict) or value.get("format") != SPEC_FORMAT or "batch" not in value:
             raise ValueError(
-                f"the batch of this job has to be plan.output['batch'] of a DeltaPlanOperator in format {SPEC_FORMAT}, "
-                f"got {str(text)[:100]!r}; planned by another version of FDS it has to be planned again"
+                "the batch of this job must be plan.output['batch'] of a DeltaPlanOperator in format "
+                f"{SPEC_FORMAT}, got {str(text)[:100]!r}. If another version of FDS planned it, plan it again"
             )
         fields = dict(value["batch"])
         fields["more_manifests"] = tuple(fields.get("more_manifests", ()))

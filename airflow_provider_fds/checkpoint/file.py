@@ -28,6 +28,11 @@ class FileCheckpointStore:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path).absolute()
 
+    @classmethod
+    def for_stream(cls, stream: str, place: str) -> FileCheckpointStore:  # noqa: ARG003
+        """Return the store of a stream with the checkpoint ``file:<place>``."""
+        return cls(place)
+
     @property
     def home(self) -> str:
         """Description of the file, for messages."""
@@ -50,7 +55,7 @@ class FileCheckpointStore:
             home=self.home,
             put=self._put,
             get=self._get,
-            shadow="Another program writes this file; give each stream a file of its own",
+            shadow="Another program writes this file; give each stream its own file",
         )
 
     def _get(self) -> str | None:
@@ -86,8 +91,8 @@ class FileCheckpointStore:
     def _failed(self, doing: str, error: OSError) -> StorageError:
         kind = AccessDeniedError if isinstance(error, PermissionError) else StorageError
         return kind(
-            f"{self.home} cannot be {doing}: {error.strerror or error}. Give a path in a folder that this user may "
-            "write to; nothing is lost, the position is in the ledger too"
+            f"{self.home} cannot be {doing}: {error.strerror or error}. Set a path in a folder that this user can "
+            "write to. Nothing is lost: the ledger has the position too"
         )
 
 

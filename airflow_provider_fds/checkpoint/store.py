@@ -50,6 +50,19 @@ class CheckpointStore(Protocol):
         """
 
 
+class StreamCheckpointStore(CheckpointStore, Protocol):
+    """A store that a stream can name as its ``checkpoint``, see ``registry.py``."""
+
+    @classmethod
+    def for_stream(cls, stream: str, place: str) -> CheckpointStore:
+        """Return the store of a stream.
+
+        Args:
+            stream: Name of the stream.
+            place: What the user wrote after the colon; empty for a store without one.
+        """
+
+
 def write_and_read_back(
     checkpoint: Checkpoint,
     *,
@@ -92,9 +105,9 @@ def write_and_read_back(
             return True
         # older: a slow writer came in between, or the written value is hidden; writing again tells which
     raise CheckpointError(
-        f"{home} was written, but another value is read back: found {found!r}, expected {text!r}. The stream would "
-        f"start from a wrong position. {shadow}"
+        f"{home} was written, but reading it returns another value: found {found!r}, expected {text!r}. The "
+        f"stream would start from a wrong position. {shadow}"
     )
 
 
-__all__ = ["CheckpointStore", "write_and_read_back"]
+__all__ = ["CheckpointStore", "StreamCheckpointStore", "write_and_read_back"]

@@ -76,6 +76,11 @@ class VariableCheckpointStore:
         self.key = variable_key(stream) if key is None else key
         self._stream = stream
 
+    @classmethod
+    def for_stream(cls, stream: str, place: str) -> VariableCheckpointStore:  # noqa: ARG003
+        """Return the store of a stream with the checkpoint ``variable``."""
+        return cls(stream)
+
     @property
     def home(self) -> str:
         """Description of the Variable, for messages."""
@@ -113,14 +118,14 @@ class VariableCheckpointStore:
             put=self._put,
             get=self._get,
             shadow=(
-                "A Variable of this key in a secrets backend ([secrets] backend) is read before Airflow's own. "
-                f"Remove {self.key!r} there; nothing is lost, the next run takes the position from the ledger"
+                "A Variable of this key in a secrets backend ([secrets] backend) takes precedence over Airflow's "
+                f"own. Remove {self.key!r} there. Nothing is lost: the next run takes the position from the ledger"
             ),
         )
         if not was_read:
             _log.warning(
-                "%s was written at entry %d but could not be read back; without it the next run finds the position in "
-                "the ledger",
+                "%s was written at entry %d but could not be read back; without it, the next run takes the "
+                "position from the ledger",
                 self.home,
                 checkpoint.n,
             )
@@ -129,9 +134,9 @@ class VariableCheckpointStore:
         name = f"AIRFLOW_VAR_{self.key.upper()}"
         if (found := os.environ.get(name)) is not None:
             raise CheckpointError(
-                f"{self.home} is hidden by the environment variable {name}, which Airflow reads before its own "
-                f"Variable: the position of stream {self._stream!r} would never move. Found: {found!r}. Unset {name} "
-                "where this ran (worker, triggerer); the next run takes the position from the ledger"
+                f"{self.home} is hidden by the environment variable {name}, which takes precedence: the position "
+                f"of stream {self._stream!r} would never move. Found: {found!r}. Unset {name} where this ran "
+                "(worker, triggerer); the next run takes the position from the ledger"
             )
 
     def _get(self) -> str | None:
@@ -140,18 +145,22 @@ class VariableCheckpointStore:
         try:
             value: Any = Variable.get(self.key, default=None)
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
-            raise StorageError(f"{self.home} could not be read: {error}. Try again when Airflow answers") from error
+            raise StorageError(
+                f"{self.home} could not be read: {error}. Try again when Airflow is available"
+            ) from error
         return None if value is None else str(value)
 
     def _put(self, text: str) -> None:
         from airflow.sdk import Variable
 
         try:
-            Variable.set(self.key, text, description=f"Position of the FDS stream {self._stream}, written by FDS alone")
+            Variable.set(
+                self.key, text, description=f"Position of the FDS stream {self._stream}; only FDS may write it"
+            )
         except ImportError as error:
             raise ConfigurationError(
-                f"{self.home} cannot be written here: Airflow lets only a running task write Variables, and this "
-                f"process is none ({error}). Run it as a task (or with `dag.test()`), or keep the checkpoint in a file "
+                f"{self.home} cannot be written here: only a running task can write Variables, and this process "
+                f"is not one ({error}). Run it as a task (or with `dag.test()`), or keep the checkpoint in a file "
                 "(`fds … --checkpoint FILE`, `FileCheckpointStore`)"
             ) from error
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer

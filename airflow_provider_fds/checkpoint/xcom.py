@@ -46,6 +46,11 @@ class XComCheckpointStore:
         self.key = xcom_key(stream)
         self._stream = stream
 
+    @classmethod
+    def for_stream(cls, stream: str, place: str) -> XComCheckpointStore:  # noqa: ARG003
+        """Return the store of a stream with the checkpoint ``xcom``."""
+        return cls(stream)
+
     @property
     def home(self) -> str:
         """Description of the XCom, for messages."""
@@ -80,8 +85,9 @@ class XComCheckpointStore:
         ti = _running_task()
         if ti is None:
             raise ConfigurationError(
-                f"{self.home} cannot be written here: an XCom belongs to a running task, and this process is none. "
-                f"Stream {self._stream!r} keeps its checkpoint in XComs; the command line leaves them alone"
+                f"{self.home} cannot be written here: an XCom belongs to a running task, and this process is not "
+                f"one. Stream {self._stream!r} keeps its checkpoint in XComs, which the command line does not "
+                "change"
             )
         was_read = write_and_read_back(
             checkpoint,
@@ -89,8 +95,9 @@ class XComCheckpointStore:
             put=lambda text: self._push(ti, text),
             get=lambda: self._pull(ti, include_prior_dates=False),
             shadow=(
-                "Two processes write XComs of one task instance, or the XCom backend ([core] xcom_backend) gives "
-                "another value back than it got: correct it; the next run takes the position from the ledger"
+                "Two processes write XComs of one task instance, or the XCom backend ([core] xcom_backend) "
+                "returns another value than it was given. Correct this; the next run takes the position from the "
+                "ledger"
             ),
         )
         if not was_read:
@@ -104,7 +111,9 @@ class XComCheckpointStore:
             # without map_indexes, an unmapped task would get a list of the values of all runs
             value = ti.xcom_pull(key=self.key, map_indexes=ti.map_index, include_prior_dates=include_prior_dates)
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
-            raise StorageError(f"{self.home} could not be read: {error}. Try again when Airflow answers") from error
+            raise StorageError(
+                f"{self.home} could not be read: {error}. Try again when Airflow is available"
+            ) from error
         return None if value is None else str(value)
 
     def _push(self, ti: Any, text: str) -> None:

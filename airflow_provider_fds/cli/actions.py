@@ -29,7 +29,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             parser.add_argument(
                 "--request-id",
                 metavar="ID",
-                help="identifies this request; a request repeated with the same id is performed once",
+                help="identifies this request; a request repeated with the same id is performed only once",
             )
         if action.asks:
             parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -48,13 +48,14 @@ def act(arguments: argparse.Namespace) -> int:
     """Perform an action: show, ask, write."""
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.stream.connect import readable, readable_sink
     from airflow_provider_fds.stream.move import is_answered, perform
-    from airflow_provider_fds.stream.moving import Mover, readable, readable_sink
+    from airflow_provider_fds.stream.moving import Mover
 
     action: OperatorAction = ACTIONS[arguments.name]
     ledger, actor = common.ledger_of(arguments)
     if arguments.request_id is not None and is_answered(ledger, arguments.request_id):
-        print(f"stream {arguments.stream}: request {arguments.request_id!r} was made before; nothing is done again")
+        print(f"stream {arguments.stream}: request {arguments.request_id!r} was already made; nothing is done again")
         return EXIT_OK
     options = common.pairs(arguments.storage_option, "--storage-option")
     mover = Mover(

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 #: The default deployment of the command line.
 CLI_DEPLOYMENT = "cli"
 
+#: Help of ``--storage-option``.
+STORAGE_OPTION_HELP = (
+    "an option of the object store, such as region=eu-west-1; may be repeated; pass secrets through the environment "
+    "instead"
+)
+
 
 def add_stream(parser: argparse.ArgumentParser) -> None:
     """Add table, stream name and source options."""
@@ -58,8 +64,7 @@ def add_storage(parser: argparse.ArgumentParser, *, staging_required: bool) -> N
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="an option of the object store, such as region=eu-west-1; may be repeated; pass secrets through the "
-        "environment instead",
+        help=STORAGE_OPTION_HELP,
     )
 
 
@@ -67,7 +72,7 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
     """Return the stream the arguments describe.
 
     Raises:
-        ConfigurationError: With all problems at once.
+        ConfigurationError: Reports all problems at once.
     """
     checkpoint = getattr(arguments, "checkpoint", None)
     return DeltaStream(
@@ -75,6 +80,7 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
         table=arguments.table,
         staging=arguments.staging,
         checkpoint=f"file:{checkpoint}" if checkpoint else "variable",
+        allow_overlap=getattr(arguments, "allow_overlap", False),
         options=pairs(arguments.option, "--option"),
     )
 
@@ -85,7 +91,7 @@ def pairs(texts: list[str], flag: str) -> dict[str, Any]:
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise ConfigurationError(f"{flag} takes KEY=VALUE, got {text!r}")
+            raise ConfigurationError(f"{flag} must be KEY=VALUE, got {text!r}")
         found[key] = value
     return found
 
@@ -189,4 +195,4 @@ def agrees() -> bool:
     """
     if not sys.stdin.isatty():
         raise ConfigurationError("cannot ask for confirmation without a terminal; nothing was done. Use --yes")
-    return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
+    return input("Continue? [y/N] ").strip().lower() in ("y", "yes")

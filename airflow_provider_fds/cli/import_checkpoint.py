@@ -45,8 +45,9 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     print(f"stream {stream.name!r} starts at {found.offset.to_json()}, the end of batch {found.batch_id} of the query")
     if found.unfinished_batch_id is not None:
         print(
-            f"WARNING batch {found.unfinished_batch_id} of the query was begun and not finished. The stream reads its "
-            "rows: if the query's sink has them already, and the stream writes into the same one, remove them there",
+            f"WARNING batch {found.unfinished_batch_id} of the query was started but not finished. The stream "
+            "reads its rows: if the query's sink already has them and the stream writes to the same sink, remove "
+            "them there",
             file=sys.stderr,
         )
     return EXIT_OK

@@ -20,7 +20,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for name, text, function in (
         ("status", "the position and state of a stream", status),
         ("show", "the full state of a stream, including planned batches, as JSON", show),
-        ("history", "the decisions about a stream, entry by entry", history),
+        ("history", "the history of a stream, entry by entry", history),
     ):
         parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         parser.add_argument("stream", metavar="STREAM", help="name of the stream")
@@ -32,7 +32,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "latest", help="the newest version of a table", description="Print the newest version."
     )
     parser.add_argument("table", metavar="TABLE", help="URI or path of a Delta table")
-    parser.add_argument("--storage-option", metavar="KEY=VALUE", action="append", default=[])
+    parser.add_argument(
+        "--storage-option", metavar="KEY=VALUE", action="append", default=[], help=common.STORAGE_OPTION_HELP
+    )
     parser.set_defaults(command=latest)
 
 
@@ -80,8 +82,8 @@ def history(arguments: argparse.Namespace) -> int:
     for entry in ledger.readable():
         if entry.n > expected:
             print(
-                f"WARNING entries {expected} to {entry.n - 1} are gone: staging was removed, or part of it. What they "
-                "committed is in the sink's own history",
+                f"WARNING entries {expected} to {entry.n - 1} are missing: all or part of staging was removed. "
+                "The sink's own history shows what they committed",
                 file=sys.stderr,
             )
         expected = entry.n + 1
@@ -117,6 +119,7 @@ def _line(entry: Entry) -> str:
         "start",
         "end",
         "target",
+        "options",
         "why",
         "reason",
     )
@@ -142,5 +145,5 @@ def _line(entry: Entry) -> str:
         *action.get("skipped", ()),
         *(s for batch in action.get("batches") or () for s in batch.get("skipped", ())),
     ]
-    passes = [f"{'':32} passes over version {s['version']}: {s['reason']}" for s in passed]
+    passes = [f"{'':32} skips version {s['version']}: {s['reason']}" for s in passed]
     return "\n".join([line, *passes])

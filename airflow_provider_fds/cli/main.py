@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 _EXIT_CODES = """\
 exit codes:
   0  up to date, finished, or the given limit was reached
-  2  something in the arguments or the configuration cannot work
-  3  stopped before a version that the options do not let pass
-  4  the position of the stream no longer exists in the table, or another table is at the URI
+  2  the arguments or the configuration are invalid
+  3  stopped before a version that the stream's options do not let it pass
+  4  the position of the stream no longer exists in the table, or the URI now points to a different
+     table
   5  storage failed
   6  Spark did not finish a batch, or what it wrote is not what was planned
 """
@@ -30,7 +31,7 @@ exit codes:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; each command sets ``command`` to the function that performs it."""
-    from airflow_provider_fds.cli import actions, import_checkpoint, inspect, plan, prepare, run
+    from airflow_provider_fds.cli import actions, backfill, import_checkpoint, inspect, plan, prepare, run
 
     root = argparse.ArgumentParser(
         prog="fds",
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
     commands = root.add_subparsers(metavar="COMMAND", required=True)
-    for module in (plan, run, inspect, actions, import_checkpoint, prepare):
+    for module in (plan, run, backfill, inspect, actions, import_checkpoint, prepare):
         module.add_commands(commands)
     return root
 
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("FDS_TRACEBACK"):
             raise
         text = redacted(f"{type(error).__name__}: {error}").split("\n", 1)[0]
-        print(f"fds: {text}. This is an error in fds; set FDS_TRACEBACK=1 to see where", file=sys.stderr)
+        print(f"fds: {text}. This is a bug in fds; set FDS_TRACEBACK=1 to see where", file=sys.stderr)
         return 1
 
 
@@ -92,8 +93,8 @@ def _check_uris(arguments: argparse.Namespace) -> None:
             shown_uri = redacted_uri(uri)
             setattr(arguments, name, shown_uri)
             raise ConfigurationError(
-                f"{'TABLE' if name == 'table' else f'--{name}'} {shown_uri} has {part}, where everybody on this "
-                "machine sees it. Give credentials by the environment or --storage-option",
+                f"{'TABLE' if name == 'table' else f'--{name}'} {shown_uri} has {part}, which everyone on this "
+                "machine can see. Pass credentials through the environment or --storage-option",
                 table=shown_uri,
             )
 

@@ -61,14 +61,14 @@ def plan(arguments: argparse.Namespace) -> int:
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
     if arguments.dry_run and arguments.staging:
-        raise ConfigurationError("--dry-run writes nothing, so it takes no --staging: leave one of the two out")
+        raise ConfigurationError("--dry-run writes nothing, so it cannot be combined with --staging: omit one of them")
     if not arguments.dry_run and not arguments.staging:
-        raise ConfigurationError("fds plan needs --staging DIR to write plans and manifests, or --dry-run to only look")
+        raise ConfigurationError(
+            "fds plan needs --staging DIR to write plans and manifests, or --dry-run to write nothing"
+        )
     stream = common.stream_of(arguments)
     if arguments.offset and stream.options.is_bounded:
-        raise ConfigurationError(
-            "--from and version_as_of or timestamp_as_of exclude each other: leave one of them out"
-        )
+        raise ConfigurationError("--from and version_as_of or timestamp_as_of cannot be combined: omit one of them")
     number = 0
     outcome: _Outcome = _Outcome(None)
     rows = _dry(arguments, stream) if arguments.dry_run else _written(arguments, stream)

@@ -67,7 +67,7 @@ def _show_checkpoints(arguments: argparse.Namespace, ledger: Ledger) -> None:
     if arguments.checkpoint is not None:
         print(f"checkpoint: {_describe_checkpoint(FileCheckpointStore(Path(arguments.checkpoint)), ledger)}")
     elif not arguments.airflow:
-        print("checkpoint: not asked (--checkpoint FILE, --airflow)")
+        print("checkpoint: not checked (--checkpoint FILE, --airflow)")
     if arguments.airflow:
         _show_airflow(arguments.stream, ledger)
 
@@ -83,18 +83,18 @@ def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed
         path.unlink(missing_ok=True)
         reach("recover.between")
         FileCheckpointStore(path).write(ledger.checkpoint())
-        print(f"checkpoint {path} is written from ledger entry {ledger.n}")
+        print(f"checkpoint {path} was written from ledger entry {ledger.n}")
     elif not arguments.airflow:
         print(
-            f"an Airflow Variable {variable_key(arguments.stream)} that does not fit: delete it (--airflow does), the "
-            "next run writes it anew"
+            f"delete the Airflow Variable {variable_key(arguments.stream)} if it does not match (--airflow does "
+            "so); the next run writes it again"
         )
     if not arguments.airflow:
         return
     variable = MetadataVariable(arguments.stream)
     if not fits(variable, ledger) and (agreed or common.agrees()):
         variable.remove()
-        print(f"{variable.home} is removed; the next run writes it from ledger entry {ledger.n}")
+        print(f"{variable.home} was removed; the next run writes it from ledger entry {ledger.n}")
 
 
 def _show_airflow(stream: str, ledger: Ledger) -> None:
@@ -128,4 +128,4 @@ def _describe_checkpoint(store: ReadableCheckpoint, ledger: Ledger) -> str:
         ledger.load(found)
     except CheckpointError as error:
         return f"{words}; {error}"
-    return f"{words}, as the ledger has it"
+    return f"{words}, as in the ledger"

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.phases import PhaseSeconds
-    from airflow_provider_fds.stream.result import Collected, RunWork
+    from airflow_provider_fds.stream.result import Collected, PhaseSeconds, RunWork
     from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add ``run``."""
     parser = commands.add_parser(
         "run",
-        help="load a table into a sink with a local Spark until it is up to date",
+        help="load a table into a sink with Spark on this machine, until the sink is up to date",
         description="Plan the next batches, load them into the sink with spark-submit on this machine, and commit "
         "them, up to the newest version of the table. If it is killed at any moment, run it again: it continues, and "
         "no row is lost or loaded twice.",
@@ -49,6 +49,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     common.add_storage(parser, staging_required=True)
     parser.add_argument("--sink", required=True, metavar="URI", help="Delta table to append to; created if missing")
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="file that holds the committed offset")
+    add_loading(parser)
+    parser.set_defaults(command=run)
+
+
+def add_loading(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the commands that load with Spark."""
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument(
         "--spark-binary",
@@ -58,7 +64,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--delta-version",
         metavar="VERSION",
-        help="a version of Delta instead of the one that FDS chooses for the Spark; 'provided': that Spark has it",
+        help=(
+            "Delta version to use instead of the one FDS chooses for your Spark version; 'provided' if your Spark "
+            "already includes Delta"
+        ),
     )
     parser.add_argument(
         "--spark-remote",
@@ -70,7 +79,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--conf", metavar="KEY=VALUE", action="append", default=[], help="a Spark setting; may be repeated"
     )
     parser.add_argument("--provenance", action="store_true", help="also write _source_version and _source_timestamp")
-    parser.add_argument("--merge-schema", action="store_true", help="add columns that the source gains to the sink")
+    parser.add_argument("--merge-schema", action="store_true", help="add new source columns to the sink")
     parser.add_argument(
         "--partition-by",
         metavar="COLUMN",
@@ -89,24 +98,33 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="UUID",
         action="append",
         default=[],
-        help="a stream of another staging folder that also writes to the sink, but other rows; may be repeated",
+        help="UUID of a stream in another staging folder that writes different rows to the same sink; may be repeated",
     )
     parser.add_argument(
         "--take-over",
         action="store_true",
         help="take over batches of an `fds run` on another machine; use only if that run is gone",
     )
+    parser.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="append versions even if another stream also appends them to the same sink",
+    )
     parser.add_argument("--max-batches", type=int, metavar="N", help="load at most N batches")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
+    return load(arguments, common.stream_of(arguments))
+
+
+def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
+    """Load a stream into the sink of the arguments until it is up to date, finished, or at the given limit."""
     from airflow_provider_fds.backends.base import UserArguments
     from airflow_provider_fds.backends.registry import command_line_backend
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.phases import PhaseSeconds
+    from airflow_provider_fds.stream.result import PhaseSeconds
     from airflow_provider_fds.stream.session import StreamSession
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
@@ -127,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
         other_streams=tuple(arguments.other_stream),
     )
     owner = common.process_owner(arguments.deployment)
-    session = StreamSession(common.stream_of(arguments), common.context_of(arguments, owner=owner))
+    session = StreamSession(stream, common.context_of(arguments, owner=owner))
     phases = PhaseSeconds()
     left = arguments.max_batches or _NO_LIMIT
     error: FdsError | None = None

@@ -27,27 +27,27 @@ _GIVEN: Final = ("df", "batch")
 
 
 class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
-    """Calls a function with each batch of a stream, as ``function(df, batch)``, in the process of the task.
+    """Calls a function with each batch of a stream, as ``function(df, batch)``, in the task's own process.
 
     The contract is that of :class:`DeltaIngestOperator` with a :class:`ForeachBatchSink`.
 
     Contract:
-        - Each batch is planned and written down first. It is committed after the function has returned and the return
-          has been reported.
+        - Each batch is planned and recorded first. It is committed after the function has returned and the return has
+          been reported.
         - If the function raises, it gets the batch again, with the same rows, and the offset stays before the batch.
-        - The function is called at least once for a batch. Writes to Delta tables with
-          ``.options(**batch.txn_options(name))``, for the names in ``writes``, land once. Its other effects may happen
-          again.
+        - The function is called at least once for a batch. Each write to a Delta table with
+          ``.options(**batch.txn_options(name))``, for the names in ``writes``, is applied exactly once; other side
+          effects of the function may happen again.
 
     The function:
-        - It has a parameter ``df``, and optionally ``batch``. Further parameters are given by name when the decorated
+        - It has a parameter ``df``, and optionally ``batch``. Further parameters are passed by name when the decorated
           function is called (``load(limit=5)``), or have names from Airflow's context.
         - It returns nothing, or the number of rows it wrote, for the run's result.
 
     Spark:
         With a connection of type ``spark_connect`` the session is on that server. With one of type ``spark`` it starts
         inside the task, in client mode, and ends with it (``local[*]``, a standalone cluster; YARN and Kubernetes are
-        expected to work, but have not been tried). The JVM's memory then counts for the worker.
+        expected to work, but have not been tried). The JVM's memory then counts towards the worker's.
 
     Misuse:
         - A write without ``txn_options`` lands again when a batch is repeated.
@@ -58,8 +58,8 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         python_callable: The function.
         stream: The stream, or a dict of its arguments.
         writes: The writes that the function makes to Delta tables, see :class:`ForeachBatchSink`.
-        other_streams: Uuids of streams that also write to a named table, see :class:`ForeachBatchSink`.
-        op_args: Not available: give arguments by name.
+        other_streams: UUIDs of streams that also write to a named table, see :class:`ForeachBatchSink`.
+        op_args: Not supported: pass arguments by name.
         op_kwargs: Further arguments of the function.
         kwargs: Those of :class:`DeltaIngestOperator` except ``sink`` (``conn_id``, ``conf``, ``on_no_data``,
             ``on_busy``, ``batches_per_run``, ``run_time_limit``, ``wait`` …), and those of Airflow's tasks.
@@ -100,8 +100,8 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         with task_failures(self.stream):
             if context["ti"].map_index >= 0:
                 raise ConfigurationError(
-                    f"task {self.task_id!r} is mapped: its instances would take the batches of one stream from each "
-                    "other. Call the function once; for several tables map DeltaIngestOperator over streams."
+                    f"task {self.task_id!r} is mapped: its instances would compete for the batches of one stream. "
+                    "Call the function once; for several tables, map DeltaIngestOperator over streams."
                 )
         return super()._load(context, deadline=deadline, was_woken=was_woken)
 
@@ -129,12 +129,14 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
 def delta_batch_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Make a task of a function that gets each batch of a stream; see :class:`DeltaBatchDecoratedOperator`.
+    """Turn a function that receives each batch of a stream into a task; see :class:`DeltaBatchDecoratedOperator`.
 
     Used as ``@task.delta_batch(stream=…, writes=[…], conn_id=…)``.
     """
     if multiple_outputs:
-        raise ConfigurationError("@task.delta_batch: multiple_outputs is not available; the XCom is the run's result.")
+        raise ConfigurationError(
+            "@task.delta_batch: multiple_outputs is not available, because the XCom is the run's result."
+        )
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=False,
@@ -166,20 +168,22 @@ def _check(
     name = getattr(function, "__name__", repr(function))
     problems = []
     if not name.isidentifier() or inspect.iscoroutinefunction(function):
-        problems.append(f"{name} is not a function with a name, written with def, that the stream could be bound to.")
+        problems.append(f"{name} is not a named function (def), so the stream cannot be bound to it.")
     if "df" not in inspect.signature(function).parameters:
-        problems.append(f"function {name} has no parameter df, by which it gets the rows of the batch.")
+        problems.append(f"function {name} has no parameter df, which receives the rows of the batch.")
     by_position = [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
     ]
     if by_position:
-        problems.append(f"function {name} takes {', '.join(by_position)} by position only; arguments come by name.")
+        problems.append(
+            f"function {name} takes {', '.join(by_position)} by position only, but arguments are passed by name."
+        )
     if op_args:
-        problems.append(f"{name}(…) was given {len(op_args)} arguments by position; give them by name.")
+        problems.append(f"{name}(…) got {len(op_args)} positional arguments; pass them by name.")
     if taken := [key for key in _GIVEN if key in (op_kwargs or {})]:
-        problems.append(f"{name}(…) was given {', '.join(taken)}, which the task gives it when it runs.")
+        problems.append(f"{name}(…) got {', '.join(taken)}, which the task passes when it runs.")
     if "sink" in kwargs:
         problems.append("sink is not an argument: the function is the sink.")
     if problems:

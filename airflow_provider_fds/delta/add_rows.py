@@ -182,7 +182,7 @@ def _check_range(name: str, column: pa.Array) -> None:
 
     least = pc.min(column).as_py()
     if least is not None and least < 0:
-        raise ValueError(f"{name} of a file is {least}, expected 0 or more")
+        raise ValueError(f"{name} of a file is {least}; expected 0 or more")
 
 
 def _with_vector_id(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -161,9 +161,9 @@ def _vanished(log: OpenLog, key: str, version: int) -> LogTruncatedError:
 
 def _torn(log: OpenLog, key: str, version: int, error: Exception) -> TornFileError:
     return TornFileError(
-        f"{log.table_uri}: {key} of the checkpoint of version {version} is not readable ({describe(error)}): still "
-        "being written, or damaged; try again, and if it stays, delete that file when the commits since the checkpoint "
-        "before it are all there",
+        f"{log.table_uri}: {key} of the checkpoint of version {version} cannot be read ({describe(error)}): it is "
+        "still being written, or damaged. Try again; if the error persists, delete that file, provided that all "
+        "commits since the previous checkpoint still exist",
         table=log.table_uri,
         version=version,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_provider_fds.delta.checkpoint_file import small_actions
-from airflow_provider_fds.delta.hint import hinted_version
+from airflow_provider_fds.delta.listing import hinted_version
 from airflow_provider_fds.delta.names import LOG_FOLDER, CheckpointName, parse_checkpoint_name
 
 if TYPE_CHECKING:

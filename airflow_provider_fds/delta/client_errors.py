@@ -50,22 +50,22 @@ def storage_error(error: BaseException, *, doing: str, where: str, table: str, c
                 f"{what}: {credentials} have expired ({text}); renew them, then run the task again", table=table
             )
         return AccessDeniedError(
-            f"{what}: access denied ({text}); check {credentials}, and that they may list, read and (staging) write "
-            "there",
+            f"{what}: access denied ({text}). Check {credentials}: they must be allowed to list, to read and, in "
+            "staging, to write",
             table=table,
         )
     if doing == "looking at" and _BAD_REQUEST.search(text):
         return AccessDeniedError(
-            f"{what}: refused without a reason ({text}), as S3 answers a HEAD whose token has expired or whose region "
-            f"is wrong; check {credentials}, and the region",
+            f"{what}: refused without a reason ({text}). S3 answers a HEAD request like this if the token has "
+            f"expired or the region is wrong; check {credentials} and the region",
             table=table,
         )
     if _REFUSED.search(text) and not _PASSING.search(text):
-        return RequestRefusedError(f"{what}: refused ({text}); check URI, endpoint and region", table=table)
+        return RequestRefusedError(f"{what}: refused ({text}); check the URI, the endpoint and the region", table=table)
     if _METADATA_SERVICE.search(text):
         text += (
-            "; no credentials were given, and the machine has none: name a connection as storage_conn_id, or set the "
-            "cloud's environment variables"
+            "; no credentials were given, and the environment has none. Set storage_conn_id to an Airflow "
+            "connection, or set the cloud's environment variables"
         )
     return StorageError(f"{what}: {text}", table=table)
 

@@ -97,7 +97,7 @@ def commit_of(storage: Storage, version: int, data: bytes, meta: ObjectMeta, *, 
         TornFileError: The file is empty, truncated, or not the commit that was listed.
     """
     if len(data) != meta.size_bytes:
-        raise _torn(storage, version, f"has {len(data)} bytes, {meta.size_bytes} were listed")
+        raise _torn(storage, version, f"has {len(data)} bytes, but the listing says {meta.size_bytes}")
     actions = _decode(storage, version, data)
     if not actions:
         raise _torn(storage, version, "is empty")
@@ -160,12 +160,14 @@ class StreamedActions(Sequence[Action]):
         yield from actions
         if size_bytes != self._meta.size_bytes:
             raise _torn(
-                self._storage, self._version, f"has {size_bytes} bytes, {self._meta.size_bytes} were listed before"
+                self._storage,
+                self._version,
+                f"has {size_bytes} bytes, but an earlier listing says {self._meta.size_bytes}",
             )
         if self._check_rows:
             rows.check(self._storage, self._version)
         if self.crc32 not in (None, crc32):
-            raise _torn(self._storage, self._version, "has other content than when it was read before")
+            raise _torn(self._storage, self._version, "has changed since it was last read")
         self.crc32 = crc32
 
     def _chunks(self) -> Iterator[bytes]:
@@ -225,7 +227,7 @@ class _AppendedRows:
 
     def check(self, storage: Storage, version: int) -> None:
         if self._is_open and self._written is not None and self._listed < self._written:
-            raise _torn(storage, version, f"lists {self._listed} rows, its commitInfo says {self._written}")
+            raise _torn(storage, version, f"lists {self._listed} rows, but its commitInfo says {self._written}")
 
 
 #: The parameter with which an operation declares that it appends.
@@ -248,15 +250,15 @@ def _decode(storage: Storage, version: int, lines: bytes) -> list[Action]:
     try:
         return decode_actions(lines)
     except msgspec.ValidationError as error:
-        raise _torn(storage, version, f"holds an action that is not as the protocol has it ({error})") from error
+        raise _torn(storage, version, f"contains an action that violates the protocol ({error})") from error
     except DAMAGE as error:
         raise _torn(storage, version, f"is cut off or damaged ({describe(error)})") from error
 
 
 def _torn(storage: Storage, version: int, what: str) -> TornFileError:
     return TornFileError(
-        f"version {version} of {storage.uri} cannot be read: {LOG_FOLDER}/{commit_name(version)} {what}. Either its "
-        "writer is not done and a later attempt will do, or the file is damaged and must be restored",
+        f"version {version} of {storage.uri} cannot be read: {LOG_FOLDER}/{commit_name(version)} {what}. Either "
+        "its writer has not finished and a later attempt will succeed, or the file is damaged and must be restored",
         table=storage.uri,
         version=version,
     )

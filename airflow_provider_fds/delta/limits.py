@@ -1,4 +1,4 @@
-"""How long to wait for storage, and how often to retry: every limit, in one place.
+"""How long a request to storage may take, and how often it is retried.
 
 The object store client itself retries, with growing, randomised pauses: any request that was answered with 408, 429 or
 5xx, or whose connection broke; a request that changes nothing, or overwrites, also after no answer at all; an

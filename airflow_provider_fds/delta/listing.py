@@ -1,12 +1,21 @@
-"""Lists ``_delta_log``: the existing commits, and the reason why one is missing."""
+"""Lists ``_delta_log``: where to begin, the existing commits, and the reason why one is missing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
 
 from airflow_provider_fds.delta import tail as tails
+from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.names import LOG_FOLDER, commit_name, parse_checkpoint_name, parse_commit_name
+from airflow_provider_fds.delta.names import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    commit_name,
+    parse_checkpoint_name,
+    parse_commit_name,
+)
 from airflow_provider_fds.delta.tail import LogTail
 from airflow_provider_fds.errors import StorageError, TableNotFoundError
 
@@ -15,6 +24,24 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage import ObjectMeta, Storage
     from airflow_provider_fds.errors import FdsError
+
+
+class _LastCheckpoint(msgspec.Struct):
+    version: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+
+
+_DECODER: Final = msgspec.json.Decoder(_LastCheckpoint)
+
+
+def hinted_version(storage: Storage) -> int | None:
+    """Return the version that ``_last_checkpoint`` names, ``None`` if there is none or it cannot be read.
+
+    It only decides where a listing starts: if it is torn or wrong, it only costs a request.
+    """
+    try:
+        return _DECODER.decode(storage.get(LAST_CHECKPOINT)[0]).version
+    except (FileNotFoundError, *DAMAGE):
+        return None
 
 
 def name_before(version: int | None) -> str | None:
@@ -71,8 +98,8 @@ def missing(storage: Storage, version: int) -> FdsError:
             before = found
         elif found == version:
             return StorageError(
-                f"version {version} of {storage.uri} was not found, and then it was listed: storage answers "
-                "differently from one moment to the next; try again",
+                f"version {version} of {storage.uri} was not found, but a later listing contains it: the storage "
+                "gives inconsistent answers. Try again",
                 table=storage.uri,
                 version=version,
             )
@@ -88,15 +115,15 @@ def not_found(storage: Storage) -> TableNotFoundError:
     """Return the error for a location without a log, which says what is there instead."""
     in_log = next(iter(storage.list_after(LOG_FOLDER)), None)
     if in_log is not None:
-        found = f"its {LOG_FOLDER} holds no commit, only files such as {in_log.key!r}"
+        found = f"its {LOG_FOLDER} has no commits, only files such as {in_log.key!r}"
     elif (in_root := next(iter(storage.list_after("")), None)) is not None:
-        found = f"there is a folder with files such as {in_root.key!r}, but without commits in {LOG_FOLDER}"
+        found = f"the folder has files such as {in_root.key!r}, but no commits in {LOG_FOLDER}"
     elif isinstance(storage, LocalStorage) and storage.root.exists():
-        found = f"the folder is there, but it has no commits in {LOG_FOLDER}"
+        found = f"the folder exists, but it has no commits in {LOG_FOLDER}"
     else:
-        found = "there is nothing"
+        found = "nothing exists there"
     return TableNotFoundError(
         f"no Delta table at {storage.uri}: {found}; expected {LOG_FOLDER}/{commit_name(0)} or later versions. "
-        "Check the path, and that the credentials may list it",
+        "Check the path, and that the credentials allow listing it",
         table=storage.uri,
     )

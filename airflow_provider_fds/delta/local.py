@@ -112,7 +112,7 @@ class LocalStorage:
         if (before.st_size, before.st_mtime_ns) != (len(data), after.st_mtime_ns):
             raise TornFileError(
                 f"{self._uri_of(key)} changed while it was read ({before.st_size} bytes, then {len(data)}): its "
-                "writer does not replace files in one step; try again when it is done",
+                "writer does not replace files atomically. Try again when it has finished",
                 table=self.uri,
             )
         return data, _meta(key, after)
@@ -152,7 +152,7 @@ class LocalStorage:
 
     def _not_regular(self, key: str) -> RequestRefusedError:
         return RequestRefusedError(
-            f"reading {self._uri_of(key)}: it is a pipe, a socket or a device, not a regular file; remove it, or "
+            f"reading {self._uri_of(key)}: it is a pipe, a socket or a device, not a regular file. Remove it, or "
             "correct the log that names it",
             table=self.uri,
         )
@@ -257,7 +257,8 @@ class LocalStorage:
         segments = key.split("/")
         if ".." in segments or key[0] == "/":
             raise AccessDeniedError(
-                f"{key!r} is outside {self.uri} and is not touched: a file of this folder has no '..' in its name",
+                f"{key!r} is outside {self.uri} and is not touched: the name of a file in this folder cannot "
+                "contain '..'",
                 table=self.uri,
             )
         last = len(segments) - 1
@@ -275,7 +276,7 @@ class LocalStorage:
             if stat.S_ISLNK(mode) and not Path(path).resolve().is_relative_to(self.root.resolve()):
                 raise AccessDeniedError(
                     f"{self._uri_of(key)} is outside {self.uri}, because {path} is a symbolic link, and is not "
-                    "touched. Move the files to where the link is, or use the folder that holds both",
+                    "touched. Replace the link with the files, or use the folder that contains both",
                     table=self.uri,
                 )
         return f"{self._path}/{key}"
@@ -299,13 +300,14 @@ class LocalStorage:
             return FileNotFoundError(error.errno, error.strerror, error.filename)
         if isinstance(error, PermissionError) and error.errno == errno.EPERM and doing == "writing":
             return StorageError(
-                f"{doing} {where}: {error.strerror}; the file system refuses it, perhaps because it has no hard "
-                "links, which writing a file only once needs: use another file system or an object store",
+                f"{doing} {where}: {error.strerror}; the file system refuses it, possibly because it does not "
+                "support hard links, which FDS needs to write a file only once. Use another file system or an "
+                "object store",
                 table=self.uri,
             )
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             return AccessDeniedError(
-                f"{doing} {where}: {error.strerror}; give the user that runs this process access to it", table=self.uri
+                f"{doing} {where}: {error.strerror}; give the user of this process access to it", table=self.uri
             )
         return StorageError(f"{doing} {where}: {error.strerror or error}", table=self.uri)
 

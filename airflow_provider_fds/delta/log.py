@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta import tail as tails
 from airflow_provider_fds.delta.commits import STREAMED_ABOVE_BYTES, Commit, commit_of, streamed_commit
-from airflow_provider_fds.delta.hint import hinted_version
-from airflow_provider_fds.delta.listing import list_tail, listed, missing, not_found
+from airflow_provider_fds.delta.listing import hinted_version, list_tail, listed, missing, not_found
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.names import LOG_FOLDER, commit_key
 from airflow_provider_fds.delta.prefetch import read_ahead
@@ -144,8 +143,8 @@ class DeltaLog:
                 name for name, value in (("protocol", protocol), ("metaData", metadata)) if value is None
             )
             raise TornFileError(
-                f"the log of {self.table_uri} has no {lacking} action up to version {version}, expected one of each in "
-                f"version 0 or in a checkpoint: {LOG_FOLDER} is damaged, restore it",
+                f"the log of {self.table_uri} has no {lacking} action up to version {version}; expected one in "
+                f"version 0 or in a checkpoint. {LOG_FOLDER} is damaged; restore it",
                 table=self.table_uri,
                 version=version,
             )

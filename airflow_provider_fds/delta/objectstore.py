@@ -18,7 +18,7 @@ from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import RequestRefusedError, StorageError
-from airflow_provider_fds.schemes import S3_SCHEMES
+from airflow_provider_fds.schemes import with_plain_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -196,8 +196,8 @@ class ObjectStorage:
         for child in children:
             if listing.last is not None and child.key <= listing.last:
                 raise StorageError(
-                    f"{self.uri} lists {child.key!r} after {listing.last!r}: expected names in ascending order, as "
-                    "S3, GCS and Azure list them; this store cannot be read incrementally",
+                    f"{self.uri} lists {child.key!r} after {listing.last!r}: expected names in ascending order, "
+                    "as S3, GCS and Azure list them. This store cannot be read incrementally",
                     table=self.uri,
                 )
             listing.last = child.key
@@ -209,9 +209,9 @@ class ObjectStorage:
             _first_user_pid.append(os.getpid())
         elif _first_user_pid[0] != os.getpid():
             raise StorageError(
-                f"{doing} {self._uri_of(key)}: this process was forked from process {_first_user_pid[0]}, which had "
-                "used the object store client before; the client hangs in such a process. Start processes by "
-                "spawn, or use object stores in the parent only after the fork",
+                f"{doing} {self._uri_of(key)}: this process was forked from process {_first_user_pid[0]}, which "
+                "had already used the object store client; the client hangs in a forked process. Start processes "
+                "with spawn, or use object stores in the parent only after the fork",
                 table=self.uri,
             )
         try:
@@ -220,8 +220,8 @@ class ObjectStorage:
             if doing not in ("writing", "listing"):
                 raise
             raise RequestRefusedError(
-                f"{doing} {self._uri_of(key)}: the bucket or container is not there ({cause(error)}); create it, or "
-                "check its name and region",
+                f"{doing} {self._uri_of(key)}: the bucket or container does not exist ({cause(error)}). Create "
+                "it, or check its name and region",
                 table=self.uri,
             ) from None
         except (BaseError, OSError, ValueError) as error:
@@ -307,10 +307,10 @@ class _RawReader(io.RawIOBase):
 
 
 def _bucket_and_path(uri: str) -> tuple[str, str]:
-    scheme, _, rest = uri.partition("://")
-    authority, _, path = rest.partition("/")
     # s3a and s3n are Hadoop's names for s3
-    return f"{'s3' if scheme in S3_SCHEMES else scheme}://{authority}", path
+    scheme, _, rest = with_plain_scheme(uri).partition("://")
+    authority, _, path = rest.partition("/")
+    return f"{scheme}://{authority}", path
 
 
 def _meta(key: str, found: Any) -> ObjectMeta:

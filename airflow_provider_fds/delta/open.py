@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
@@ -87,7 +87,7 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
 def _check_options(options: Mapping[str, Any], uri: str) -> None:
     """Refuse values on which the client aborts instead of raising. They are not shown: they may be secret."""
     problems = [
-        f"option {key!r} has a line break or another control character in its value"
+        f"the value of option {key!r} contains a line break or another control character"
         for key, value in options.items()
         if isinstance(value, str) and key not in _KEY_FILES and _CONTROL.search(value)
     ]
@@ -123,7 +123,7 @@ def canonical_uri(uri: str) -> str:
     """
     text = uri.strip()
     if not text:
-        raise ConfigurationError("the URI of the table or folder is empty, expected a path or something like s3://…")
+        raise ConfigurationError("the URI of the table or folder is empty; expected a path, or a URI such as s3://…")
     _check_text(text)
     match = _SCHEME.match(text)
     if match is None:
@@ -156,7 +156,7 @@ def _check_text(text: str) -> None:
     """Refuse a URI that no store accepts, or that holds a credential."""
     if len(text) > _MOST_CHARS:
         raise ConfigurationError(
-            f"the URI {redacted_uri(text)[:100]}… has {len(text):,} characters, at most {_MOST_CHARS:,} can be used"
+            f"the URI {redacted_uri(text)[:100]}… has {len(text):,} characters; at most {_MOST_CHARS:,} are allowed"
         )
     scheme, mark, rest = text.partition(":")
     if mark and scheme.lower() in _SCHEMES and not rest.startswith("/"):
@@ -167,8 +167,8 @@ def _check_text(text: str) -> None:
     part = secret_part(text) if is_uri else None
     if part is not None and part.startswith("user info"):
         raise ConfigurationError(
-            f"{redacted_uri(text)} has {part}, where everybody sees it. Put credentials into the Airflow connection "
-            "(storage_conn_id) or the environment",
+            f"{redacted_uri(text)} contains {part}, which everyone can see there. Put credentials into the "
+            "Airflow connection (storage_conn_id) or the environment",
             table=redacted_uri(text),
         )
 
@@ -187,10 +187,10 @@ def _encoded(path: str) -> str:
 def _unknown_scheme(uri: str, scheme: str) -> str:
     uri = redacted_uri(uri)
     if scheme in of_kind("hdfs"):
-        return f"{uri!r} is on HDFS, which FDS does not read yet: expected one of {', '.join(_SCHEMES)}"
+        return f"{uri!r} is on HDFS, which FDS does not support; expected one of {', '.join(_SCHEMES)}"
     nearest = _ALIASES.get(scheme) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {nearest}://?" if nearest else ""
-    return f"{uri!r} has the scheme {scheme!r}, which is not known: expected one of {', '.join(_SCHEMES)}{hint}"
+    return f"{uri!r} has the unknown scheme {scheme!r}; expected one of {', '.join(_SCHEMES)}{hint}"
 
 
 def _frozen(value: Any) -> Any:
@@ -209,12 +209,42 @@ def _thawed(value: Any) -> Any:
     return value
 
 
+def _s3_store(bucket: str, **arguments: Any) -> Store:
+    from obstore.store import S3Store
+
+    return S3Store(bucket, **arguments)
+
+
+def _gcs_store(bucket: str, **arguments: Any) -> Store:
+    from obstore.store import GCSStore
+
+    return GCSStore(bucket, **arguments)
+
+
+def _azure_store(container: str, **arguments: Any) -> Store:
+    from obstore.store import AzureStore
+
+    if "@" in container:
+        return AzureStore.from_url(f"abfss://{container}", **arguments)
+    return AzureStore(container, **arguments)
+
+
+#: How each kind of object store is opened.
+_STORES: Final[dict[str, Callable[..., Store]]] = {"s3": _s3_store, "gcs": _gcs_store, "azure": _azure_store}
+
+
 # a store holds a connection pool and costs about 4 ms and 0.1 MB: one for all tables of a bucket
 @lru_cache(maxsize=128)
 def _store(scheme: str, authority: str, options: Any, provider: Any) -> Store:
     from obstore.exceptions import BaseError
-    from obstore.store import AzureStore, GCSStore, S3Store
 
+    kind = SCHEMES[scheme].kind
+    open_store = _STORES.get(kind)
+    if open_store is None:
+        raise ConfigurationError(
+            f"{scheme}://{authority} is in a store of kind {kind!r}, which FDS cannot open; expected one of "
+            f"{', '.join(_STORES)}"
+        )
     config: dict[str, Any] = _thawed(options)
     client = {key: config.pop(key) for key in list(config) if key in _CLIENT_OPTIONS}
     client.update(config.pop("client_options", None) or {})
@@ -227,17 +257,10 @@ def _store(scheme: str, authority: str, options: Any, provider: Any) -> Store:
     if provider is not None:
         arguments["credential_provider"] = provider
     try:
-        kind = SCHEMES[scheme].kind
-        if kind == "s3":
-            return S3Store(authority, config=config, **arguments)  # type: ignore[arg-type]
-        if kind == "gcs":
-            return GCSStore(authority, config=config, **arguments)  # type: ignore[arg-type]
-        if "@" in authority:
-            return AzureStore.from_url(f"abfss://{authority}", config=config, **arguments)  # type: ignore[arg-type]
-        return AzureStore(authority, config=config, **arguments)  # type: ignore[arg-type]
+        return open_store(authority, config=config, **arguments)
     except (BaseError, ValueError, TypeError) as error:
         cause = str(error).split("\n", 1)[0]
         raise ConfigurationError(
-            f"the storage of {scheme}://{authority} cannot be set up: {cause}; the options given are "
-            f"{', '.join(sorted([*config, *client])) or 'none'}, expected are those of obstore's {scheme} store"
+            f"the storage of {scheme}://{authority} cannot be set up: {cause}. The given options are "
+            f"{', '.join(sorted([*config, *client])) or 'none'}; expected are those of obstore's {scheme} store"
         ) from None

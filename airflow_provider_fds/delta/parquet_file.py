@@ -68,7 +68,7 @@ class ParquetReader:
             size += batch.nbytes
             total += batch.nbytes
             if total > limit:
-                raise ValueError(f"its {self.size_bytes} bytes hold rows of more than {limit} bytes")
+                raise ValueError(f"its {self.size_bytes} bytes contain rows of more than {limit} bytes")
             if rows >= max_rows or size >= max_bytes:
                 yield kept[0] if len(kept) == 1 else pa.concat_batches(kept)
                 kept, rows, size = [], 0, 0
@@ -121,7 +121,7 @@ def _tail(source: BinaryIO) -> tuple[bytes, int]:
         source.seek(size - wanted)
         tail = source.read(wanted)
         if len(tail) < max(wanted, _END_BYTES) or tail[-len(_MAGIC) :] != _MAGIC:
-            raise ValueError("it does not end as a Parquet file does")
+            raise ValueError("it does not end like a Parquet file")
         length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
         if length <= wanted:
             return tail, size

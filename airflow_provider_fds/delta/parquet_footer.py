@@ -56,7 +56,7 @@ def _row_group(reader: _Reader) -> RowGroup:
         else:
             reader.skip(kind)
     if num_rows < 0:
-        raise ValueError("the footer is damaged: a row group has no number of rows")
+        raise ValueError("the footer is damaged: a row group has no row count")
     return RowGroup(num_rows, {path: nulls for path, nulls in columns if nulls is not None})
 
 
@@ -122,14 +122,14 @@ class _Reader:
         """Read a list of structs."""
         count, kind = self._list()
         if kind != _STRUCT and count:
-            raise ValueError("the footer is damaged: a list is of another type than expected")
+            raise ValueError("the footer is damaged: a list has an unexpected element type")
         return [read(self) for _ in range(count)]
 
     def strings(self) -> list[str]:
         """Read a list of strings."""
         count, kind = self._list()
         if kind != _BINARY and count:
-            raise ValueError("the footer is damaged: a list is of another type than expected")
+            raise ValueError("the footer is damaged: a list has an unexpected element type")
         return [self._binary().decode() for _ in range(count)]
 
     def skip(self, kind: int) -> None:
@@ -164,7 +164,7 @@ class _Reader:
                 return value
             shift += 7
             if shift > _MAX_VARINT_BITS:
-                raise ValueError("the footer is damaged: it has a number of more than 64 bits")
+                raise ValueError("the footer is damaged: it has a number longer than 64 bits")
 
     def _list(self) -> tuple[int, int]:
         head = self._data[self._at]

@@ -24,11 +24,6 @@ _Z85_DIGIT: Final = {char: value for value, char in enumerate(_Z85)}
 _UUID_CHARS: Final = 20
 
 
-def has_scheme(uri: str) -> bool:
-    """Return whether ``uri`` starts with a scheme."""
-    return _SCHEME.match(uri) is not None
-
-
 def absolute_path(table_uri: str, logged_path: str) -> str:
     """Return the URI of a data file.
 
@@ -67,7 +62,7 @@ def absolute_vector(table_uri: str, dv: DeletionVector) -> DeletionVector:
     if dv.storageType in ("i", "p"):
         return dv
     if dv.storageType != "u":
-        raise ValueError(f"deletion vector storage type {dv.storageType!r} is not known, expected 'u', 'i' or 'p'")
+        raise ValueError(f"deletion vector storage type {dv.storageType!r} is unknown; expected 'u', 'i' or 'p'")
     prefix, name = dv.pathOrInlineDv[:-_UUID_CHARS], dv.pathOrInlineDv[-_UUID_CHARS:]
     folder = f"{table_uri}/{quote(prefix, safe=PATH_SAFE)}" if prefix else table_uri
     return DeletionVector(

@@ -39,13 +39,19 @@ _MAX_READER_VERSION: Final = 3
 #: Why a known feature is refused, by the prefix of its name. Some are also refused as writer features: they move the
 #: table, or its newest commits, away from this log.
 _REFUSED: Final = (
-    ("catalogManaged", "its newest commits are known to a catalog only, a path does not show them; read it by catalog"),
-    ("catalogOwned", "its newest commits are known to a catalog only, a path does not show them; read it by catalog"),
-    ("coordinatedCommits", "its newest commits are known to a commit coordinator only, a path does not show them"),
+    (
+        "catalogManaged",
+        "only a catalog knows its newest commits, so they cannot be read by path; read it through the catalog",
+    ),
+    (
+        "catalogOwned",
+        "only a catalog knows its newest commits, so they cannot be read by path; read it through the catalog",
+    ),
+    ("coordinatedCommits", "only a commit coordinator knows its newest commits, so they cannot be read by path"),
     ("redirectReaderWriter", "the table has moved; read it at its new location"),
-    ("redirectWriterOnly", "the table has moved and gets no commits here any more; read it at its new location"),
+    ("redirectWriterOnly", "the table has moved and gets no more commits here; read it at its new location"),
     ("adaptiveMetadata", "its commits need not list their files"),
-    ("geospatial", "its types are not known to FDS"),
+    ("geospatial", "FDS does not know its types"),
 )
 _REFUSED_FOR_WRITERS: Final = ("catalogManaged", "catalogOwned", "coordinatedCommits", "redirect", "adaptiveMetadata")
 
@@ -79,17 +85,17 @@ def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Me
     if refused:
         reasons = "; ".join(f"{feature!r}: {why}" for feature, why in refused.items())
         raise UnsupportedFeatureError(
-            f"version {version} of {table} uses reader features that FDS does not read ({reasons}). It reads "
-            f"{', '.join(sorted(READABLE_FEATURES))}. Drop the feature with ALTER TABLE … DROP FEATURE, "
-            "and begin a stream of another name at that version or later (starting_version); or read a copy",
+            f"version {version} of {table} uses reader features that FDS does not support ({reasons}); it "
+            f"supports {', '.join(sorted(READABLE_FEATURES))}. Drop the feature with ALTER TABLE … DROP FEATURE "
+            "and start a stream of another name at that version or later (starting_version), or read a copy",
             features=tuple(refused),
             table=table,
             version=version,
         )
     if not 0 <= reader_version <= _MAX_READER_VERSION:
         raise UnsupportedFeatureError(
-            f"version {version} of {table} needs a reader of version {reader_version}, FDS reads up to "
-            f"{_MAX_READER_VERSION}: use a newer FDS",
+            f"version {version} of {table} needs reader version {reader_version}, but FDS supports at most "
+            f"{_MAX_READER_VERSION}. Use a newer version of FDS",
             features=(f"minReaderVersion={reader_version}",),
             table=table,
             version=version,

@@ -70,16 +70,16 @@ def schema_change(old: Metadata, new: Metadata, protocol: Protocol | None = None
         if old_mode == "none":
             comparison.additive.append(f"column mapping was switched on (mode {new_mode})")
         else:
-            comparison.breaking.append(f"column mapping went from mode {old_mode} to {new_mode}")
+            comparison.breaking.append(f"column mapping changed from mode {old_mode} to {new_mode}")
     old_schema, new_schema = _schema(old), _schema(new)
     if old_schema is None or new_schema is None:
         if old.schemaString != new.schemaString:
-            comparison.breaking.append("the schema is no JSON that can be compared")
+            comparison.breaking.append("the schema is not JSON that can be compared")
     elif not comparison.breaking:
         comparison.structs(old_schema, new_schema, "")
     if old.partitionColumns != new.partitionColumns:
         comparison.breaking.append(
-            f"the partition columns went from {_listed(old.partitionColumns)} to {_listed(new.partitionColumns)}"
+            f"the partition columns changed from {_listed(old.partitionColumns)} to {_listed(new.partitionColumns)}"
         )
     kind: Kind = "breaking" if comparison.breaking else "additive" if comparison.additive else "none"
     return SchemaChange(kind, tuple(comparison.breaking + comparison.additive))
@@ -128,11 +128,13 @@ def _check_field(field: Any, where: str) -> None:
     _require(isinstance(field, dict) and isinstance(field.get("name"), str), f"{where} has a field without a name")
     where = f"column {field['name'][:_SHOWN]}"
     metadata = field.get("metadata")
-    _require(isinstance(field.get("nullable", True), bool), f"{where} has a nullable that is neither true nor false")
-    _require(isinstance(metadata or {}, dict), f"{where} has metadata that is no object")
+    _require(
+        isinstance(field.get("nullable", True), bool), f"{where} has a nullable flag that is neither true nor false"
+    )
+    _require(isinstance(metadata or {}, dict), f"{where} has metadata that is not an object")
     number = (metadata or {}).get(_FIELD_ID, 0)
     is_id = isinstance(number, int) and 0 <= number <= MAX_INT64
-    _require(is_id, f"{where} has a {_FIELD_ID} that is no id")
+    _require(is_id, f"{where} has a {_FIELD_ID} that is not an id")
     _check_type(field.get("type"), where)
 
 
@@ -197,7 +199,7 @@ class _Comparison:
                 return
             if old == new:
                 return
-        what = f"column {name} went from {_describe(old)} to {_describe(new)}"
+        what = f"column {name} changed from {_describe(old)} to {_describe(new)}"
         if old in _NULL_TYPES or (self._may_widen and _is_wider(old, new)):
             self.additive.append(what)
         else:
@@ -205,9 +207,9 @@ class _Comparison:
 
     def _nullability(self, what: str, *, is_old: bool, is_new: bool) -> None:
         if is_new and not is_old:
-            self.additive.append(f"{what} may be NULL now")
+            self.additive.append(f"{what} can now be NULL")
         elif is_old and not is_new:
-            self.breaking.append(f"{what} may not be NULL any more")
+            self.breaking.append(f"{what} can no longer be NULL")
 
     def _identity(self, field: dict[str, Any]) -> str:
         name: str = field["name"]

@@ -40,8 +40,13 @@ def num_records_fast(stats: str | None) -> int | None:
     return num_records(stats)
 
 
-def are_readable(stats: str) -> bool:
-    """Return whether statistics are JSON, with a number of rows in range if they have one."""
+def are_readable(stats: str | None) -> bool:
+    """Return whether there are statistics, as JSON, with a number of rows in range if they have one.
+
+    Damaged ones must not reach Spark, which counts rows and skips files by them.
+    """
+    if stats is None:
+        return False
     try:
         _DECODER.decode(stats)
     except DAMAGE:

@@ -67,11 +67,11 @@ class LogTail:
 def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     """Return the error for a version earlier than the oldest commit that is left."""
     return LogTruncatedError(
-        f"version {version} of {table} was removed by log cleanup: the oldest commit left is version {earliest}, so "
-        "rows committed in between can no longer be read from the log. Load the whole table anew (empty the sink, "
-        "`fds reset STREAM --why …`, and no start option on the stream), or continue "
-        f"at version {earliest} without them (on_lost_position='earliest'); and raise delta.logRetentionDuration or "
-        "read more often",
+        f"version {version} of {table} was removed by log cleanup: the oldest remaining commit is version "
+        f"{earliest}, so rows committed in between can no longer be read from the log. Reload the whole table "
+        "(empty the sink, run `fds reset STREAM --why …`, and set no start option on the stream), or continue at "
+        f"version {earliest} without them (on_lost_position='earliest'). To prevent this, raise "
+        "delta.logRetentionDuration or run the stream more often",
         table=table,
         version=version,
         earliest_version=earliest,
@@ -92,8 +92,9 @@ def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> 
         f"{missing} missing from the log of {table}, which has versions {before} and {behind}: expected one commit "
         f"file per version. Restore {LOG_FOLDER}/{commit_name(before + 1)}"
         + (
-            f"; without it what it held is lost, and a stream of another name, with starting_version={behind} and the "
-            "same sink, continues after the gap (keep this one out of it then: `fds retire STREAM --why …`)"
+            ". If it cannot be restored, its rows are lost: end this stream (`fds retire STREAM --why …`) and "
+            f"continue after the gap with a stream of another name, with starting_version={behind} and the same "
+            "sink"
             if checkpoint is not None and checkpoint >= behind - 1
             else "; without it the table cannot be read, because there is no checkpoint after the gap"
         ),
@@ -120,7 +121,7 @@ def empty_commit(table: str, version: int) -> TornFileError:
     """Return the error for a commit file without content."""
     return TornFileError(
         f"version {version} of {table} cannot be read: {LOG_FOLDER}/{commit_name(version)} is empty. Either its "
-        "writer is not done and a later attempt will do, or the file is damaged and must be restored",
+        "writer has not finished and a later attempt will succeed, or the file is damaged and must be restored",
         table=table,
         version=version,
     )

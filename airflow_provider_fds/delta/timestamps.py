@@ -155,8 +155,8 @@ class CommitTimestamps:
         if info is None or info.inCommitTimestamp is None:
             raise TornFileError(
                 f"version {commit.version} of {self._log.table_uri} has no inCommitTimestamp in its commitInfo, "
-                "although the table has in-commit timestamps: the commit file is damaged, or its writer does not know "
-                "the feature",
+                "although the table has in-commit timestamps: the commit file is damaged, or its writer does not "
+                "support the feature",
                 table=self._log.table_uri,
                 version=commit.version,
             )
@@ -168,9 +168,9 @@ class CommitTimestamps:
             return _enablement(metadata)
         except ValueError as error:
             raise StoppedError(
-                f"{self._log.table_uri}: the properties delta.inCommitTimestampEnablementVersion and …Timestamp at "
-                f"version {version} are no numbers ({describe(error)}), so the times of commits cannot be told. "
-                "Restore the properties of the table",
+                f"{self._log.table_uri}: the properties delta.inCommitTimestampEnablementVersion and …Timestamp "
+                f"at version {version} are not numbers ({describe(error)}), so the times of commits are unknown. "
+                "Restore the table's properties",
                 table=self._log.table_uri,
                 version=version,
             ) from error
@@ -178,8 +178,8 @@ class CommitTimestamps:
     def _check(self, what: str, at_ms: int, version: int) -> None:
         if not _EARLIEST_MS <= at_ms <= _LATEST_MS:
             raise TornFileError(
-                f"version {version} of {self._log.table_uri} has the {what} {at_ms}, expected milliseconds between the "
-                "years 1000 and 9999: the commit file is damaged, or its writer has no right clock",
+                f"version {version} of {self._log.table_uri} has the {what} {at_ms}, expected milliseconds "
+                "between the years 1000 and 9999: the commit file is damaged, or its writer's clock is wrong",
                 table=self._log.table_uri,
                 version=version,
             )
@@ -213,7 +213,7 @@ def parse_moment(text: str) -> datetime:
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
-        raise _unreadable(text, "it has none of the known formats")
+        raise _unreadable(text, "it matches none of the known formats")
     try:
         return datetime(
             int(match["year"]),
@@ -238,7 +238,7 @@ def _zone(text: str | None) -> tzinfo:
             return ZoneInfo(text.strip())
         except OSError:
             # the name of a folder of zones, or an invalid file name
-            raise ValueError(f"there is no time zone {text.strip()[:100]!r}") from None
+            raise ValueError(f"unknown time zone {text.strip()[:100]!r}") from None
     offset = timedelta(hours=int(match["h"]), minutes=int(match["m"] or 0), seconds=int(match["s"] or 0))
     if offset > _MAX_OFFSET:
         raise ValueError(f"the offset {text!r} is above 18 hours")

@@ -38,7 +38,7 @@ def parse_bitmap(data: bytes) -> BitMap64:
     try:
         return BitMap64.deserialize(data[4:])
     except DAMAGE as error:
-        raise ValueError(f"it is no bitmap ({describe(error)})") from error
+        raise ValueError(f"it is not a bitmap ({describe(error)})") from error
 
 
 def serialize_bitmap(rows: BitMap64) -> bytes:
@@ -83,17 +83,19 @@ class VectorReader:
         if data[:1] != bytes([_FILE_VERSION]):
             raise ValueError(f"its file has format {data[:1].hex() or 'nothing'}, expected {_FILE_VERSION:02x}")
         if len(data) < end + _SIZE_BYTES or struct.unpack_from(">i", data, start)[0] != vector.sizeInBytes:
-            raise ValueError(f"its file of {len(data)} bytes has no {vector.sizeInBytes} bytes of a vector at {start}")
+            raise ValueError(
+                f"its file has {len(data)} bytes, too few for a vector of {vector.sizeInBytes} bytes at {start}"
+            )
         bitmap = data[start + _SIZE_BYTES : end]
         if zlib.crc32(bitmap) != struct.unpack_from(">I", data, end)[0]:
-            raise ValueError("its checksum does not agree")
+            raise ValueError("its checksum does not match")
         return self._checked(bitmap, vector)
 
     @staticmethod
     def _checked(data: bytes, vector: DeletionVector) -> BitMap64:
         rows = parse_bitmap(data)
         if len(rows) != vector.cardinality:
-            raise ValueError(f"it holds {len(rows)} rows, the log says {vector.cardinality}")
+            raise ValueError(f"it has {len(rows)} rows, but the log says {vector.cardinality}")
         return rows
 
     def _read_file(self, uri: str) -> bytes:
@@ -103,9 +105,7 @@ class VectorReader:
         folder, _, name = uri.rpartition("/")
         elsewhere = self._storage.beside(folder)
         if elsewhere is None:
-            raise ValueError(
-                f"it lies at {uri}, outside the table, in storage that the table's credentials do not cover"
-            )
+            raise ValueError(f"it is at {uri}, outside the table, in storage that the table's credentials do not cover")
         return _whole(elsewhere, unquote(name))
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaReplaceSink, DeltaStream, DeltaTableVersionSensor
+
+try:
+    from airflow.sdk import CronDataIntervalTimetable
+except ImportError:
+    # Airflow 3.1
+    from airflow.timetables.interval import CronDataIntervalTimetable
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 

@@ -46,8 +46,8 @@ def _load(module: str, name: str, package: str, extra: str, conn_id: str) -> Any
         return getattr(import_module(module), name)
     except ImportError as error:
         raise ConfigurationError(
-            f"Connection {conn_id!r} asks for credentials that only the {package} provider can make (a role, a "
-            f"profile, an impersonation), and it is not installed. pip install 'airflow-provider-fds[{extra}]' "
-            f"installs apache-airflow-providers-{package}. Or put keys into the connection, or omit storage_conn_id to "
-            "use the environment's credentials."
+            f"Connection {conn_id!r} requires credentials that only the {package} provider can create (a role, a "
+            f"profile, an impersonation), but it is not installed. Install apache-airflow-providers-{package} "
+            f"with pip install 'airflow-provider-fds[{extra}]', put keys into the connection, or omit "
+            "storage_conn_id to use the environment's credentials."
         ) from error

@@ -1,4 +1,4 @@
-"""The data interval of a run, for streams that read by it."""
+"""The data interval of a run, and the refusal of runs and operators that do not fit how a stream reads."""
 
 from __future__ import annotations
 
@@ -23,17 +23,59 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     run_id = context["dag_run"].run_id
-    subject = f"Stream {stream.name!r} of {stream.table!r} reads the data interval of each run, and run {run_id!r}"
+    subject = f"Stream {stream.name!r} of {stream.table!r} reads the data interval of each run, but run {run_id!r}"
     if start is None or end is None:
         raise ConfigurationError(
             f"{subject} has none: it was started by an asset, or by hand without a logical date. Use a DAG with "
-            f"schedule={TIMETABLE}; or read='offset', which reads what is new whatever started the run.",
+            f"schedule={TIMETABLE}; or read='offset', which reads new commits no matter what started the run.",
             table=stream.table,
         )
     try:
         return DataInterval(_plain(start), _plain(end))
     except ConfigurationError as error:
-        raise ConfigurationError(f"{subject} is of no use: {error}", table=stream.table) from None
+        raise ConfigurationError(f"{subject} has one that cannot be used: {error}", table=stream.table) from None
+
+
+def refuse_backfill(context: Any, stream: DeltaStream) -> None:
+    """Refuse to run in a backfill of Airflow, which would take rows away from the stream's scheduled runs.
+
+    A stream with an offset reads what is new since the last run, whatever the run's date is. The check uses both the
+    run's type and its id. Note that ``airflow backfill create --reprocess-behavior`` turns existing scheduled runs into
+    backfill runs: they are refused too, and the batches that they have committed stay committed.
+
+    Raises:
+        ConfigurationError: The DAG run is a backfill run.
+    """
+    if stream.backfill_range is not None:
+        # its range has a position of its own, whatever started the run
+        return
+    dag_run = context["dag_run"]
+    run_type = getattr(dag_run.run_type, "value", dag_run.run_type)
+    if run_type == "backfill" or str(dag_run.run_id).startswith("backfill__"):
+        raise ConfigurationError(
+            f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} "
+            "continues from its last committed offset: a backfill would load the newest rows, not the rows of the "
+            "run's date, and move the offset of the scheduled runs. To backfill, clear and run the DAG in any "
+            f"order, give it a stream of another name with read='data_interval', schedule={TIMETABLE}, and a "
+            "DeltaReplaceSink. To load a range once, use a second stream with another name: "
+            f"stream.backfill(start=…, end=…), or `fds backfill {stream.name} --start TIME`; to move this one, "
+            f"rewind it (`fds rewind {stream.name} --to-version N --why …`).",
+            table=stream.table,
+        )
+
+
+def refuse_intervals(stream: DeltaStream, what: str) -> None:
+    """Refuse a stream that reads data intervals in an operator that hands out batches by offset.
+
+    Raises:
+        ConfigurationError: The stream has ``read="data_interval"``.
+    """
+    if stream.reads_by_interval:
+        raise ConfigurationError(
+            f"{what} hands out batches of a stream with an offset, but stream {stream.name!r} has "
+            "read='data_interval'. Use DeltaIngestOperator for it, or read='offset'.",
+            table=stream.table,
+        )
 
 
 def _plain(moment: datetime) -> datetime:

@@ -45,7 +45,8 @@ class DeltaTableHook(BaseHook):
         """Return the folder at ``uri``. Looks up the connection, but sends no request to the store.
 
         Raises:
-            ConfigurationError: Unknown scheme, no such connection, or a connection of another store's type.
+            ConfigurationError: Unknown scheme, no such connection, or a connection whose type belongs to a different
+                store.
         """
         return open_storage(uri, storage_options(self.storage_conn_id, uri))
 
@@ -63,7 +64,7 @@ class DeltaTableHook(BaseHook):
         return self.get_log(uri).latest()
 
     def check_table(self, uri: str) -> tuple[bool, str]:
-        """Return whether the table can be read, and a message about it. Raises no error of FDS."""
+        """Return whether the table can be read, and a message about it. Does not raise FDS errors."""
         try:
             if self.storage_conn_id is not None:
                 find_connection(self.storage_conn_id, f"storage_conn_id for {uri!r}")

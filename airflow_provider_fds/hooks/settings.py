@@ -48,7 +48,7 @@ def retention() -> Retention:
 
 
 def cache_dir() -> Path | None:
-    """Return ``[fds] cache_dir``, ``None`` if it is not set (``spark.install`` then uses its default)."""
+    """Return ``[fds] cache_dir``, ``None`` if it is not set (``spark.cache`` then uses its default)."""
     from airflow.providers.common.compat.sdk import conf
 
     named = conf.get(_SECTION, "cache_dir", fallback="").strip()
@@ -70,8 +70,8 @@ def staging_uri(stream_staging: str | None, stream_name: str) -> str:
     if not executor.strip().endswith(_ONE_MACHINE_EXECUTORS):
         raise ConfigurationError(
             f"Stream {stream_name!r} has no staging folder, and tasks of the executor {executor!r} do not share a "
-            "disk. Set [fds] staging (AIRFLOW__FDS__STAGING) to a folder that Airflow's workers and Spark reach, "
-            "such as s3://lake/_fds, or give the stream staging=…"
+            "disk. Set [fds] staging (AIRFLOW__FDS__STAGING) to a folder that Airflow's workers and Spark can "
+            "reach, such as s3://lake/_fds, or give the stream staging=…"
         )
     home = os.environ.get("AIRFLOW_HOME") or "~/airflow"
     return canonical_uri(str(Path(home).expanduser() / "fds"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.cloud import azure_provider, gcs_provider, s3_provider
@@ -18,13 +18,6 @@ from airflow_provider_fds.schemes import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-#: The types of Airflow connection that fit a kind of store.
-CONNECTION_TYPES: Final[dict[str, tuple[str, ...]]] = {
-    "s3": ("aws", "s3"),
-    "gcs": ("google_cloud_platform",),
-    "azure": ("wasb", "adls", "azure_data_lake", "azure"),
-}
 
 
 class StorageConnection(Protocol):
@@ -42,7 +35,7 @@ class StorageConnection(Protocol):
 
 
 def store_kind(uri: str) -> str | None:
-    """Return ``"s3"``, ``"gcs"``, ``"azure"`` or ``"local"`` for a URI or path, ``None`` for an unknown scheme."""
+    """Return the kind of store of a URI or path (``"s3"``, ``"local"`` …), ``None`` for an unknown scheme."""
     scheme, found, _ = uri.partition("://")
     known = SCHEMES.get(scheme.lower()) if found else SCHEMES["file"]
     return known.kind if known is not None and known.is_planned_from else None
@@ -78,9 +71,9 @@ def find_connection(conn_id: str, purpose: str) -> StorageConnection:
         connection: StorageConnection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise ConfigurationError(
-            f"There is no Airflow connection {conn_id!r}, which is the {purpose}. Create it (Admin, Connections, or "
-            f"'airflow connections add {conn_id}', or the environment variable AIRFLOW_CONN_{conn_id.upper()}), "
-            "or name another one."
+            f"Airflow connection {conn_id!r}, which is the {purpose}, does not exist. Create it (Admin, "
+            f"Connections, or 'airflow connections add {conn_id}', or the environment variable "
+            f"AIRFLOW_CONN_{conn_id.upper()}), or use another one."
         ) from error
     return connection
 
@@ -90,18 +83,18 @@ def connection_options(connection: StorageConnection, uri: str) -> dict[str, Any
     kind = store_kind(uri)
     if kind is None or kind == "local":
         return {}
-    expected = CONNECTION_TYPES[kind]
+    if kind not in CONNECTIONS:
+        raise ConfigurationError(
+            f"{uri!r} is in a store of kind {kind!r}, for which FDS cannot use an Airflow connection. Omit "
+            f"storage_conn_id to use the environment's credentials; connections are for {', '.join(CONNECTIONS)}."
+        )
+    expected, mapping = CONNECTIONS[kind]
     if connection.conn_type not in expected:
         raise ConfigurationError(
-            f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}, but {uri!r} needs one of type "
-            f"{' or '.join(map(repr, expected))}. Name a connection of that type as storage_conn_id."
+            f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}, but {uri!r} needs one of "
+            f"type {' or '.join(map(repr, expected))}. Set storage_conn_id to a connection of that type."
         )
     extra = _plain_extra(connection)
-    mapping: Callable[[StorageConnection, dict[str, Any]], dict[str, Any]] = {
-        "s3": _s3_options,
-        "gcs": _gcs_options,
-        "azure": _azure_options,
-    }[kind]
     return {key: value for key, value in mapping(connection, extra).items() if value not in (None, "")}
 
 
@@ -202,3 +195,23 @@ def _tls_options(endpoint: str | None, verify: object) -> dict[str, Any]:
     elif isinstance(verify, str) and verify.lower() != "true":
         options["root_certificate"] = Path(verify).read_bytes()
     return options
+
+
+class ConnectionKind(NamedTuple):
+    """The Airflow connections that fit a kind of store.
+
+    Attributes:
+        types: Types of connection.
+        options: Returns the obstore options of a connection and its extra.
+    """
+
+    types: tuple[str, ...]
+    options: Callable[[StorageConnection, dict[str, Any]], dict[str, Any]]
+
+
+#: The connections of each kind of store.
+CONNECTIONS: Final[dict[str, ConnectionKind]] = {
+    "s3": ConnectionKind(("aws", "s3"), _s3_options),
+    "gcs": ConnectionKind(("google_cloud_platform",), _gcs_options),
+    "azure": ConnectionKind(("wasb", "adls", "azure_data_lake", "azure"), _azure_options),
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.checkpoint.registry import checkpoint_store
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
 from airflow_provider_fds.hooks.settings import staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
 
@@ -41,7 +41,7 @@ def working_context(
         table_options=storage_options(stream.storage_conn_id, stream.table),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),
-        checkpoints=checkpoint_store(stream),
+        checkpoints=checkpoint_store(stream.name, stream.checkpoint),
         deployment=actor.deployment,
         actor=actor,
         owner=owner,
@@ -68,25 +68,10 @@ def reading_context(stream: DeltaStream, *, staging: str | None = None, deployme
         table_options=storage_options(stream.storage_conn_id, stream.table),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),
-        checkpoints=checkpoint_store(stream),
+        checkpoints=checkpoint_store(stream.name, stream.checkpoint),
         deployment=deployment,
         actor=Actor(deployment=deployment),
         owner=Owner(kind="airflow", deployment=deployment),
         owner_is_running=lambda _owner: True,
         sink_options=None,
     )
-
-
-def checkpoint_store(stream: DeltaStream) -> CheckpointStore:
-    """Return where the stream keeps its checkpoint: an Airflow Variable, XComs, or a file."""
-    if stream.checkpoint.startswith("file:"):
-        from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-
-        return FileCheckpointStore(stream.checkpoint.removeprefix("file:"))
-    if stream.checkpoint == "xcom":
-        from airflow_provider_fds.checkpoint.xcom import XComCheckpointStore
-
-        return XComCheckpointStore(stream.name)
-    from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
-
-    return VariableCheckpointStore(stream.name)

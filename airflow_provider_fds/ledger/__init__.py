@@ -1,6 +1,5 @@
 """What is decided about a stream: entries, their fold, and the log in staging that holds them (docs/design/ledger.md).
 
-``epoch_entries``, ``plan_entries``, ``commit_entries``, ``interval_entries`` and ``operator_entries`` have one class
-per kind of entry, with its fields, its rule and its effect. ``protocol`` has the rules common to all kinds. All of
-these are pure; ``log.Ledger`` does the I/O.
+The modules ``*_entries`` have one class per kind of entry, with its fields, its rule and its effect. ``protocol`` has
+the rules common to all kinds. All of these are pure; ``log.Ledger`` does the I/O.
 """

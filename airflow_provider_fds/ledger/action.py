@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from airflow_provider_fds.ledger.layout import check_interval_name
+from airflow_provider_fds.ledger.facts import BatchFacts
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Base of all kinds of entry.
+    """Base of all kinds of entry. A kind is a subclass with a ``tag`` that is decorated with :func:`register`.
 
     An instance of a subclass is both the proposal to the ledger and the value written to it. Its fields are the JSON of
     the entry; fields derived from the state have a default and are filled in by :meth:`decide`. An action that relies
@@ -38,7 +38,7 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return str(self.__struct_config__.tag)
 
     def describe(self) -> str:
-        """Return the action in words, as the subject of a refusal: ``planning``, ``committing batch 3``."""
+        """Return the action in words, as a refusal names it after "cannot": ``commit batch 3``."""
         return self.subject.format(self)
 
     def decide(self, state: StreamState) -> Self | None:
@@ -50,6 +50,9 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
             LedgerError: The state does not allow the action; see :func:`~airflow_provider_fds.ledger.protocol.decide`.
         """
         raise NotImplementedError
+
+    def check_complete(self) -> None:
+        """Raise ``ValueError`` if the action can be proposed, but no entry can hold it as it is."""
 
     def apply(self, state: StreamState) -> StreamState:
         """Return the state after the action. Pure, and never refuses: an entry that was written is a fact."""
@@ -64,20 +67,26 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return self.apply(state)
 
 
-class BatchAction(BaseAction, frozen=True, kw_only=True):
-    """Base of the kinds of entry about planned batches: those of the open epoch, or of one data interval.
+_ActionT = TypeVar("_ActionT", bound=BaseAction)
 
-    Attributes:
-        epoch: The stream's epoch; for a data interval, its generation.
-        interval: The data interval, ``<start>/<end>``; ``None`` for a stream that reads by offset.
+#: All kinds of entry by their tags. ``entries.py`` imports every module of ``ledger/`` whose name ends in ``_entries``.
+KINDS: Final[dict[str, type[BaseAction]]] = {}
+
+
+def register(cls: type[_ActionT]) -> type[_ActionT]:
+    """Make a class a kind of entry: from here on the ledger reads and writes it.
+
+    Raises:
+        TypeError: Another class has this tag.
     """
+    kind = str(cls.__struct_config__.tag)
+    if KINDS.setdefault(kind, cls) is not cls:
+        raise TypeError(f"{cls.__name__} and {KINDS[kind].__name__} have the same kind {kind!r}")
+    return cls
 
-    epoch: int
-    interval: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.interval is not None:
-            check_interval_name(self.interval)
+class BatchAction(BatchFacts, BaseAction, frozen=True, kw_only=True):
+    """Base of the kinds of entry about planned batches: those of the open epoch, or of one data interval."""
 
     def describe(self) -> str:
         """Return the action in words, with its data interval."""
@@ -92,4 +101,4 @@ class BatchAction(BaseAction, frozen=True, kw_only=True):
         return state if record is None else state.with_interval(replace(record, **changes))
 
 
-__all__ = ["BaseAction", "BatchAction"]
+__all__ = ["KINDS", "BaseAction", "BatchAction", "register"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BatchAction
+from airflow_provider_fds.ledger.action import BatchAction, register
 from airflow_provider_fds.ledger.conditions import (
     check_interval_stream,
     check_next,
@@ -19,47 +18,21 @@ from airflow_provider_fds.ledger.conditions import (
     check_sink_of_commit,
     scope_of,
 )
+from airflow_provider_fds.ledger.facts import BlockedFacts, CommittedFacts
 from airflow_provider_fds.ledger.intervals import digest_of_parts
-
-# structs read these annotations at run time, when they are defined
-from airflow_provider_fds.ledger.measures import Measures  # noqa: TC001
-from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
 
 
-class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
+@register
+class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="committed"):
     """A batch is in the sink and verified; the position moved to ``end``.
 
     For a data interval, all planned batches up to ``batch_id`` are in the sink, in one transaction; no position moves.
-
-    Attributes:
-        outcome: ``written``, ``verified`` (looked up in the sink's history) or ``user_job``.
-        digest: Digest of the batch's manifest, or of all batches of the transaction.
-        end: End of the batch; derived.
-        rows: Rows written, ``None`` if a user job did not report them.
-        last_commit_sha256: Digest of the last consumed commit file of the source; derived.
-        was_accepted: Whether a person accepted a failed verification; derived.
-        measures: What the driver measured, ``None`` if it reported nothing.
-        tables: For a function: by named table, the version that holds the newest transaction of its write.
     """
 
-    subject: ClassVar[str] = "committing batch {0.batch_id}"
-
-    batch_id: int
-    owner: Owner
-    attempt_id: str
-    outcome: Literal["written", "verified", "user_job"]
-    digest: str
-    end: str = ""
-    sink_version: int | None = None
-    sink_table_id: str | None = None
-    rows: int | None = None
-    last_commit_sha256: str = ""
-    was_accepted: bool = False
-    measures: Measures | None = None
-    tables: dict[str, int] = msgspec.field(default_factory=dict)
+    subject: ClassVar[str] = "commit batch {0.batch_id}"
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow the owner to commit the next transaction; nothing to do if it is already committed."""
@@ -72,19 +45,19 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
         if self.digest != digest_of_parts(parts):
             raise refusals.refusal(
                 state,
-                f"{what} is not possible: its manifest has digest {digest_of_parts(parts)}, the report names "
+                f"cannot {what}: its manifest has digest {digest_of_parts(parts)}, but the report names "
                 f"{self.digest!r}. The job loaded something else; `fds show {state.name}` prints the plan",
             )
         if state.sink is None:
             raise refusals.refusal(
                 state,
-                f"{what} is not possible, the stream is bound to no sink. Bind it first: a run with a sink does so",
+                f"cannot {what}: the stream is bound to no sink. A run with a sink binds it",
             )
         if state.sink.is_user_job != (self.outcome == "user_job"):
             raise refusals.refusal(
                 state,
-                f"{what} is not possible: the stream is bound to {state.sink.describe()}, the commit is of kind "
-                f"{self.outcome!r}. Use one way to load a stream, or `fds rebind {state.name} --why …`",
+                f"cannot {what}: the stream is bound to {state.sink.describe()}, but the commit is of kind "
+                f"{self.outcome!r}. Load a stream in one way only, or `fds rebind {state.name} --why …`",
             )
         if not state.sink.is_user_defined:
             # intervals are committed in any order
@@ -118,7 +91,7 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
             planned=tuple(rest),
             position=batch.end,
             last_txn_end=batch.end,
-            last_committed=self,
+            last_committed=CommittedFacts.of(self),
             last_commit_sha256=self.last_commit_sha256,
             prev_txn_version=txn_version(self.epoch, self.batch_id),
             sink_version=state.sink_version if keeps_version else self.sink_version,
@@ -143,25 +116,14 @@ class Committed(BatchAction, frozen=True, kw_only=True, tag="committed"):
         return state.with_interval(record.plus(self))
 
 
-class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
+@register
+class Blocked(BlockedFacts, BatchAction, frozen=True, kw_only=True, tag="blocked"):
     """The rows in the sink differ from the plan; nothing continues until a person accepts or discards the batch.
 
     With an ``interval``, only that interval stops.
-
-    Attributes:
-        owner: Who found the difference; ``None`` in older entries.
     """
 
-    subject: ClassVar[str] = "blocking batch {0.batch_id}"
-
-    batch_id: int
-    attempt_id: str
-    reason: str
-    rows_planned: int | None = None
-    rows_written: int | None = None
-    sink_version: int | None = None
-    sink_table_id: str | None = None
-    owner: Owner | None = None
+    subject: ClassVar[str] = "block batch {0.batch_id}"
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow the owner to block the next transaction, unless a person has accepted exactly this failure."""
@@ -172,7 +134,7 @@ class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
         check_owner(state, scope, self.owner, what)
         return None if self._is_accepted_as(scope.accepted) else self
 
-    def _is_accepted_as(self, accepted: Blocked | None) -> bool:
+    def _is_accepted_as(self, accepted: BlockedFacts | None) -> bool:
         return accepted is not None and (accepted.sink_version, accepted.rows_written, accepted.reason) == (
             self.sink_version,
             self.rows_written,
@@ -181,9 +143,10 @@ class Blocked(BatchAction, frozen=True, kw_only=True, tag="blocked"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Stop the stream, or the interval."""
-        return self.change(state, blocked=self)
+        return self.change(state, blocked=BlockedFacts.of(self))
 
 
+@register
 class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
     """A person accepts the blocked batch as it is in the sink.
 
@@ -191,7 +154,7 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
         epoch: Derived for a data interval, as is ``batch_id``.
     """
 
-    subject: ClassVar[str] = "accepting batch {0.batch_id}"
+    subject: ClassVar[str] = "accept batch {0.batch_id}"
 
     epoch: int = 0
     batch_id: int = 0
@@ -208,7 +171,7 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
         if state.blocked is None or state.blocked.batch_id != self.batch_id:
             found = "no batch is" if state.blocked is None else f"batch {state.blocked.batch_id} is"
             raise refusals.refusal(
-                state, f"{what} is not possible: {found} blocked in epoch {state.epoch}. See `fds status {state.name}`"
+                state, f"cannot {what}: {found} blocked in epoch {state.epoch}. See `fds status {state.name}`"
             )
         return self
 
@@ -221,7 +184,7 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
             blocked = [record.interval for record in state.intervals if record.blocked is not None]
             raise refusals.refusal(
                 state,
-                f"interval {interval!r} is not blocked; blocked are: {', '.join(blocked) or 'none'}. See "
+                f"interval {interval!r} is not blocked. Blocked intervals: {', '.join(blocked) or 'none'}. See "
                 f"`fds history {state.name}`",
             )
         return replace(self, epoch=record.generation, batch_id=record.blocked.batch_id)

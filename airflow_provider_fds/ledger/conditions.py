@@ -11,7 +11,7 @@ from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.action import BatchAction
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import IntervalRecord, Scope, StreamState
+    from airflow_provider_fds.ledger.state import IntervalRecord, ScopeRecord, StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
 
 
@@ -28,7 +28,9 @@ def check_epoch(state: StreamState, epoch: int, what: str) -> None:
     if epoch < state.epoch:
         raise refusals.epoch_closed(state, what, epoch)
     if epoch > state.epoch:
-        raise refusals.refusal(state, f"{what} is for epoch {epoch}, but the stream is in epoch {state.epoch}")
+        raise refusals.refusal(
+            state, f"cannot {what}: it is for epoch {epoch}, but the stream is in epoch {state.epoch}"
+        )
 
 
 def check_open(state: StreamState, epoch: int, what: str) -> None:
@@ -38,7 +40,7 @@ def check_open(state: StreamState, epoch: int, what: str) -> None:
         raise refusals.not_opened(state, what)
 
 
-def scope_of(state: StreamState, action: BatchAction) -> Scope:
+def scope_of(state: StreamState, action: BatchAction) -> ScopeRecord:
     """Return the scope of the action if the action is for its newest epoch or generation, else refuse it."""
     if action.interval is not None:
         return interval_of(state, action)
@@ -53,7 +55,7 @@ def interval_of(state: StreamState, action: BatchAction) -> IntervalRecord:
     if record is None or record.generation != action.epoch:
         known = 0 if record is None else record.generation
         raise refusals.moved(
-            state, f"{action.describe()} (generation {action.epoch}) is not possible, it is in generation {known}"
+            state, f"cannot {action.describe()} (generation {action.epoch}): the interval is in generation {known}"
         )
     return record
 
@@ -74,7 +76,7 @@ def check_not_held(state: StreamState, what: str) -> None:
         raise refusals.held(state, what)
 
 
-def check_not_blocked(state: StreamState, scope: Scope, what: str) -> None:
+def check_not_blocked(state: StreamState, scope: ScopeRecord, what: str) -> None:
     """Refuse ``what`` while a failed verification waits for a person."""
     if scope.blocked is not None:
         raise refusals.blocked(state, what, scope.blocked)
@@ -88,7 +90,7 @@ def check_not_stopped(state: StreamState, what: str) -> None:
         raise refusals.quarantined(state, what)
 
 
-def check_owner(state: StreamState, scope: Scope, owner: Owner | None, what: str) -> None:
+def check_owner(state: StreamState, scope: ScopeRecord, owner: Owner | None, what: str) -> None:
     """Refuse ``what`` if the planned batches belong to another owner."""
     if scope.owner is not None and scope.owner != owner:
         raise refusals.busy(state, what, scope, scope.owner)
@@ -98,12 +100,10 @@ def check_nothing_planned(state: StreamState, owner: Owner, what: str) -> None:
     """Refuse ``what`` while batches are planned and not committed."""
     check_owner(state, state, owner, what)
     if state.planned:
-        raise refusals.moved(
-            state, f"{what} is not possible, this run has {len(state.planned)} planned batches already"
-        )
+        raise refusals.moved(state, f"cannot {what}: this run already has planned batches ({len(state.planned)})")
 
 
-def check_next(state: StreamState, scope: Scope, batch_id: int, what: str) -> tuple[PlannedBatch, ...]:
+def check_next(state: StreamState, scope: ScopeRecord, batch_id: int, what: str) -> tuple[PlannedBatch, ...]:
     """Return the batches of the next transaction if ``batch_id`` is the last of them, else refuse ``what``.
 
     The next transaction is the first planned batch; for an interval whose sink replaces, all planned batches.
@@ -113,16 +113,16 @@ def check_next(state: StreamState, scope: Scope, batch_id: int, what: str) -> tu
     if parts and parts[-1].batch_id == batch_id:
         return parts
     if scope is state and batch_id < state.first_uncommitted:
-        found = f"batch {batch_id} is committed already"
+        found = f"batch {batch_id} is already committed"
     elif parts:
         found = (
-            f"next in order is batch {parts[-1].batch_id} of {len(scope.planned)} planned: the job loaded something "
-            "else"
+            f"the next batch in order is {parts[-1].batch_id} ({len(scope.planned)} planned): the job "
+            "loaded something else"
         )
     else:
-        found = f"nothing is planned, the next batch to be planned is {state.next_batch_id}"
+        found = f"nothing is planned; the next batch to plan is {state.next_batch_id}"
     raise refusals.refusal(
-        state, f"{what} is not possible, {found}. Batches are committed in order; see `fds status {state.name}`"
+        state, f"cannot {what}: {found}. Batches are committed in order; see `fds status {state.name}`"
     )
 
 
@@ -132,29 +132,33 @@ def check_target(state: StreamState, owner: Owner, target: int) -> None:
     if run is not None and run.target is not None and run.target != target:
         raise refusals.refusal(
             state,
-            f"{owner.describe()} fixed version {run.target} as its target when it planned first, and cannot plan to "
-            f"version {target}; the next run continues from there",
+            f"{owner.describe()} fixed version {run.target} as its target when it first planned, so it cannot "
+            f"plan to version {target}. The next run continues from there",
         )
 
 
 def check_batches(state: StreamState, batches: tuple[PlannedBatch, ...]) -> None:
     """Refuse batches that do not follow the position, and each other, without a gap."""
     if not batches:
-        raise refusals.refusal(state, "a plan without a batch was to be written; a stretch without data is advanced")
+        raise refusals.refusal(
+            state, "a plan must have at least one batch; commits without data only advance the position"
+        )
     if batches[0].batch_id != state.next_batch_id:
         raise refusals.moved(
-            state, f"the plan begins with batch {batches[0].batch_id}, next in order is batch {state.next_batch_id}"
+            state,
+            f"the plan begins with batch {batches[0].batch_id}, but the next batch in order is {state.next_batch_id}",
         )
     previous_end, previous_txn = state.position or "", state.prev_txn_version
     for batch_id, batch in enumerate(batches, start=state.next_batch_id):
         what = f"batch {batch_id}"
         if batch.batch_id != batch_id:
-            raise refusals.refusal(state, f"the plan has batch {batch.batch_id} where {what} is next in order")
+            raise refusals.refusal(state, f"the plan has batch {batch.batch_id}, but {what} is next in order")
         check_stretch(state, batch.start, batch.end, what, after=previous_end)
         if batch.prev_txn_version != previous_txn:
             raise refusals.refusal(
                 state,
-                f"{what} expects transaction {batch.prev_txn_version} in the sink, the one before it is {previous_txn}",
+                f"{what} expects transaction {batch.prev_txn_version} in the sink, but the previous one is "
+                f"{previous_txn}",
             )
         previous_end, previous_txn = batch.end, txn_version(state.epoch, batch_id)
 
@@ -165,7 +169,7 @@ def check_stretch(state: StreamState, start: str, end: str, what: str, *, after:
     expected = state.position if after is None else after
     if not expected or begin != Offset.from_json(expected):
         if expected == state.position:
-            raise refusals.moved(state, f"{what} starts at {start}, the position is {expected}")
+            raise refusals.moved(state, f"{what} starts at {start}, but the position is {expected}")
         raise refusals.refusal(state, f"{what} starts at {start}, but the batch before it ends at {expected}")
     if finish <= begin:
         raise refusals.refusal(state, f"{what} ends at {end}, which is not after its start {start}")
@@ -183,16 +187,16 @@ def check_meaning(state: StreamState, meaning_digest: str) -> None:
         return
     raise refusals.refusal(
         state,
-        f"options that decide which files of a version count were changed, while the position lies inside version "
-        f"{position.version} (after file {position.index}). Set them back until that version is done, or run "
-        f"`fds rewind {state.name} --to-version {position.version} --why …` to read it again from its beginning",
+        "options that decide which files of a version count were changed while the position is inside version "
+        f"{position.version} (after file {position.index}). Restore them until that version is done, or run `fds "
+        f"rewind {state.name} --to-version {position.version} --why …` to read it again from its beginning",
     )
 
 
 def check_table_id(state: StreamState, table_id: str | None) -> None:
     """Refuse a sink whose table id differs from the one in the ledger."""
     if table_id is not None and state.sink_table_id is not None and table_id != state.sink_table_id:
-        raise refusals.changed_sink(state, f"its table id is {table_id}, recorded is {state.sink_table_id}")
+        raise refusals.changed_sink(state, f"its table id is {table_id}, but the ledger has {state.sink_table_id}")
 
 
 def check_sink_of_commit(
@@ -207,7 +211,7 @@ def check_sink_of_commit(
     if after is not None and version <= after:
         raise refusals.changed_sink(
             state,
-            f"batch {batch_id} is in its version {version}, what was committed before it in version {after}",
+            f"batch {batch_id} is in its version {version}, but an earlier commit is in version {after}",
         )
 
 
@@ -216,6 +220,6 @@ def offset_of(state: StreamState, text: str, what: str) -> Offset:
     offset = Offset.from_json(text)
     if state.table_id is not None and offset.table_id != state.table_id and state.phase == "open":
         raise refusals.refusal(
-            state, f"{what} belongs to the table with id {offset.table_id}, the stream reads {state.table_id}"
+            state, f"{what} belongs to the table with id {offset.table_id}, but the stream reads {state.table_id}"
         )
     return offset

@@ -1,17 +1,23 @@
-"""All kinds of entry, and an entry as it is written: JSON on one line, the same bytes for the same entry."""
+"""An entry as it is written: JSON on one line, the same bytes for the same entry.
+
+A kind of entry is one class in a module of this folder whose name ends in ``_entries``; no list names it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from datetime import UTC
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Final, Union
 
 import msgspec
 
-from airflow_provider_fds import __version__
+from airflow_provider_fds import __version__, ledger
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
-from airflow_provider_fds.ledger import commit_entries, epoch_entries, interval_entries, operator_entries, plan_entries
+from airflow_provider_fds.ledger.action import KINDS, BaseAction
 from airflow_provider_fds.ledger.layout import ForeignKeyError
 from airflow_provider_fds.ledger.owner import Actor  # noqa: TC001  # the struct reads it when it is defined
 
@@ -22,32 +28,30 @@ if TYPE_CHECKING:
 ENTRY_FORMAT: Final = 1
 
 
-#: The kinds of entry of format 1; a new kind is a class and a line here.
-Action = (
-    epoch_entries.Created
-    | epoch_entries.Opened
-    | epoch_entries.Bound
-    | epoch_entries.Ended
-    | epoch_entries.Requested
-    | epoch_entries.Shown
-    | plan_entries.Planned
-    | plan_entries.Claimed
-    | plan_entries.Advanced
-    | commit_entries.Committed
-    | commit_entries.Blocked
-    | commit_entries.Accepted
-    | operator_entries.Quarantined
-    | operator_entries.Held
-    | operator_entries.Resumed
-    | operator_entries.Acknowledged
-    | operator_entries.Transferred
-    | operator_entries.Retired
-    | interval_entries.Boundary
-    | interval_entries.IntervalOpened
-)
+for _module in iter_modules(ledger.__path__, f"{ledger.__name__}."):
+    if _module.name.endswith("_entries"):
+        import_module(_module.name)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class _Fields(msgspec.Struct, frozen=True, kw_only=True):
+    """What every entry has, whatever its kind."""
+
+    format: int = ENTRY_FORMAT
+    n: int
+    id: str
+    time: str
+    writer: str = __version__
+    actor: Actor
+    request_id: str | None = None
+
+
+class _Stored(_Fields, frozen=True, kw_only=True):
+    """An entry whose action is not decoded yet: which kinds there are is known only once all of them are defined."""
+
+    action: msgspec.Raw
+
+
+class Entry(_Fields, frozen=True, kw_only=True):
     """One decision, written once.
 
     Attributes:
@@ -58,18 +62,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         request_id: Name of a person's request; the same name means the same request.
     """
 
-    format: int = ENTRY_FORMAT
-    n: int
-    id: str
-    time: str
-    writer: str = __version__
-    actor: Actor
-    request_id: str | None = None
-    action: Action
+    action: BaseAction
 
     def __post_init__(self) -> None:
-        if isinstance(self.action, plan_entries.Planned) and self.action.interval is None and not self.action.batches:
-            raise ValueError("a plan by offset has at least one batch")
+        self.action.check_complete()
 
     def to_json(self) -> bytes:
         """Return the entry as its bytes in staging."""
@@ -84,7 +80,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
                 never passed over, because it may forbid what comes next.
         """
         try:
-            entry = _DECODER.decode(data)
+            stored = _STORED.decode(data)
+            fields = {name: getattr(stored, name) for name in _Fields.__struct_fields__}
+            entry = cls(**fields, action=_decoder(tuple(KINDS.values())).decode(stored.action))
         except DAMAGE as error:
             raise _unreadable(data, where, error) from error
         if entry.format != ENTRY_FORMAT:
@@ -98,8 +96,14 @@ class _Header(msgspec.Struct):
 
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-_DECODER: Final = msgspec.json.Decoder(Entry)
+_STORED: Final = msgspec.json.Decoder(_Stored)
 _HEADER: Final = msgspec.json.Decoder(_Header)
+
+
+@lru_cache(maxsize=4)
+def _decoder(kinds: tuple[type[BaseAction], ...]) -> msgspec.json.Decoder[BaseAction]:
+    """Return the decoder of these kinds, which chooses among them by their tags."""
+    return msgspec.json.Decoder(Union[kinds])  # noqa: UP007  # the kinds are known at run time only
 
 
 def digest_of(data: bytes) -> str:
@@ -114,8 +118,8 @@ def iso_time(time: datetime) -> str:
 
 def _other_format(data: bytes, found: int, writer: str, where: str) -> LedgerError:
     return UnreadableEntryError(
-        f"ledger entry {where} has format {found}, written by FDS {writer}; this is FDS {__version__}, which reads "
-        f"format {ENTRY_FORMAT}: install FDS {writer} or newer wherever this stream is worked on",
+        f"ledger entry {where} has format {found}, written by FDS {writer}, but this FDS {__version__} reads "
+        f"format {ENTRY_FORMAT}. Install FDS {writer} or newer wherever this stream runs",
         data=data,
         is_newer=True,
     )
@@ -126,8 +130,8 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
         header = _HEADER.decode(data)
     except DAMAGE:
         return UnreadableEntryError(
-            f"ledger entry {where} is damaged: {len(data)} bytes that are no entry ({describe(error)}). Entries are "
-            "written whole and never changed; restore the file from a copy of the staging folder",
+            f"ledger entry {where} is damaged: its {len(data)} bytes are not an entry ({describe(error)}). "
+            "Entries are written whole and never changed: restore the file from a copy of the staging folder",
             data=data,
         )
     if header.format != ENTRY_FORMAT:
@@ -135,7 +139,7 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
     if isinstance(error.__cause__, ForeignKeyError):
         return UnreadableEntryError(
             f"ledger entry {where} cannot be used: {error.__cause__}. FDS does not write such an entry, so it was "
-            "edited; restore the file from a copy of the staging folder, and check who can write to it",
+            "edited: restore the file from a copy of the staging folder, and check who can write to it",
             data=data,
         )
     if not _is_newer(header.writer):
@@ -147,7 +151,7 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
         )
     return UnreadableEntryError(
         f"ledger entry {where}, written by FDS {header.writer}, cannot be read by this FDS {__version__}: {error}. "
-        "FDS never skips an entry, because it may forbid later ones: install the version that wrote it, or a newer one",
+        "FDS never skips an entry, because it may forbid later ones. Install the version that wrote it, or a newer one",
         data=data,
         is_newer=True,
     )
@@ -162,4 +166,4 @@ def _is_newer(writer: str) -> bool:
     return found > own
 
 
-__all__ = ["ENTRY_FORMAT", "Action", "Entry", "digest_of", "iso_time"]
+__all__ = ["ENTRY_FORMAT", "Entry", "digest_of", "iso_time"]

@@ -1,25 +1,23 @@
-"""Entries that create a stream, close and open its epochs, and bind it to a sink."""
+"""Entries that create a stream, open its epochs, and bind it to a sink."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction
+from airflow_provider_fds.ledger.action import BaseAction, register
 from airflow_provider_fds.ledger.conditions import check_deployment, check_epoch, check_open, check_table_id, offset_of
-from airflow_provider_fds.ledger.operator_entries import Held
+from airflow_provider_fds.ledger.facts import EndedFacts, HeldFacts
+from airflow_provider_fds.ledger.request_entries import Requested
 
 # the annotations of a struct are read when it is defined
 from airflow_provider_fds.ledger.values import (
     Fence,
     LeftSink,
     Recovered,
-    Removal,
-    SeenBatch,
     SinkBinding,
     SnapshotRef,
 )
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
 
 
+@register
 class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
     """The stream exists; requests epoch 1, or the one after the epochs that a sink knows of.
 
@@ -39,7 +38,7 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
             earlier one.
     """
 
-    subject: ClassVar[str] = "creating it again"
+    subject: ClassVar[str] = "create it again"
 
     uuid: str
     name: str
@@ -55,8 +54,8 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
         if state.table != self.table:
             raise refusals.refusal(
                 state,
-                f"the name is taken: the stream reads {state.table}, not {self.table}. One stream reads one table; use "
-                "another name, or write the table's URI as it was",
+                f"the name is taken: the stream reads {state.table}, not {self.table}. A stream reads one table: "
+                "use another name, or restore the table's URI",
             )
         return None
 
@@ -92,13 +91,14 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
             position=found.position,
             sink=found.sink,
             snapshot=found.snapshot,
-            held=None if found.held is None else Held(why=found.held),
+            held=None if found.held is None else HeldFacts(why=found.held),
             acknowledged=found.acknowledged,
         )
         # as if the epoch that the sink knows of had just been closed
         return request.apply(state)
 
 
+@register
 class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
     """The start of an epoch is resolved, and the previous epochs are closed in the sink.
 
@@ -109,9 +109,11 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         meaning_digest: Of the options that determined a start within a version, ``None`` for any other start.
         continues: Whether the epoch continues where the previous one stopped: a schema change at its start is then
             checked against what was read before, instead of being accepted.
+        range_options: The stream's options of start and end if they decided the start, or a start was given instead of
+            them; ``None`` for an epoch that was requested with a start of its own, and in older entries.
     """
 
-    subject: ClassVar[str] = "opening epoch {0.epoch}"
+    subject: ClassVar[str] = "open epoch {0.epoch}"
 
     epoch: int
     start: str
@@ -122,6 +124,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
     last_commit_sha256: str | None = None
     meaning_digest: str | None = None
     continues: bool = False
+    range_options: dict[str, Any] | None = None
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it for the requested epoch, once the previous epochs are closed in the sink."""
@@ -131,7 +134,9 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         start = offset_of(state, self.start, "the start")
         if start.table_id != self.table_id:
             raise refusals.refusal(
-                state, f"the start {self.start} belongs to table id {start.table_id}, the table has {self.table_id}"
+                state,
+                f"the start {self.start} belongs to the table with id {start.table_id}, but the table has id "
+                f"{self.table_id}",
             )
         self._check_fence(state)
         return self
@@ -144,20 +149,22 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         if not is_done and fence.status != "sink_missing":
             raise refusals.refusal(
                 state,
-                f"epoch {state.epoch} cannot be opened before the epochs before it are closed in "
-                f"{state.fence_sink.describe()} by a transaction with version {expected} (found: {fence.status}, "
-                f"{fence.versions}). The next run of the stream writes it",
+                f"epoch {state.epoch} cannot be opened until a transaction with version {expected} closes the "
+                f"earlier epochs in {state.fence_sink.describe()} (found: {fence.status}, {fence.versions}). The "
+                "next run of the stream writes it",
             )
         wanted = None if state.request is None else state.request.removal
         if is_done and fence.removal != wanted:
             raise refusals.refusal(
                 state,
-                f"epoch {state.epoch} cannot be opened: its request asks for {wanted} to be removed from the sink, and "
-                f"the fence removed {fence.removal}. Make the request again with --replace",
+                f"epoch {state.epoch} cannot be opened: its request asks for the removal of {wanted} from the "
+                f"sink, but the fence removed {fence.removal}. Repeat the request with --replace",
             )
 
     def apply(self, state: StreamState) -> StreamState:
         """Begin the epoch at its start, with the fence as the newest transaction in the sink."""
+        if self.range_options is not None:
+            state = replace(state, range_options=self.range_options, start_kept=None)
         state = replace(
             state,
             left=self._left(state),
@@ -207,6 +214,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         )
 
 
+@register
 class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
     """From here on, the stream writes to this sink.
 
@@ -214,7 +222,7 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
         table_id: Current ``metaData.id`` of the sink, ``None`` if there is none or it was not looked up.
     """
 
-    subject: ClassVar[str] = "binding a sink"
+    subject: ClassVar[str] = "bind a sink"
 
     epoch: int
     sink: SinkBinding
@@ -245,18 +253,11 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
         )
 
 
-class Ended(BaseAction, frozen=True, kw_only=True, tag="ended"):
-    """The end of the stream, which its options give as a time, is now fixed: ``version`` (inclusive).
+@register
+class Ended(EndedFacts, BaseAction, frozen=True, kw_only=True, tag="ended"):
+    """The end of the stream, which its options give as a time, is now fixed: ``version`` (inclusive)."""
 
-    Attributes:
-        instant: That time, ISO 8601, UTC, milliseconds.
-    """
-
-    subject: ClassVar[str] = "recording the end of the stream"
-
-    epoch: int
-    instant: str
-    version: int
+    subject: ClassVar[str] = "record the end of the stream"
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it once per instant."""
@@ -265,147 +266,30 @@ class Ended(BaseAction, frozen=True, kw_only=True, tag="ended"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Remember it."""
-        return replace(state, ended=self)
+        return replace(state, ended=EndedFacts.of(self))
 
 
-class Requested(BaseAction, frozen=True, kw_only=True, tag="requested"):
-    """The epoch before ``epoch`` is closed at this entry; ``epoch`` must be opened.
-
-    An automatic request adopts an open one; a person's request is refused while one is open, unless it replaces that.
+@register
+class StartKept(BaseAction, frozen=True, kw_only=True, tag="start_kept"):
+    """A run had other start options than the stream began with; they have no effect, and its position is kept.
 
     Attributes:
-        epoch: The new epoch. Derived: the one after the stream's, or the proposed one if that is later.
-        position: Position of the closed epoch, ``None`` if it was never opened; derived.
-        to: Where the new epoch starts: ``{"starting_version": …}`` or ``{"starting_timestamp": …}`` as in the source
-            options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
-            ``None``: at ``position``, or after the batches that are in the sink but were not committed here.
-        is_automatic: Whether an operator asked, not a person.
-        table_versions: For each named table of a function, its newest version when it was first asked for since an
-            epoch was opened, -1 if it was missing; the versions of earlier requests are kept when it is written.
-        seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again.
-        removal: What the fence removes from the sink, ``None``: nothing.
-        closes: The stream's epoch as the sender saw it. If a person gave none, the stream's epoch.
-        replaces: Whether this request replaces one that is not opened yet.
+        options: The start options of that run; empty when a later run has those that the stream began with.
     """
 
-    subject: ClassVar[str] = "the {0.reason}"
-
-    epoch: int = 0
-    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position", "sink_appeared"]
-    why: str
-    position: str | None = None
-    to: dict[str, Any] | None = None
-    is_automatic: bool = False
-    table_versions: dict[str, int] = msgspec.field(default_factory=dict)
-    seen: tuple[SeenBatch, ...] = ()
-    removal: Removal | None = None
-    closes: int | None = None
-    replaces: bool = False
-
-    def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless a request is already open."""
-        if state.reads_by_interval:
-            raise refusals.by_interval(state, self.describe())
-        if self.closes is not None and self.closes != state.epoch:
-            if self.is_automatic and self.closes < state.epoch:
-                return None
-            check_epoch(state, self.closes, self.describe())
-        if state.phase == "requested":
-            if self.is_automatic and state.request is not None:
-                return None
-            if not self.replaces or state.closed is None:
-                or_else = ", `--replace` makes this one in its place" if state.closed is not None else ""
-                raise refusals.not_opened(state, f"another {self.reason}", or_else=or_else)
-        self._check_seen(state)
-        self._check_removal(state)
-        return replace(
-            self,
-            epoch=max(state.epoch + 1, self.epoch),
-            position=state.position if state.closed is None else state.closed.position,
-            closes=state.epoch,
-            table_versions=self._versions_of_first(state),
-        )
-
-    def _versions_of_first(self, state: StreamState) -> dict[str, int]:
-        """Return the table versions of the first request since an epoch was opened."""
-        found = dict(self.table_versions)
-        for name, version in ({} if state.request is None else state.request.table_versions).items():
-            found[name] = min(version, found.get(name, version))
-        return found
-
-    def _check_seen(self, state: StreamState) -> None:
-        """Refuse a request that refers to batches that no run has shown."""
-        unknown = [batch for batch in self.seen if batch not in state.shown]
-        if unknown:
-            raise refusals.moved(
-                state, f"the {self.reason} refers to batches in the sink that no run has shown: {unknown}"
-            )
-
-    def _check_removal(self, state: StreamState) -> None:
-        """Refuse to remove rows if FDS does not write the table itself, or for a reason other than rewind or reset."""
-        if self.removal is None:
-            return
-        if self.reason not in ("rewind", "reset"):
-            raise refusals.refusal(state, f"a {self.reason} cannot remove rows from the sink")
-        if state.sink is None or state.sink.is_user_defined:
-            bound = "is bound to no sink" if state.sink is None else f"is bound to {state.sink.describe()}"
-            raise refusals.refusal(
-                state, f"rows can only be removed from a table that FDS itself writes, and the stream {bound}"
-            )
-
-    def apply(self, state: StreamState) -> StreamState:
-        """Close the epoch; its planned batches are given up."""
-        is_rebind = self.reason == "rebind"
-        return replace(
-            state,
-            phase="requested",
-            epoch=self.epoch,
-            request=self,
-            # an epoch that was requested but never opened leaves the previous epoch's sink to be fenced
-            fence_sink=state.sink or state.fence_sink or (None if state.left is None else state.left.sink),
-            # an epoch that was requested but never opened keeps what it was to follow
-            closed=state.closed or state.as_closed(),
-            left=None,
-            sink=None if is_rebind else state.sink,
-            sink_table_id=None if is_rebind else state.sink_table_id,
-            sink_version=None if is_rebind else state.sink_version,
-            epoch_start=None,
-            position=None,
-            ended=None,
-            last_txn_end=None,
-            snapshot=None,
-            next_batch_id=0,
-            planned=(),
-            prev_txn_version=None,
-            last_commit_sha256=None,
-            blocked=None,
-            accepted=None,
-            quarantined=None,
-        )
-
-
-class Shown(BaseAction, frozen=True, kw_only=True, tag="shown"):
-    """A run did not open the requested ``epoch``, because it would read these batches again; its error names them."""
-
-    subject: ClassVar[str] = "showing what is in the sink"
+    subject: ClassVar[str] = "record start options that have no effect"
 
     epoch: int
-    batches: tuple[SeenBatch, ...]
+    options: dict[str, Any]
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it while the epoch waits to be opened, for batches that were not shown before."""
-        check_epoch(state, self.epoch, self.describe())
-        if state.phase != "requested":
-            raise refusals.moved(state, f"epoch {state.epoch} is open already")
-        new = self._new(state)
-        return replace(self, batches=new) if new else None
+        """Allow it when the options differ from those last recorded."""
+        check_open(state, self.epoch, self.describe())
+        return None if self.options == (state.start_kept or {}) else self
 
     def apply(self, state: StreamState) -> StreamState:
-        """Remember the batches."""
-        return replace(state, shown=(*state.shown, *self._new(state)))
-
-    def _new(self, state: StreamState) -> tuple[SeenBatch, ...]:
-        return tuple(batch for batch in self.batches if batch not in state.shown)
+        """Remember the options, for the status of the stream."""
+        return replace(state, start_kept=self.options or None)
 
 
-__all__ = ["Bound", "Created", "Ended", "Opened", "Requested", "Shown"]
+__all__ = ["Bound", "Created", "Ended", "Opened", "StartKept"]

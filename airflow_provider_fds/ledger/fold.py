@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
 
 #: Raised when the same entries result in another state than before; older folds are then not read.
-FOLD_FORMAT: Final = 7
+FOLD_FORMAT: Final = 8
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,10 +65,10 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
         try:
             stored = _STORED.decode(data)
             if digest_of(bytes(stored.fold)) != stored.sum:
-                raise ValueError("its content does not have its checksum")
+                raise ValueError("its content does not match its checksum")
             fold = _DECODER.decode(stored.fold)
         except DAMAGE as error:
-            _log.warning("a fold of a ledger cannot be read and is not used: %s", describe(error))
+            _log.warning("A fold of the ledger cannot be read and is not used: %s", describe(error))
             return None
         return fold if fold.format == FOLD_FORMAT else None
 

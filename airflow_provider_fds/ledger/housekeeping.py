@@ -18,12 +18,13 @@ import msgspec
 
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.entries import iso_time
-from airflow_provider_fds.ledger.epoch_entries import Opened, Requested
+from airflow_provider_fds.ledger.epoch_entries import Opened
 from airflow_provider_fds.ledger.interval_entries import IntervalOpened
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.layout import parse_numbered_name
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, remove_leftovers
 from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.request_entries import Requested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -224,7 +225,7 @@ def purge_expired(ledger: Ledger, storage: Storage, *, now: datetime, retention:
     if new_note != note:
         storage.put(folder.cleaned, msgspec.json.encode(new_note))
     _log.info(
-        "housekeeping of stream %r: %d manifests of old batches and %d leftovers removed",
+        "Stream %r: removed %d manifests of old batches and %d leftover files",
         folder.name,
         len(found.manifests),
         len(found.leftovers),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from msgspec.structs import replace
 
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction
+from airflow_provider_fds.ledger.action import BaseAction, register
 from airflow_provider_fds.ledger.conditions import check_interval_stream, check_not_held, check_owner
 from airflow_provider_fds.ledger.intervals import KnownBoundary, clamped, instants_of
 from airflow_provider_fds.ledger.layout import check_interval_name
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
 
 
+@register
 class Boundary(BaseAction, frozen=True, kw_only=True, tag="boundary"):
     """An instant of a data interval is resolved: ``version`` is the first one at or after it.
 
@@ -32,7 +33,7 @@ class Boundary(BaseAction, frozen=True, kw_only=True, tag="boundary"):
         table_id: ``metaData.id`` of the source table.
     """
 
-    subject: ClassVar[str] = "resolving {0.instant}"
+    subject: ClassVar[str] = "resolve {0.instant}"
 
     instant: str
     version: int
@@ -46,8 +47,9 @@ class Boundary(BaseAction, frozen=True, kw_only=True, tag="boundary"):
         if state.table_id is not None and state.table_id != self.table_id:
             raise refusals.refusal(
                 state,
-                f"the table has id {self.table_id}, the intervals so far were read from {state.table_id}: another "
-                "table lies at the URI. Put the old one back, or use a stream with another name for the new one",
+                f"the table has id {self.table_id}, but earlier intervals were read from {state.table_id}: "
+                "another table is at the URI. Restore the old table, or use a stream with another name for the "
+                "new one",
             )
         return replace(self, version=clamped(state.boundaries, self.instant, self.version))
 
@@ -61,6 +63,7 @@ class Boundary(BaseAction, frozen=True, kw_only=True, tag="boundary"):
         )
 
 
+@register
 class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened"):
     """A data interval (``<start>/<end>``) is loaded for the ``generation``-th time, counted from 1.
 
@@ -73,7 +76,7 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
         previous: Owner of an earlier, uncommitted generation that was found not to run.
     """
 
-    subject: ClassVar[str] = "opening interval {0.interval}"
+    subject: ClassVar[str] = "open interval {0.interval}"
 
     interval: str
     generation: int
@@ -91,20 +94,22 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
         check_interval_stream(state)
         check_not_held(state, what)
         if state.sink is None:
-            raise refusals.refusal(state, f"{what} is not possible, the stream is bound to no sink")
+            raise refusals.refusal(state, f"cannot {what}: the stream is bound to no sink")
         first, end = (self._version_at(state, instant) for instant in instants_of(self.interval))
         record = state.interval(self.interval)
         known = 0 if record is None else record.generation
         if record is not None and not record.is_planned and self.generation == known:
             return None
         if self.generation != known + 1:
-            raise refusals.moved(state, f"{what}: generation {self.generation} does not follow generation {known}")
+            raise refusals.moved(
+                state, f"cannot {what}: generation {self.generation} does not follow generation {known}"
+            )
         if record is not None:
             if not state.sink.replaces:
                 raise refusals.refusal(
                     state,
-                    f"{what} again is not possible: {state.sink.describe()} appends, and its rows are there. To "
-                    "replace them use a stream with another name and a DeltaReplaceSink",
+                    f"cannot {what} again: {state.sink.describe()} appends, and its rows are already there. To "
+                    "replace them, use a stream with another name and a DeltaReplaceSink",
                 )
             if not record.is_done and record.owner != self.previous:
                 check_owner(state, record, self.owner, what)
@@ -113,9 +118,7 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
     def _version_at(self, state: StreamState, instant: str) -> int:
         found = next((known.version for known in state.boundaries if known.instant == instant), None)
         if found is None:
-            raise refusals.refusal(
-                state, f"{self.describe()} is not possible, the version at {instant} is not resolved"
-            )
+            raise refusals.refusal(state, f"cannot {self.describe()}: the version at {instant} is not resolved")
         return found
 
     def apply(self, state: StreamState) -> StreamState:

@@ -50,6 +50,12 @@ def digest_of_parts(parts: Sequence[PlannedBatch]) -> str:
     return hashlib.sha256("\n".join(part.digest for part in parts).encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
+def rows_of_parts(parts: Sequence[PlannedBatch]) -> int | None:
+    """Return the rows of batches according to the log's statistics, ``None`` if a file has none."""
+    rows = [part.num_rows for part in parts]
+    return None if None in rows else sum(row or 0 for row in rows)
+
+
 def neighbours(known: Sequence[KnownBoundary], instant: str) -> tuple[KnownBoundary | None, KnownBoundary | None]:
     """Return the last known boundary at or before ``instant``, and the first at or after it."""
     lower = next((b for b in reversed(known) if b.instant <= instant), None)
@@ -77,4 +83,5 @@ __all__ = [
     "interval_folder",
     "interval_name",
     "neighbours",
+    "rows_of_parts",
 ]

@@ -29,8 +29,8 @@ def check_stream_name(name: str) -> None:
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"stream name {name!r} cannot be used: a name is 1 to 100 of the characters A-Z a-z 0-9 . _ - "
-            "and does not begin with a dot; choose such a name, for example 'orders_to_bronze'"
+            f"invalid stream name {name!r}: a name has 1 to 100 of the characters A-Z a-z 0-9 . _ - and does not "
+            "begin with a dot, for example 'orders_to_bronze'"
         )
 
 
@@ -48,7 +48,7 @@ def parse_numbered_name(name: str) -> int | None:
 def check_manifest_key(key: str) -> None:
     """Raise ``ForeignKeyError`` unless ``key`` is a valid folder of a manifest; an empty key means no manifest."""
     if key and (_MANIFEST.fullmatch(key) is None or ".." in key.split("/")):
-        raise ForeignKeyError(f"the manifest {key!r} is not a folder below 'manifests/'")
+        raise ForeignKeyError(f"the manifest {key!r} is not a folder in 'manifests/'")
 
 
 def check_snapshot_key(key: str) -> None:
@@ -124,8 +124,8 @@ class StreamFolder:
         """Return the folder of the files of all attempts of one batch."""
         return f"{self.attempts}/{epoch}/{batch_id}"
 
-    def job_specs(self, epoch: int, batch_id: int) -> str:
-        """Return the folder of the jobs whose first batch this is."""
+    def job_specs(self, epoch: int | str, batch_id: int) -> str:
+        """Return the folder of the jobs whose first batch this is; an interval has ``<interval>/<generation>``."""
         return f"{self.jobs}/{epoch}/{batch_id}"
 
     def fence_jobs(self, epoch: int) -> str:

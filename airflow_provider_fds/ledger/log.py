@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.access import Steps
-    from airflow_provider_fds.ledger.entries import Action
+    from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import RunRecord
@@ -76,7 +76,7 @@ class Ledger:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.folder = StreamFolder(name)
-        self._storage = storage
+        self.storage = storage
         self._deployment = deployment
         self._clock = clock
         self._reader = LedgerReader(self.folder, storage.uri, deployment)
@@ -96,12 +96,7 @@ class Ledger:
     @property
     def uri(self) -> str:
         """URI of the stream's folder in staging."""
-        return f"{self._storage.uri}/{self.folder.name}"
-
-    @property
-    def storage(self) -> Storage:
-        """Storage of the staging folder."""
-        return self._storage
+        return f"{self.storage.uri}/{self.folder.name}"
 
     def load(self, checkpoint: Checkpoint | None) -> StreamState:
         """Read the ledger from the checkpoint to its head; without a checkpoint, find it by LIST.
@@ -111,17 +106,17 @@ class Ledger:
             LedgerError: An entry is missing or unreadable, or the stream belongs to another installation.
             StorageError: Staging did not answer.
         """
-        return perform(self.load_steps(checkpoint), self._storage)
+        return perform(self.load_steps(checkpoint), self.storage)
 
     def find(self) -> StreamState:
         """Read the ledger without a checkpoint, for readers that only look. Raises the errors of :meth:`load`."""
-        return perform(self.find_steps(), self._storage)
+        return perform(self.find_steps(), self.storage)
 
     def refresh(self) -> StreamState:
         """Continue reading where the last access ended."""
-        return perform(self.refresh_steps(), self._storage)
+        return perform(self.refresh_steps(), self.storage)
 
-    def execute(self, action: Action, actor: Actor, request_id: str | None = None) -> Entry | None:
+    def execute(self, action: BaseAction, actor: Actor, request_id: str | None = None) -> Entry | None:
         """Propose an action: decide on the state at the head, and write the entry if it is allowed.
 
         Args:
@@ -139,7 +134,7 @@ class Ledger:
             SinkError: The sink is another one, or differs from what the ledger records.
             StorageError: Staging did not answer; reading the ledger again shows whether the entry was written.
         """
-        return perform(self.execute_steps(action, actor, request_id), self._storage)
+        return perform(self.execute_steps(action, actor, request_id), self.storage)
 
     def entries(self, first: int = 0, *, needs_all: bool = False) -> Iterator[Entry]:
         """Yield the entries from number ``first``. One LIST, and one GET each.
@@ -161,7 +156,7 @@ class Ledger:
             if found.is_newer or found.n > self.n:
                 raise found
             if needs_all and found.n > begun_again:
-                later = perform(self._reader.begun_again(found.n), self._storage)
+                later = perform(self._reader.begun_again(found.n), self.storage)
                 if later is None:
                     raise found
                 begun_again = later[0].n
@@ -170,10 +165,10 @@ class Ledger:
     def readable(self, first: int = 0) -> Iterator[Entry | UnreadableEntryError]:
         """Yield the entries from number ``first``; for an entry that cannot be read, the error that says why."""
         after = None if first <= 0 else self.folder.entry(first - 1).rsplit("/", 1)[-1]
-        names = perform(retried(ListNames(self.folder.entries, after)), self._storage)
+        names = perform(retried(ListNames(self.folder.entries, after)), self.storage)
         for n in map(parse_numbered_name, names):
             try:
-                found = None if n is None else perform(self._reader.entry(n), self._storage)
+                found = None if n is None else perform(self._reader.entry(n), self.storage)
             except UnreadableEntryError as damage:
                 yield damage
             else:
@@ -194,17 +189,17 @@ class Ledger:
             LedgerError: Another entry was written meanwhile.
             StorageError: Staging did not answer; the call can be repeated.
         """
-        return perform(self.begin_again_steps(created, actor, after=after, missing=missing), self._storage)
+        return perform(self.begin_again_steps(created, actor, after=after, missing=missing), self.storage)
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint of the head. Raises ``LedgerError`` if there is no entry."""
         if self._head is None or self._head.n < 0:
-            raise LedgerError(f"stream {self.folder.name!r} has no ledger in {self._storage.uri}, so no checkpoint")
+            raise LedgerError(f"stream {self.folder.name!r} has no ledger in {self.storage.uri}, so no checkpoint")
         return self._head.checkpoint()
 
     def save_fold(self) -> None:
         """Write the fold of the head, at the end of a run, so that the next run starts with 3 requests."""
-        perform(self._save_fold_steps(), self._storage)
+        perform(self._save_fold_steps(), self.storage)
 
     def find_run(self, owner: Owner, *, since: datetime | None = None) -> RunRecord | None:
         """Return what ``owner`` did last, ``None`` if nothing.
@@ -221,7 +216,7 @@ class Ledger:
         if known is not None or len(self.state.runs) < KEPT_RUNS:
             return known
         earliest = None if since is None else iso_time(since - _CLOCK_TOLERANCE)
-        return perform(self._find_run_steps(owner, earliest), self._storage)
+        return perform(self._find_run_steps(owner, earliest), self.storage)
 
     def self_test(self) -> None:
         """Make sure that the store writes an object only if it does not exist. Runs automatically before ``created``.
@@ -230,7 +225,7 @@ class Ledger:
             ConfigurationError: The store ignores the condition.
             StorageError: Staging cannot be written to.
         """
-        perform(self_test(self.folder, self._storage.uri), self._storage)
+        perform(self_test(self.folder, self.storage.uri), self.storage)
 
     # -- procedures, also driven step by step in tests
 
@@ -240,8 +235,8 @@ class Ledger:
             state = yield from self.find_steps()
             if state.last_committed is not None:
                 _log.warning(
-                    "the checkpoint of stream %r is absent; its position was found in the ledger %s: entry %d, offset "
-                    "%s. The next commit writes the checkpoint again",
+                    "The checkpoint of stream %r is missing; the ledger %s has its position: entry %d, offset %s. "
+                    "The next commit writes the checkpoint again",
                     self.folder.name,
                     self.uri,
                     self.n,
@@ -261,7 +256,7 @@ class Ledger:
         self._head = yield from self._reader.on_from(self._head)
         return self._head.state
 
-    def execute_steps(self, action: Action, actor: Actor, request_id: str | None = None) -> Steps[Entry | None]:
+    def execute_steps(self, action: BaseAction, actor: Actor, request_id: str | None = None) -> Steps[Entry | None]:
         """The procedure of :meth:`execute`."""
         is_fresh = self._head is None
         if is_fresh:
@@ -297,15 +292,15 @@ class Ledger:
         reach("entry.before", created.kind)
         if not (yield from write(self._reader, entry, data)):
             raise LedgerError(
-                f"stream {self.folder.name!r}: entry {entry.n} of its ledger was written meanwhile, and nothing was "
-                f"done. Run `fds recover {self.folder.name}` again"
+                f"stream {self.folder.name!r}: entry {entry.n} of its ledger was written in the meantime, so "
+                f"nothing was done. Run `fds recover {self.folder.name}` again"
             )
         reach("entry.after", created.kind)
         self._head = self._empty().plus(entry, data)
         yield from self._save_fold_steps()
         return entry
 
-    def _decided(self, action: Action, actor: Actor) -> Action | FdsError | None:
+    def _decided(self, action: BaseAction, actor: Actor) -> BaseAction | FdsError | None:
         """Return the action as it will be written in the current state; a refusal is returned as a value."""
         try:
             if not isinstance(action, Transferred):
@@ -314,7 +309,7 @@ class Ledger:
         except FdsError as refusal:
             return refusal
 
-    def _entry(self, action: Action, actor: Actor, request_id: str | None) -> Entry:
+    def _entry(self, action: BaseAction, actor: Actor, request_id: str | None) -> Entry:
         """Return the next entry."""
         return Entry(
             n=self.n + 1,
@@ -328,7 +323,7 @@ class Ledger:
     def _append_steps(self, entry: Entry) -> Steps[bool]:
         """Write the entry after the head; ``False`` if another writer was faster."""
         if isinstance(entry.action, Created):
-            yield from self_test(self.folder, self._storage.uri)
+            yield from self_test(self.folder, self.storage.uri)
         data = entry.to_json()
         reach("entry.before", entry.action.kind)
         if not (yield from write(self._reader, entry, data)):
@@ -345,7 +340,7 @@ class Ledger:
         yield from self.refresh_steps()
         return self.n != before
 
-    def _repeated_steps(self, action: Action, request_id: str | None) -> Steps[Entry | None]:
+    def _repeated_steps(self, action: BaseAction, request_id: str | None) -> Steps[Entry | None]:
         """Return the entry of a request that was answered before."""
         if request_id is None:
             return None
@@ -357,8 +352,8 @@ class Ledger:
             raise LedgerError(f"ledger entry {self._reader.where(known.n)} is missing; restore it from a copy")
         if found[0].action.kind != action.kind:
             raise LedgerError(
-                f"stream {self.folder.name!r}: request id {request_id!r} was used before, for {known.kind!r} (entry "
-                f"{known.n}); give this request an id of its own"
+                f"stream {self.folder.name!r}: request id {request_id!r} was already used, for {known.kind!r} "
+                f"(entry {known.n}). Give this request another id"
             )
         return found[0]
 
@@ -367,12 +362,12 @@ class Ledger:
             try:
                 found = yield from self._reader.entry(n)
             except UnreadableEntryError as damage:
-                _log.warning("what %s has done is not known any more: %s", owner.describe(), damage)
+                _log.warning("What %s has done is no longer known: %s", owner.describe(), damage)
                 return None
-            if found is None or (earliest is not None and found[0].time < earliest):
+            # nothing is known of the time before the ledger was begun again
+            if found is None or isinstance(found[0].action, Created):
                 return None
-            if isinstance(found[0].action, Created):
-                # nothing is known of the time before the ledger was begun again
+            if earliest is not None and found[0].time < earliest:
                 return None
             if getattr(found[0].action, "owner", None) == owner:
                 fold = yield from self._reader.up_to(n)
@@ -386,7 +381,7 @@ class Ledger:
         try:
             yield Put(self.folder.fold(self._head.n), self._head.to_json())
         except StorageError as error:
-            _log.info("the fold of %s was not written, the next reader reads more entries: %s", self.uri, error)
+            _log.info("The fold of %s was not written, so the next reader reads more entries: %s", self.uri, error)
         else:
             self._fold_n = self._head.n
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from msgspec.structs import replace
 
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction
+from airflow_provider_fds.ledger.action import BaseAction, register
+from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -15,14 +16,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
 
 
-class Quarantined(BaseAction, frozen=True, kw_only=True, tag="quarantined"):
+@register
+class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="quarantined"):
     """The stream stops before ``version`` until a person acknowledges it or resumes the stream."""
 
-    subject: ClassVar[str] = "quarantine"
-
-    why: str
-    version: int | None = None
-    schema_version: int | None = None
+    subject: ClassVar[str] = "quarantine the stream"
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it, unless the stream already stops before that version."""
@@ -31,15 +29,14 @@ class Quarantined(BaseAction, frozen=True, kw_only=True, tag="quarantined"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
-        return replace(state, quarantined=self)
+        return replace(state, quarantined=QuarantinedFacts.of(self))
 
 
-class Held(BaseAction, frozen=True, kw_only=True, tag="held"):
+@register
+class Held(HeldFacts, BaseAction, frozen=True, kw_only=True, tag="held"):
     """A person paused the stream: nothing new is planned; planned batches of a running owner may be committed."""
 
-    subject: ClassVar[str] = "holding the stream"
-
-    why: str
+    subject: ClassVar[str] = "hold the stream"
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it, unless the stream is already held."""
@@ -47,13 +44,14 @@ class Held(BaseAction, frozen=True, kw_only=True, tag="held"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
-        return replace(state, held=self)
+        return replace(state, held=HeldFacts.of(self))
 
 
+@register
 class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
     """A person lets the stream continue after ``held`` or ``quarantined``."""
 
-    subject: ClassVar[str] = "resuming the stream"
+    subject: ClassVar[str] = "resume the stream"
 
     why: str
 
@@ -66,6 +64,7 @@ class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
         return replace(state, held=None, quarantined=None)
 
 
+@register
 class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
     """A person examined ``version`` and lets the stream pass it: its schema takes effect, or its rows are omitted.
 
@@ -73,7 +72,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         skip: Whether the rows are omitted even if the stream may read them.
     """
 
-    subject: ClassVar[str] = "acknowledging version {0.version}"
+    subject: ClassVar[str] = "acknowledge version {0.version}"
 
     version: int
     why: str
@@ -92,7 +91,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
             raise refusals.refusal(
                 state,
                 f"version {self.version} is part of planned batches ({state.planned[0].first_version} to "
-                f"{state.planned[-1].last_version}), which do not change any more. Give them up first: `fds replan "
+                f"{state.planned[-1].last_version}), which no longer change. Discard them first with `fds replan "
                 f"{state.name} --why …`, then skip the version",
             )
         if state.position is None:
@@ -114,6 +113,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         return replace(state, quarantined=quarantined)
 
 
+@register
 class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
     """Another Airflow installation, ``deployment``, owns the stream from here on.
 
@@ -121,7 +121,7 @@ class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
         previous: The installation that owned it before; derived.
     """
 
-    subject: ClassVar[str] = "transferring the stream"
+    subject: ClassVar[str] = "transfer the stream"
 
     previous: str = ""
     deployment: str
@@ -136,12 +136,11 @@ class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
         return replace(state, deployment=self.deployment)
 
 
-class Retired(BaseAction, frozen=True, kw_only=True, tag="retired"):
+@register
+class Retired(RetiredFacts, BaseAction, frozen=True, kw_only=True, tag="retired"):
     """The stream has ended; nothing can follow."""
 
-    subject: ClassVar[str] = "retiring the stream"
-
-    why: str
+    subject: ClassVar[str] = "retire the stream"
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it once."""
@@ -149,7 +148,7 @@ class Retired(BaseAction, frozen=True, kw_only=True, tag="retired"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
-        return replace(state, retired=self)
+        return replace(state, retired=RetiredFacts.of(self))
 
 
 __all__ = ["Acknowledged", "Held", "Quarantined", "Resumed", "Retired", "Transferred"]

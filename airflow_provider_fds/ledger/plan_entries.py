@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from msgspec.structs import replace
 
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction, BatchAction
+from airflow_provider_fds.ledger.action import BaseAction, BatchAction, register
 from airflow_provider_fds.ledger.conditions import (
     check_batches,
     check_meaning,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
 
 
+@register
 class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
     """Batches frozen by a run; their manifests are written.
 
@@ -41,7 +42,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         meaning_digest: Digest of the options that change what an index within a version counts.
     """
 
-    subject: ClassVar[str] = "planning"
+    subject: ClassVar[str] = "plan batches"
 
     owner: Owner
     target: int
@@ -68,11 +69,11 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         check_not_held(state, what)
         if record.is_planned:
             if self.batches != record.planned:
-                raise refusals.moved(state, f"{what}: it is planned already")
+                raise refusals.moved(state, f"cannot {what}: the interval is already planned")
             check_owner(state, record, self.owner, what)
             return None
         if [batch.batch_id for batch in self.batches] != list(range(len(self.batches))):
-            raise refusals.refusal(state, f"{what}: its batches do not count up from 0")
+            raise refusals.refusal(state, f"cannot {what}: the batches are not numbered from 0")
         outside = [
             batch.batch_id
             for batch in self.batches
@@ -82,7 +83,8 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         if outside:
             raise refusals.refusal(
                 state,
-                f"{what}: batches {outside} are not within versions {record.first_version} to {record.last_version}",
+                f"cannot {what}: batches {outside} are not within versions {record.first_version} to "
+                f"{record.last_version}",
             )
         if self.batches and state.sink is not None and not state.sink.replaces:
             self._check_others(state, record)
@@ -97,11 +99,16 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
                 which = f"version {first} is" if first == last else f"versions {first} to {last} are"
                 raise refusals.refusal(
                     state,
-                    f"{self.describe()} is not possible: {which} in interval {other.interval} too, which is planned or "
-                    "loaded, and the sink appends, so their rows would be there twice. Runs by hand and a changed "
-                    "timetable make such intervals: let no two runs of the stream have a time in common, or use "
-                    "another name of the stream with a DeltaReplaceSink",
+                    f"cannot {self.describe()}: {which} also in interval {other.interval}, which is planned or "
+                    "loaded, and the sink appends, so their rows would be there twice. Manual runs and a changed "
+                    "timetable cause such intervals. Make sure that no two runs of the stream overlap in time, or "
+                    "use a stream with another name and a DeltaReplaceSink",
                 )
+
+    def check_complete(self) -> None:
+        """Raise ``ValueError`` for a plan by offset without a batch."""
+        if self.interval is None and not self.batches:
+            raise ValueError("a plan by offset must have at least one batch")
 
     def apply(self, state: StreamState) -> StreamState:
         """Make the batches the planned ones; the first plan of a run fixes its target."""
@@ -127,6 +134,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         )
 
 
+@register
 class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
     """The planned batches have a new owner, since the previous one no longer runs.
 
@@ -135,7 +143,7 @@ class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
         why: How that was found.
     """
 
-    subject: ClassVar[str] = "taking over the planned batches"
+    subject: ClassVar[str] = "take over the planned batches"
 
     owner: Owner
     previous: Owner
@@ -145,7 +153,7 @@ class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
         """Allow it if the batches still belong to the owner that was found not to run."""
         what, scope = self.describe(), scope_of(state, self)
         if not scope.planned:
-            raise refusals.moved(state, "there is no planned batch to take over any more")
+            raise refusals.moved(state, "there is no longer a planned batch to take over")
         if scope.owner == self.owner:
             return None
         check_owner(state, scope, self.previous, what)
@@ -160,10 +168,11 @@ class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
         return state.with_run(self.owner, self.epoch)
 
 
+@register
 class Advanced(BaseAction, frozen=True, kw_only=True, tag="advanced"):
     """The position advanced over commits without data: plan and commit in one, nothing in the sink."""
 
-    subject: ClassVar[str] = "moving the position over commits without data"
+    subject: ClassVar[str] = "move the position over commits without data"
 
     epoch: int
     owner: Owner
@@ -183,7 +192,7 @@ class Advanced(BaseAction, frozen=True, kw_only=True, tag="advanced"):
             return None
         check_not_stopped(state, what)
         check_nothing_planned(state, self.owner, what)
-        check_stretch(state, self.start, self.end, what)
+        check_stretch(state, self.start, self.end, "the advance")
         return self
 
     def apply(self, state: StreamState) -> StreamState:

@@ -57,15 +57,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         except DAMAGE as error:
             shown = text if isinstance(text, str) else text.decode(errors="replace")
             raise CheckpointError(
-                f"{home} holds no checkpoint of FDS ({describe(error)}): {shown[:_SHOWN]!r}. It is written by FDS "
-                "alone; restore it from the ledger with `fds recover STREAM`, and move a position with `fds rewind "
-                "STREAM --to-version N --why …`"
+                f"{home} does not contain an FDS checkpoint ({describe(error)}): {shown[:_SHOWN]!r}. Only FDS may "
+                "write it: restore it from the ledger with `fds recover STREAM`, and move a position with `fds "
+                "rewind STREAM --to-version N --why …`"
             ) from error
         if found.format != CHECKPOINT_FORMAT:
             raise CheckpointError(
-                f"{home} holds a checkpoint of stream {found.stream!r} in format {found.format}; this FDS reads format "
-                f"{CHECKPOINT_FORMAT}: install the version that wrote it, or run `fds recover {found.stream}` to write "
-                "it anew from the ledger"
+                f"{home} contains a checkpoint of stream {found.stream!r} in format {found.format}, but this FDS "
+                f"reads format {CHECKPOINT_FORMAT}. Install the version that wrote it, or run `fds recover "
+                f"{found.stream}` to write it again from the ledger"
             )
         return found
 

@@ -174,7 +174,7 @@ class LedgerReader:
             return None
         if found is not None and digest_of(found[1]) == fold.digest:
             return fold
-        _log.warning("the fold of %s does not belong to this ledger and is not used", self.where(fold.n))
+        _log.warning("The fold of %s does not belong to this ledger and is not used", self.where(fold.n))
         return None
 
     def _next(self, fold: Fold) -> Steps[Fold | None]:
@@ -200,7 +200,7 @@ class LedgerReader:
                 raise damage
             entry, data = begun_again
             fold = Fold(n=-1, digest="", state=StreamState(name=self.folder.name)).plus(entry, data)
-        _log.warning("%s. It is passed over: entry %d says what the stream has come to since", damage, fold.n)
+        _log.warning("%s. It is skipped, because the fold of entry %d has the state after it", damage, fold.n)
         return fold
 
     def begun_again(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
@@ -224,15 +224,15 @@ class LedgerReader:
         return [n for n in map(parse_numbered_name, names) if n is not None]
 
     def _with_way(self, damage: UnreadableEntryError, n: int) -> UnreadableEntryError:
-        way = f". `fds recover {self.folder.name}` shows what is lost without it, and how the stream continues"
+        way = f". `fds recover {self.folder.name}` shows what is lost without it and how the stream continues"
         return UnreadableEntryError(
             str(damage) + ("" if damage.is_newer else way), n=n, data=damage.data, is_newer=damage.is_newer
         )
 
     def _hole(self, missing: int, last: int) -> UnreadableEntryError:
         return UnreadableEntryError(
-            f"ledger entry {self.where(missing)} is missing, though entry {last} is there: files were removed from the "
-            f"staging folder. Restore it from a copy, or run `fds recover {self.folder.name}`",
+            f"ledger entry {self.where(missing)} is missing, although entry {last} exists: files were removed "
+            f"from the staging folder. Restore it from a copy, or run `fds recover {self.folder.name}`",
             n=missing,
         )
 
@@ -247,8 +247,8 @@ class LedgerReader:
             )
         return self._disagrees(
             checkpoint,
-            f"it names entry {checkpoint.n}, but the ledger {found}: {foreign}the ledger was lost or restored from an "
-            "older copy, or the staging folder is another one",
+            f"it names entry {checkpoint.n}, but the ledger {found}: {foreign}the ledger was lost or restored "
+            "from an older copy, or this is another staging folder",
             f"fds recover {self.folder.name}"
             + ("" if numbers else f" --sink URI --table URI --deployment {checkpoint.deployment}"),
             can_be_discarded=bool(foreign),
@@ -260,18 +260,21 @@ class LedgerReader:
             return
         name = self.folder.name
         if checkpoint.uuid != ledger.uuid:
-            what = f"it is of the stream with uuid {checkpoint.uuid}, the ledger is of {ledger.uuid}"
+            what = f"it belongs to the stream with uuid {checkpoint.uuid}, but the ledger belongs to {ledger.uuid}"
         elif checkpoint.deployment != ledger.deployment:
-            what = f"it is of the installation {checkpoint.deployment!r}, the ledger of {ledger.deployment!r}"
+            what = (
+                f"it belongs to the installation {checkpoint.deployment!r}, but the ledger belongs to "
+                f"{ledger.deployment!r}"
+            )
             raise self._disagrees(checkpoint, what, f"fds transfer {name} --deployment {ledger.deployment} --why …")
         elif checkpoint.digest != ledger.digest:
-            what = f"entry {ledger.n} has digest {ledger.digest}, the checkpoint says {checkpoint.digest}"
+            what = f"entry {ledger.n} has digest {ledger.digest}, but the checkpoint says {checkpoint.digest}"
         else:
             fields = [f for f in ("epoch", "batch_id", "offset") if getattr(checkpoint, f) != getattr(ledger, f)]
             what = "it was edited: " + "; ".join(
-                f"{f} is {getattr(checkpoint, f)!r}, by entry {ledger.n} it is {getattr(ledger, f)!r}" for f in fields
+                f"{f} is {getattr(checkpoint, f)!r}, but {getattr(ledger, f)!r} in entry {ledger.n}" for f in fields
             )
-            what += f" (a position is moved with `fds rewind {name} --to-version N --why …`)"
+            what += f" (to move a position, use `fds rewind {name} --to-version N --why …`)"
             raise self._disagrees(checkpoint, what, f"fds recover {name}", can_be_discarded=True)
         raise self._disagrees(checkpoint, what, f"fds recover {name}")
 
@@ -279,9 +282,9 @@ class LedgerReader:
         self, checkpoint: Checkpoint, what: str, command: str, *, can_be_discarded: bool = False
     ) -> CheckpointError:
         return CheckpointError(
-            f"the checkpoint of stream {self.folder.name!r} does not agree with its ledger "
-            f"{self.uri}/{self.folder.entries}: {what}. Found: {checkpoint.to_json()}. Nothing was written; "
-            f"run `{command}` to set it right, with --airflow, or with --checkpoint FILE if it is kept in a file",
+            f"the checkpoint of stream {self.folder.name!r} does not match its ledger "
+            f"{self.uri}/{self.folder.entries}: {what}. Found: {checkpoint.to_json()}. Nothing was written; run "
+            f"`{command}` to repair it, with --airflow, or with --checkpoint FILE if it is a file",
             can_be_discarded=can_be_discarded,
         )
 

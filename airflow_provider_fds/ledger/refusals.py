@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.commit_entries import Blocked
+    from airflow_provider_fds.ledger.facts import BlockedFacts
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import Scope, StreamState
+    from airflow_provider_fds.ledger.state import ScopeRecord, StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
 
 
@@ -43,8 +43,8 @@ def refusal(state: StreamState, text: str) -> LedgerError:
 def moved(state: StreamState, text: str) -> StreamMovedError:
     """Return the refusal of a command that came too late; ``text`` says what was found."""
     return StreamMovedError(
-        f"{_subject(state)}: {text}. Another run was faster; look at the stream again (`fds status {state.name}`), a "
-        "retry does so by itself",
+        f"{_subject(state)}: {text}. Another run was faster. A retry reads the stream again; `fds status "
+        f"{state.name}` shows its state",
         table=state.table or None,
     )
 
@@ -54,9 +54,9 @@ def epoch_closed(state: StreamState, what: str, epoch: int) -> EpochClosedError:
     request = state.request
     why = f" by a {request.reason} ({request.why})" if request is not None else ""
     return EpochClosedError(
-        f"{_subject(state)}: {what} belongs to epoch {epoch}, which was closed{why}; the stream is in epoch "
-        f"{state.epoch}, and results of a closed epoch no longer count. A retry works in epoch {state.epoch}; "
-        f"`fds history {state.name}` shows who closed it",
+        f"{_subject(state)}: cannot {what}: it belongs to epoch {epoch}, which was closed{why}; the stream is in "
+        f"epoch {state.epoch}, and results of a closed epoch no longer count. A retry works in epoch "
+        f"{state.epoch}; `fds history {state.name}` shows who closed it",
         epoch=epoch,
         newest_epoch=state.epoch,
         table=state.table or None,
@@ -67,8 +67,8 @@ def not_created(state: StreamState) -> LedgerError:
     """Return the refusal of anything but a creation, for an empty ledger."""
     return refusal(
         state,
-        "there is no ledger of this name in staging. The first run of the stream makes one; if the stream had run "
-        "before, its staging is another one or was lost: give the right staging, or run `fds recover "
+        "there is no ledger of this name in staging. The first run of the stream creates it. If the stream has "
+        "run before, its staging folder is another one or was lost: set the right staging, or run `fds recover "
         f"{state.name} --sink URI --table URI`",
     )
 
@@ -78,25 +78,23 @@ def not_opened(state: StreamState, what: str, *, or_else: str = "") -> LedgerErr
     why = f" ({state.request.reason}: {state.request.why})" if state.request is not None else ""
     return refusal(
         state,
-        f"{what} is not possible, epoch {state.epoch} was requested{why} and is not opened yet. The next run of the "
-        f"stream opens it; `fds status {state.name}` shows the request{or_else}",
+        f"cannot {what}: epoch {state.epoch} was requested{why} and is not opened yet. The next run of the stream "
+        f"opens it; `fds status {state.name}` shows the request{or_else}",
     )
 
 
 def retired(state: StreamState, what: str) -> LedgerError:
     """Return the refusal of ``what`` on a stream that has ended."""
     why = state.retired.why if state.retired is not None else ""
-    return refusal(
-        state, f"{what} is not possible, the stream was retired for good ({why}). Use a stream with another name"
-    )
+    return refusal(state, f"cannot {what}: the stream was retired for good ({why}). Use a stream with another name")
 
 
 def by_interval(state: StreamState, what: str) -> LedgerError:
     """Return the refusal of ``what`` on a stream that reads data intervals."""
     return refusal(
         state,
-        f"{what} is not possible, the stream reads data intervals and has no offset. Clear the runs of the intervals "
-        "that are to be loaded again; for a stream with an offset use another name",
+        f"cannot {what}: the stream reads data intervals and has no offset. To load intervals again, clear their "
+        "runs; for a stream with an offset, use another name",
     )
 
 
@@ -105,7 +103,7 @@ def held(state: StreamState, what: str) -> LedgerError:
     why = state.held.why if state.held is not None else ""
     return refusal(
         state,
-        f"{what} is not possible, the stream is held ({why}). Let it continue with `fds resume {state.name} --why …`",
+        f"cannot {what}: the stream is held ({why}). Let it continue with `fds resume {state.name} --why …`",
     )
 
 
@@ -117,32 +115,33 @@ def quarantined(state: StreamState, what: str) -> LedgerError:
         why = state.quarantined.why
         if state.quarantined.version is not None:
             version = f" before version {state.quarantined.version}"
+        if state.quarantined.version is not None and state.quarantined.can_be_acknowledged:
             command = f"fds acknowledge {state.name} --version {state.quarantined.version} --why …` or `{command}"
     return refusal(
-        state, f"{what} is not possible, the stream is in quarantine{version} ({why}). Look at it, then run `{command}`"
+        state, f"cannot {what}: the stream is in quarantine{version} ({why}). Check the version, then run `{command}`"
     )
 
 
-def blocked(state: StreamState, what: str, found: Blocked) -> LedgerError:
+def blocked(state: StreamState, what: str, found: BlockedFacts) -> LedgerError:
     """Return the refusal of ``what`` while a failed verification waits for a person."""
     if found.interval is None:
         place = f"epoch {found.epoch}"
         way_out = (
-            f"`fds accept {state.name} --batch {found.batch_id} --why …` takes the batch as it is in the sink, "
-            f"`fds replan {state.name} --why …` plans it anew in a new epoch"
+            f"`fds accept {state.name} --batch {found.batch_id} --why …` accepts the batch as it is in the sink, "
+            f"or `fds replan {state.name} --why …` plans it again in a new epoch"
         )
     else:
         place = "the interval"
-        way_out = f"`fds accept {state.name} --interval {found.interval} --why …` takes it as it is in the sink"
+        way_out = f"`fds accept {state.name} --interval {found.interval} --why …` accepts it as it is in the sink"
     return refusal(
         state,
-        f"{what} is not possible, batch {found.batch_id} of {place} is blocked: {found.reason} (planned rows: "
-        f"{found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version}). Compare sink and "
-        f"source; then {way_out}",
+        f"cannot {what}: batch {found.batch_id} of {place} is blocked: {found.reason} (planned rows: "
+        f"{found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version}). Compare the "
+        f"sink with the source; then {way_out}",
     )
 
 
-def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBusyError:
+def busy(state: StreamState, what: str, scope: ScopeRecord, owner: Owner) -> StreamBusyError:
     """Return the refusal of ``what``, because the planned batches belong to ``owner``."""
     ids = [batch.batch_id for batch in scope.planned]
     if len(ids) > 1:
@@ -151,8 +150,8 @@ def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBus
         batches = f"batch {ids[0]} belongs" if ids else "it belongs"
     or_else = f", or use `fds adopt {state.name} --why …`" if scope is state else ""
     error = StreamBusyError(
-        f"{_subject(state)}: {what} is not possible, {batches} to {owner.describe()}. Wait for it. If it is no longer "
-        f"running, the next run takes over{or_else}",
+        f"{_subject(state)}: cannot {what}: {batches} to {owner.describe()}. Wait for it to end. If it is no "
+        f"longer running, the next run takes over{or_else}",
         owner=owner.describe(),
     )
     error.table = state.table or None
@@ -162,9 +161,9 @@ def busy(state: StreamState, what: str, scope: Scope, owner: Owner) -> StreamBus
 def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> SinkError:
     """Return the refusal of a sink other than the one the stream is bound to."""
     return SinkError(
-        f"{_subject(state)}: the stream is bound to {bound.describe()}, and cannot write to {wanted.describe()}: rows "
-        "would be missing in one of them. Use the sink it is bound to, a stream with another name for a second sink, "
-        f"or `fds rebind {state.name} --why …` to move the stream to the new sink",
+        f"{_subject(state)}: the stream is bound to {bound.describe()} and cannot write to {wanted.describe()}: "
+        "rows would be missing in one of them. Use the sink that it is bound to, use a stream with another name "
+        f"for a second sink, or run `fds rebind {state.name} --why …` to move the stream to the new sink",
         table=state.table or None,
     )
 
@@ -173,8 +172,8 @@ def changed_sink(state: StreamState, text: str) -> SinkError:
     """Return the refusal of a sink that contradicts the ledger; ``text`` says what differs."""
     target = state.sink.describe() if state.sink is not None else "the sink"
     return SinkError(
-        f"{_subject(state)}: {target} is not as the ledger knows it: {text}. It was replaced, restored or written to "
-        f"under this stream's name; put it back, or start anew with `fds rebind {state.name} --why …`",
+        f"{_subject(state)}: {target} does not match the ledger: {text}. It was replaced, restored or written to "
+        f"under this stream's name. Put it back, or start again with `fds rebind {state.name} --why …`",
         table=state.table or None,
     )
 
@@ -183,10 +182,10 @@ def other_deployment(state: StreamState, deployment: str) -> LedgerError:
     """Return the refusal of a request from another Airflow installation."""
     return refusal(
         state,
-        f"the stream belongs to the Airflow installation {state.deployment!r}, this one is {deployment!r}. Two that "
-        "work one stream would load rows twice. If this is a copy, use another staging or stream name; if the stream "
-        f"has moved here, run `fds transfer {state.name} --deployment {deployment} --why …` (the name is set by "
-        "`[fds] deployment`)",
+        f"the stream belongs to the Airflow installation {state.deployment!r}, but this one is {deployment!r}. "
+        "Two installations that work on one stream would load rows twice. If this one is a copy, use another "
+        f"staging folder or stream name; if the stream has moved here, run `fds transfer {state.name} "
+        f"--deployment {deployment} --why …` (the name is set by `[fds] deployment`)",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -10,12 +10,18 @@ from msgspec.structs import replace
 from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 
 # structs read these annotations at run time, when they are defined
-from airflow_provider_fds.ledger.commit_entries import Blocked, Committed  # noqa: TC001
-from airflow_provider_fds.ledger.epoch_entries import Ended, Requested  # noqa: TC001
-from airflow_provider_fds.ledger.intervals import KnownBoundary  # noqa: TC001
-from airflow_provider_fds.ledger.measures import NONE_YET, Measures
-from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Retired  # noqa: TC001
+from airflow_provider_fds.ledger.facts import (  # noqa: TC001
+    BlockedFacts,
+    CommittedFacts,
+    EndedFacts,
+    HeldFacts,
+    QuarantinedFacts,
+    RequestedFacts,
+    RetiredFacts,
+)
+from airflow_provider_fds.ledger.intervals import KnownBoundary, digest_of_parts, rows_of_parts
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
+from airflow_provider_fds.ledger.records import AnsweredRequest, ClosedEpoch, IntervalRecord, RunRecord
 from airflow_provider_fds.ledger.values import (
     Acknowledgement,
     LeftSink,
@@ -25,6 +31,9 @@ from airflow_provider_fds.ledger.values import (
     SnapshotRef,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 #: Number of newest runs in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
 
@@ -33,147 +42,6 @@ KEPT_ACKNOWLEDGEMENTS: Final = 100
 
 #: Number of newest names of people's requests in the state.
 KEPT_REQUESTS: Final = 100
-
-
-_T = TypeVar("_T")
-
-
-def _or(value: _T | None, default: _T) -> _T:
-    return default if value is None else value
-
-
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run has done in one epoch.
-
-    Attributes:
-        target: Newest version that the run saw when it first planned, ``None`` until it has planned itself.
-        batches: Number of batches it committed; if 0, the fields up to ``sink_version`` are ``None`` or 0.
-        start: Start of the first committed batch (exclusive).
-        end: End of the last committed batch (inclusive).
-        rows: Rows written, ``None`` if unknown for one batch.
-        measures: Measures of the committed batches, in total.
-    """
-
-    owner: Owner
-    epoch: int
-    target: int | None = None
-    batches: int = 0
-    first_batch_id: int | None = None
-    last_batch_id: int | None = None
-    start: str | None = None
-    end: str | None = None
-    first_version: int | None = None
-    last_version: int | None = None
-    num_files: int = 0
-    num_bytes: int = 0
-    rows: int | None = 0
-    measures: Measures = NONE_YET
-    sink_version: int | None = None
-
-    def plus(self, batch: PlannedBatch, committed: Committed) -> RunRecord:
-        """Return the record with one more committed batch."""
-        return replace(
-            self,
-            batches=self.batches + 1,
-            first_batch_id=_or(self.first_batch_id, batch.batch_id),
-            last_batch_id=batch.batch_id,
-            start=_or(self.start, batch.start),
-            end=batch.end,
-            first_version=_or(self.first_version, batch.first_version),
-            last_version=batch.last_version,
-            num_files=self.num_files + batch.num_files,
-            num_bytes=self.num_bytes + batch.num_bytes,
-            rows=None if self.rows is None or committed.rows is None else self.rows + committed.rows,
-            measures=self.measures.plus(committed.measures),
-            sink_version=committed.sink_version,
-        )
-
-
-class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was done with one data interval.
-
-    Attributes:
-        interval: ``<start>/<end>``, both as in :class:`KnownBoundary`; the end is exclusive.
-        generation: How often the interval was opened, counted from 1; transactions use it in place of an epoch.
-        first_version: First version of the interval.
-        last_version: Its last version (inclusive), one below the first if it has none.
-        owner: Who planned this generation, ``None`` until it is planned.
-        planned: Batches of this generation that are not committed.
-        since: Newest version of the sink that this stream had written when the generation was planned.
-        batches: Number of committed batches of this generation, which the following fields describe.
-        rows: Rows written, ``None`` if unknown for one batch.
-        measures: Measures of the committed batches, in total.
-        blocked: The failed verification, until a person decides or the next generation begins.
-        accepted: The failed verification that a person accepted, until its batch is committed.
-    """
-
-    interval: str
-    generation: int
-    first_version: int
-    last_version: int
-    owner: Owner | None = None
-    planned: tuple[PlannedBatch, ...] = ()
-    since: int | None = None
-    options_digest: str | None = None
-    batches: int = 0
-    num_files: int = 0
-    num_bytes: int = 0
-    rows: int | None = 0
-    measures: Measures = NONE_YET
-    sink_version: int | None = None
-    blocked: Blocked | None = None
-    accepted: Blocked | None = None
-
-    def plus(self, committed: Committed) -> IntervalRecord:
-        """Return the record with the planned batches up to the committed one as committed."""
-        parts = [batch for batch in self.planned if batch.batch_id <= committed.batch_id]
-        return replace(
-            self,
-            planned=self.planned[len(parts) :],
-            batches=self.batches + len(parts),
-            num_files=self.num_files + sum(batch.num_files for batch in parts),
-            num_bytes=self.num_bytes + sum(batch.num_bytes for batch in parts),
-            rows=None if self.rows is None or committed.rows is None else self.rows + committed.rows,
-            measures=self.measures.plus(committed.measures),
-            sink_version=committed.sink_version,
-            accepted=None,
-        )
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether this generation was planned, even if the plan has no batch."""
-        return self.owner is not None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all of this generation is committed."""
-        return self.is_planned and not self.planned
-
-
-class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's request that was written; its name identifies a repeated request."""
-
-    request_id: str
-    n: int
-    kind: str
-
-
-class ClosedEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """The epoch that a request closed, as it was left; fields as in ``StreamState``."""
-
-    epoch: int
-    epoch_start: str | None
-    position: str | None
-    continues: bool
-    planned: tuple[PlannedBatch, ...]
-    blocked: Blocked | None
-    snapshot: SnapshotRef | None
-    last_commit_sha256: str | None
-    meaning_digest: str | None
-    sink_table_id: str | None
-    sink_version: int | None
-    prev_txn_version: int | None = None
-    tables: dict[str, int] = {}
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +76,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         prev_txn_version: Newest transaction of this stream in the sink, ``None`` if there is none.
         last_commit_sha256: Digest of the last consumed commit file of the source, ``None`` if none was read.
         ended: The version that the stream's end, given as a time, resolves to in this epoch, once it is known.
+        range_options: The options of start and end with which the stream began, ``None`` if an older ledger lacks them.
+        start_kept: Other start options of the last run, which have no effect; ``None`` if it had none.
         blocked: The failed verification, until a person decides.
         accepted: The failed verification that a person accepted, until its batch is committed.
         acknowledged: Versions that people let the stream pass, the newest acknowledgement last.
@@ -223,7 +93,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     table: str = ""
     deployment: str = ""
     epoch: int = 0
-    request: Requested | None = None
+    request: RequestedFacts | None = None
     fence_sink: SinkBinding | None = None
     closed: ClosedEpoch | None = None
     shown: tuple[SeenBatch, ...] = ()
@@ -241,17 +111,19 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     next_batch_id: int = 0
     planned: tuple[PlannedBatch, ...] = ()
     runs: tuple[RunRecord, ...] = ()
-    last_committed: Committed | None = None
+    last_committed: CommittedFacts | None = None
     last_txn_end: str | None = None
     prev_txn_version: int | None = None
     last_commit_sha256: str | None = None
-    ended: Ended | None = None
-    blocked: Blocked | None = None
-    accepted: Blocked | None = None
-    quarantined: Quarantined | None = None
-    held: Held | None = None
+    ended: EndedFacts | None = None
+    range_options: dict[str, Any] | None = None
+    start_kept: dict[str, Any] | None = None
+    blocked: BlockedFacts | None = None
+    accepted: BlockedFacts | None = None
+    quarantined: QuarantinedFacts | None = None
+    held: HeldFacts | None = None
     acknowledged: tuple[Acknowledgement, ...] = ()
-    retired: Retired | None = None
+    retired: RetiredFacts | None = None
     options_digest: str | None = None
     meaning_digest: str | None = None
     answered: tuple[AnsweredRequest, ...] = ()
@@ -349,31 +221,47 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         specs = []
         after = self.last_txn_end or ""
         for batch in self.planned:
-            specs.append(
-                BatchSpec(
-                    stream=self.name,
-                    uuid=self.uuid,
-                    epoch=self.epoch,
-                    batch_id=batch.batch_id,
-                    start=batch.start,
-                    end=batch.end,
-                    after=after,
-                    first_version=batch.first_version,
-                    last_version=batch.last_version,
-                    manifest=f"{stream_uri}/{batch.manifest}",
-                    manifest_digest=batch.digest,
-                    num_files=batch.num_files,
-                    num_bytes=batch.num_bytes,
-                    num_rows=batch.num_rows,
-                    prev_txn_version=batch.prev_txn_version,
-                )
-            )
+            specs.append(self.spec((batch,), stream_uri, epoch=self.epoch, after=after))
             after = batch.end
         return tuple(specs)
 
+    def spec(
+        self, parts: Sequence[PlannedBatch], stream_uri: str, *, epoch: int, after: str, interval: str | None = None
+    ) -> BatchSpec:
+        """Return planned batches that form one transaction as the Spark driver needs them.
+
+        Args:
+            parts: The batches, in order; the last one gives the transaction its id.
+            stream_uri: As for :meth:`specs`.
+            epoch: Their epoch, or the generation of their interval.
+            after: End of the last batch before them that has a transaction.
+            interval: Their data interval, ``None`` for an offset.
+        """
+        first, last = parts[0], parts[-1]
+        manifest, *more = (f"{stream_uri}/{part.manifest}" for part in parts)
+        return BatchSpec(
+            stream=self.name,
+            uuid=self.uuid,
+            epoch=epoch,
+            batch_id=last.batch_id,
+            start=first.start,
+            end=last.end,
+            after=after,
+            first_version=first.first_version,
+            last_version=last.last_version,
+            manifest=manifest,
+            manifest_digest=digest_of_parts(parts),
+            num_files=sum(part.num_files for part in parts),
+            num_bytes=sum(part.num_bytes for part in parts),
+            num_rows=rows_of_parts(parts),
+            prev_txn_version=first.prev_txn_version,
+            interval=interval,
+            more_manifests=tuple(more),
+        )
+
 
 #: What planned batches belong to: the open epoch of a stream that reads by offset, or one data interval.
-Scope = StreamState | IntervalRecord
+ScopeRecord = StreamState | IntervalRecord
 
 __all__ = [
     "KEPT_ACKNOWLEDGEMENTS",
@@ -384,6 +272,6 @@ __all__ = [
     "ClosedEpoch",
     "IntervalRecord",
     "RunRecord",
-    "Scope",
+    "ScopeRecord",
     "StreamState",
 ]

@@ -117,6 +117,15 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         return sink is not None and sink.target != "delta_table"
 
     @property
+    def delivery(self) -> str | None:
+        """What keeps a repeated batch from being written twice; ``None`` if unknown.
+
+        See :data:`~airflow_provider_fds.sinks.base.Delivery`.
+        """
+        sink = sink_class(self.kind)
+        return None if sink is None else sink.delivery
+
+    @property
     def is_function(self) -> bool:
         """Whether a user's function writes the rows, as a sink of FDS."""
         sink = sink_class(self.kind)

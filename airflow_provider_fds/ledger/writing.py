@@ -45,9 +45,9 @@ def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
             return found[0].id == entry.id
         yield pause_before(attempt)
     raise StorageError(
-        f"staging did not say whether entry {reader.where(entry.n)} ({entry.action.kind}) was written: "
-        f"{failure or 'it claims that the name is taken, and has no such object'}. A retry reads the ledger again and "
-        "goes on from what is there"
+        f"it is unknown whether entry {reader.where(entry.n)} ({entry.action.kind}) was written to staging: "
+        f"{failure or 'the store reports that the name is taken, but has no such object'}. A retry reads the "
+        "ledger again and continues from its newest entry"
     ) from failure
 
 
@@ -70,15 +70,17 @@ def self_test(folder: StreamFolder, uri: str) -> Steps[None]:
         yield from retried(Delete(key))
     except StorageError as error:
         raise type(error)(
-            f"the staging {uri} of stream {folder.name!r} cannot be used: {error}. Airflow and Spark both have to read "
-            "and write there; give them the right, or set another folder (`staging=` of the stream, or `[fds] staging`)"
+            f"the staging {uri} of stream {folder.name!r} cannot be used: {error}. Airflow and Spark must both be "
+            "able to read and write there: give them access, or set another folder (`staging=` of the stream, or "
+            "`[fds] staging`)"
         ) from error
     if was_written_again or content != first:
-        found = "accepted" if was_written_again else f"refused, and the object holds {content!r}"
+        found = "accepted" if was_written_again else f"refused, but the object contains {content!r}"
         raise ConfigurationError(
-            f"the staging {uri} of stream {folder.name!r}: this store does not honour put-if-absent; a second write to "
-            f"one name was {found}, expected was a refusal that changes nothing. Two runs could load the same rows "
-            "twice. Use local disk, S3, GCS or Azure, or a store that knows conditional writes (If-None-Match)"
+            f"the staging {uri} of stream {folder.name!r}: this store does not honour put-if-absent: a second "
+            f"write to one name was {found}, instead of refused without a change. Two runs could load the same "
+            "rows twice. Use a local disk, S3, GCS or Azure, or a store that supports conditional writes "
+            "(If-None-Match)"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
 from airflow_provider_fds.delta.open import canonical_uri
-from airflow_provider_fds.schemes import S3_SCHEMES
+from airflow_provider_fds.schemes import with_plain_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +24,7 @@ def asset_uri(sink_uri: str) -> str:
 
     Airflow compares URIs as strings, so one table with two spellings would be two assets.
     """
-    uri = canonical_uri(sink_uri)
-    scheme, _, rest = uri.partition("://")
-    return f"s3://{rest}" if scheme in S3_SCHEMES else uri
+    return with_plain_scheme(canonical_uri(sink_uri))
 
 
 def default_outlet(dag_id: str, task_id: str) -> AssetAlias:

@@ -62,8 +62,8 @@ def stream_of(batch: object) -> DeltaStream:
 
     if not isinstance(batch, dict) or "stream_definition" not in batch or "plan_task_id" not in batch:
         raise ConfigurationError(
-            f"batch must be the whole output of a DeltaPlanOperator (batch=plan.output), got {batch!r}. "
-            "If the plan was skipped there is no batch, and this task must be skipped too: leave its trigger rule "
-            "at all_success."
+            f"batch must be the whole output of a DeltaPlanOperator (batch=plan.output), got {batch!r}. If the "
+            "plan was skipped, there is no batch and this task must be skipped too: keep its trigger rule at "
+            "all_success."
         )
     return DeltaStream.from_dict(json.loads(batch["stream_definition"]))

@@ -33,21 +33,21 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
     It is the last of three tasks: plan, your own load job, commit.
 
     Contract:
-        - It commits if every task between the plan and itself is ``success`` in this run, whatever its own trigger
-          rule. Otherwise it fails without a retry.
+        - It commits if every task between the plan and itself has the state ``success`` in this run, regardless of its
+          own trigger rule. Otherwise it fails without a retry.
         - With ``verify=`` it also requires that the sink's transaction is exactly the batch's ``txn_version``.
         - A second commit of the same batch by the same run changes nothing.
         - The XCom is what the run has committed, as for :class:`DeltaIngestOperator`.
 
     Misuse:
-        ``batch=plan.output`` alone makes the plan the only upstream of the commit. It would then run beside the load,
-        or after the load failed. Both operators refuse such a wiring: the plan before anything is loaded, the commit
-        again.
+        ``batch=plan.output`` alone makes the plan the only upstream of the commit. It would then run alongside the
+        load, or after the load failed. Both operators reject this wiring: the plan before anything is loaded, and the
+        commit as a second check.
 
     Args:
         batch: ``plan.output``.
         stream: The stream; if given, the operator checks that the batch belongs to it.
-        verify: The sink whose transaction is compared.
+        verify: The sink whose transaction must match ``txn_version``; see above.
 
     Example:
         ``plan >> load >> DeltaCommitOperator(task_id="commit", batch=plan.output)``
@@ -78,7 +78,8 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
             verify = None if self.verify is None else coerce_sink(self.verify)
             if verify is not None and not isinstance(verify, DeltaSink):
                 raise ConfigurationError(
-                    f"verify must be a Delta table, whose transactions can be looked up, got {verify!r}."
+                    "verify must be a sink that is a Delta table, because FDS looks up its transactions; got "
+                    f"{verify!r}."
                 )
             self._check_loaded(context)
             session = open_session(
@@ -128,8 +129,8 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
             found = ", ".join(f"{key}: {state}" for key, state in sorted(wrong.items()))
             raise ConfigurationError(
                 f"Batch {self.batch['batch_id']} of stream {self.batch['stream']!r} is not committed: every task "
-                f"between {plan!r} and {self.task_id!r} must be success in this run, found {found}. Repair and clear "
-                "those tasks; the plan stays, and the load works on the same rows again.",
+                f"between {plan!r} and {self.task_id!r} must be success in this run, found {found}. Repair and "
+                "clear those tasks; the plan stays, so the load works on the same rows again.",
             )
 
 

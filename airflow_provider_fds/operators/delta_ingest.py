@@ -10,8 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
-from airflow_provider_fds.hooks.backfill import refuse_backfill
-from airflow_provider_fds.hooks.data_interval import run_interval
+from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
@@ -19,15 +18,13 @@ from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
-from airflow_provider_fds.operators.sessions import open_interval_session, open_session
+from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.phases import PhaseSeconds
-from airflow_provider_fds.stream.result import RunResult, describe_reports
-from airflow_provider_fds.stream.session import StreamSession
+from airflow_provider_fds.stream.result import PhaseSeconds, RunResult, describe_reports
 from airflow_provider_fds.triggers.deferral import check_event
 
 if TYPE_CHECKING:
@@ -36,8 +33,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.base_session import Session
     from airflow_provider_fds.stream.result import LoadResult, RunWork
+    from airflow_provider_fds.stream.session import StreamSession
 
 #: SparkSubmitOperator's default name of an application.
 _DEFAULT_NAME: Final = "arrow-spark"
@@ -46,21 +43,21 @@ _DEFAULT_NAME: Final = "arrow-spark"
 class DeltaIngestOperator(ValueTemplates, SparkTask):
     """Loads everything new in a table into a sink: plans batches, has Spark write them, then moves the offset.
 
-    A retry, a clear or a killed worker repeats the same planned rows, and they land once. One task is enough: with
-    ``wait=True`` it also waits for new data.
+    After a retry, a clear or a killed worker, the same planned rows are loaded again, and each ends up in the sink
+    exactly once. One task is enough: with ``wait=True`` it also waits for new data.
 
     Contract:
         - A run loads up to the version that was the newest when it first planned. It starts as many Spark applications
           as that takes.
-        - Each batch is planned and written down before Spark starts, is one transaction of the sink, and is committed
-          after FDS has verified that its rows are there. If a process dies in between, the next attempt works on the
-          same rows, and they land once. The batches before a failure stay committed.
+        - Each batch is planned and recorded before Spark starts, is one transaction of the sink, and is committed after
+          FDS has verified that its rows are there. If a process dies in between, the next attempt works on the same
+          rows, which are written exactly once. The batches before a failure stay committed.
         - If nothing is new, or the stream is finished, the task is skipped and emits no asset event. With
           ``on_no_data="succeed"`` it succeeds with ``None`` instead.
         - A cleared or repeated task of a run that has committed returns the same result again.
-        - A run that commits batches up to a version that the stream may not pass succeeds with a warning. A run that
-          finds such a version first fails. That failure is not retried, and neither is any other failure that a retry
-          would meet again.
+        - A run that commits batches up to a version that the stream may not pass succeeds with a warning. If such a
+          version comes first, before any batch, the run fails. That failure is not retried; nor is any other that a
+          retry would only hit again.
 
     Result:
         The XCom is what this run has committed: ``stream, epoch, batches, first_batch_id, last_batch_id, start``
@@ -69,9 +66,9 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         :class:`~.stream.result.LoadResult`. The sink's asset event has the same fields in ``extra``.
 
     Data intervals:
-        - With a stream of ``read="data_interval"``, a run of any kind (scheduled, caught up, cleared, backfilled) loads
+        - With a stream of ``read="data_interval"``, a run of any kind (scheduled, catchup, cleared or backfill) loads
           what was committed in its own interval, start inclusive, end exclusive. It loads all of it or nothing. Runs
-          may go in any order and side by side.
+          may execute in any order and in parallel.
         - A cleared run with a ``DeltaReplaceSink`` replaces what it wrote; with a ``DeltaTableSink`` it returns its
           result again. An interval without rows is skipped, unless the sink replaces.
         - The XCom is ``stream, interval_start`` (inclusive)``, interval_end`` (exclusive)``, generation, batches,
@@ -80,7 +77,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     Asset events:
         Without ``outlets`` the outlet of the operator is an asset alias, whose events name the sink's URI (``s3a`` as
-        ``s3``). This also works for mapped tasks: consumers schedule on ``Asset("s3://…")``. Give
+        ``s3``). This also works for mapped tasks: consumers schedule on ``Asset("s3://…")``. Pass
         ``outlets=[Asset(…)]`` for an asset with its own name.
 
     Waiting:
@@ -88,34 +85,34 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
           :class:`DeltaTableVersionSensor` wakes it when there is data, and the run loads it. No sensor is needed.
         - A run does not wait if it finds batches of an earlier attempt, if it has already committed, or if its stream
           is finished. A run of a stream that is held or in quarantine waits until a person decides.
-        - After ``timeout`` nothing is new, and ``on_no_data`` decides between skip and success. A run whose data
-          interval is not complete by then fails, because no other run would load it.
+        - If the wait times out, the run counts as having no new data, and ``on_no_data`` decides between skip and
+          success. A run whose data interval is not complete by then fails, because no other run would load it.
         - A waiting task has planned nothing, so killing it leaves nothing behind. ``execution_timeout`` counts only the
-          time on a worker. From Airflow 3.2 on, a waiting task counts for ``max_active_tis_per_dag``.
+          time on a worker. From Airflow 3.2 on, a waiting task counts towards ``max_active_tis_per_dag``.
 
     Misuse:
         - Two operators with one stream and different sinks: the second one is refused.
         - ``retries=0``: a failed batch is left to the next run, which takes it over only after this one has ended.
-        - ``max_active_tis_per_dag`` defaults to 1: two runs of one stream side by side only wait for each other, unless
-          they read data intervals. The default does not apply to a mapped task, because the limit counts all its
-          instances and would serialise different tables.
+        - ``max_active_tis_per_dag`` defaults to 1: running two runs of one stream in parallel gains nothing, because
+          one waits for the other, unless they read data intervals. The default does not apply to a mapped task, because
+          the limit counts all its instances and would serialise different tables.
 
     All other arguments are those of ``SparkSubmitOperator``: ``conf``, ``jars``, ``packages``, ``driver_memory``,
     ``env_vars``, ``spark_binary`` and so on. ``application``, ``application_args``, ``java_class`` and ``durable=True``
-    are not accepted: the ledger decides what a retry does. ``delta_version`` names a version of Delta instead of
-    the one that FDS chooses for the Spark, or ``"provided"`` if a Spark of your own has Delta already.
+    are not accepted: the ledger decides what a retry does. ``delta_version`` overrides the Delta version that FDS
+    chooses for your Spark version; ``"provided"`` means that your own Spark already includes Delta.
 
     Args:
         stream: The stream, or a dict of its arguments.
         sink: The sink, or a dict as returned by :meth:`Sink.to_dict`. ``DeltaReplaceSink`` is for data intervals only.
         conn_id: Airflow connection. Type ``spark`` uses spark-submit. Type ``spark_connect`` uses a running server: the
-            task's process works off the batches on it, and ``conf`` is set on the session.
+            task's process runs the batches on it, and ``conf`` is set on the session.
         on_no_data: ``"skip"`` or ``"succeed"``.
         on_busy: What to do while another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a
             minute, without holding a worker) or ``"fail"`` (a retry may find them free).
         batches_per_run: Maximum number of batches in one Spark application.
-        run_time_limit: Start no further batch after this time and leave the rest to the next run. ``None``: no limit.
-            The time spent waiting does not count.
+        run_time_limit: Once this much time has passed, start no further batch and leave the rest to the next run.
+            ``None``: no limit. The time spent waiting does not count.
         wait: Whether to wait until there is something to do.
         poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
@@ -187,7 +184,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         Args:
             context: The task's context.
             event: The trigger's event, see :class:`DeltaTableVersionTrigger`.
-            deadline: When to stop waiting, in seconds since the epoch; the same over all deferrals. ``None`` under
+            deadline: When to stop waiting, in seconds since the epoch; the same across all deferrals. ``None`` under
                 ``dag.test()``, which resumes a task with the event alone.
         """
         check_event(event)
@@ -201,7 +198,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except sdk_exception("TaskDeferralTimeout"):
-            self.log.info("The time to wait is over; looking once more.")
+            self.log.info("The wait timed out; polling one last time.")
             return self._load(context, deadline=time.time())
 
     def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
@@ -216,21 +213,20 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             self._spark.check()
             if self.name == _DEFAULT_NAME:
                 self.name = f"fds-{stream.name}"
-            session: Session
-            if stream.reads_by_interval:
-                session = open_interval_session(context, stream, sink, run_interval(context, stream))
-                if self._waiting is not None and deadline is not None:
-                    self._waiting.wait_for_interval(self, context, session, deadline=deadline)
-            else:
-                session = open_session(context, stream, sink)
+            interval = run_interval(context, stream) if stream.reads_by_interval else None
+            session = open_session(context, stream, sink, interval=interval)
+            if interval is not None and self._waiting is not None and deadline is not None:
+                self._waiting.wait_for_interval(self, context, session, deadline=deadline)
             result = self._drain(context, session, sink)
             if result is not None:
                 session.purge_expired(retention())
-            elif isinstance(session, StreamSession) and self._may_come(session) and deadline is not None:
+            elif self._may_come(session) and deadline is not None:
                 self._wait(context, stream, deadline=deadline, was_woken=was_woken)
         if result is None:
             reason = "" if self._idle is None else self._idle.reason
             message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
+            if (note := session.connected.start_note) is not None:
+                message = f"{message} {note}"
             if self.on_no_data == "skip":
                 raise AirflowSkipException(with_staging_of(message, stream))
             self.log.info(message)
@@ -238,9 +234,14 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             return None
         return self._tell(context, session, sink, result)
 
-    def _tell(self, context: Any, session: Session, sink: Sink, result: LoadResult) -> dict[str, Any]:
+    def _tell(self, context: Any, session: StreamSession, sink: Sink, result: LoadResult) -> dict[str, Any]:
         """Report to the log and the asset event what this run has committed, and return it."""
-        result = replace(result, seconds={**self._phases.to_dict(), **result.seconds})
+        note = session.connected.start_note
+        result = replace(
+            result,
+            seconds={**self._phases.to_dict(), **result.seconds},
+            warnings=result.warnings if note is None else [*result.warnings, note],
+        )
         self.log.info("%s", result.describe())
         if not isinstance(result, RunResult):
             asset_event.emit(self, context, result.to_dict(), sink.table_uri)
@@ -251,7 +252,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         asset_event.emit(self, context, extra, sink.table_uri)
         return result.to_dict()
 
-    def _drain(self, context: Any, session: Session, sink: Sink) -> LoadResult | None:
+    def _drain(self, context: Any, session: StreamSession, sink: Sink) -> LoadResult | None:
         """Run one application after another until the run's target, the time limit or a failure."""
         is_retry = context["ti"].try_number > 1
         limit = self.run_time_limit
@@ -269,11 +270,11 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
                 self._warn(stopped)
                 break
             if work.status == "done":
-                self.log.info("This run has committed already what it could, up to version %s.", work.target)
+                self.log.info("This run has already committed everything up to version %s.", work.target)
                 self._warn(work.warning)
                 return work.result
             if work.status == "fence":
-                self.log.info("Epoch %d was requested; the ones before it are closed in the sink first.", work.epoch)
+                self.log.info("Epoch %d was requested; the earlier epochs are closed in the sink first.", work.epoch)
                 self._work(context, session, sink, work, None)
                 continue
             if work.status != "work":
@@ -282,7 +283,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             is_out_of_time = self._work(context, session, sink, work, deadline_ms)
             has_committed = True
             if is_out_of_time:
-                self.log.warning("Time limit of %s reached; the rest is left to the next run.", limit)
+                self.log.warning("The time limit of %s is reached; the next run loads the rest.", limit)
             self._warn(work.warning)
             if is_out_of_time or not work.is_more:
                 break
@@ -292,7 +293,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         """Whether this run should wait for new data after it has found nothing to do."""
         is_finished = self._idle is not None and self._idle.status == "finished"
         # the version up to which a run works is fixed when it plans: later versions are for the next run
-        return self._waiting is not None and not is_finished and not session.has_planned()
+        return self._waiting is not None and not is_finished and not session.is_end_fixed()
 
     def _wait(self, context: Any, stream: DeltaStream, *, deadline: float, was_woken: bool) -> None:
         """Defer the task, unless the time to wait is over."""
@@ -305,12 +306,12 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     def _warn(self, stopped: FdsError | None) -> None:
         if stopped is not None:
-            self.log.warning("Everything before this was delivered; the next run fails here: %s", stopped)
+            self.log.warning("Everything before this version was delivered; the next run fails here: %s", stopped)
 
     def _work(
         self,
         context: Any,
-        session: Session,
+        session: StreamSession,
         sink: Sink,
         work: RunWork,
         deadline_ms: int | None,

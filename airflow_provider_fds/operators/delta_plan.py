@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException, BaseOperator
 
 from airflow_provider_fds.errors import ConfigurationError, StreamBusyError
-from airflow_provider_fds.hooks.backfill import refuse_backfill, refuse_intervals
+from airflow_provider_fds.hooks.data_interval import refuse_backfill, refuse_intervals
 from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.batch_message import batch_message
@@ -40,14 +40,14 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         whole to the commit.
 
     Change feed:
-        A commit that both adds and removes rows is one batch, even beyond the limits, because the job may apply the
-        rows by key. ``whole_commits=False`` on the stream lets the limits cut such a commit, for a job that only
+        A commit that both adds and removes rows is one batch, even if it exceeds the limits, because the job may apply
+        the rows by key. ``whole_commits=False`` on the stream lets the limits cut such a commit, for a job that only
         appends.
 
     Clearing:
         Clear the plan with its downstream tasks. A plan that is cleared without its load hands out the batch that the
-        load has already loaded. If that batch was given up (``fds replan``), the plan fails, because nobody would load
-        another one.
+        load has already loaded. If that batch was discarded (``fds replan``), the plan task fails, because no task
+        would load a new one.
 
     Misuse:
         A job that overwrites, or that does not use ``txn_app_id`` and ``txn_version`` (Delta's write options
@@ -88,9 +88,10 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
             session = open_session(context, stream, None, is_three_task=True)
             if (stale := begun_before(ti, between)) and not session.has_batch():
                 raise ConfigurationError(
-                    f"Stream {stream.name!r}: {ti.task_id!r} would hand out a new batch, and tasks of this run that "
-                    f"should load it have begun before it ({stale}). The commit would move the offset past rows that "
-                    f"nobody has loaded, so nothing was planned. Clear {ti.task_id!r} with its downstream tasks.",
+                    f"Stream {stream.name!r}: {ti.task_id!r} would hand out a new batch, but tasks of this run "
+                    f"that should load it started earlier ({stale}). The commit would move the offset past rows "
+                    f"that were never loaded, so nothing was planned. Clear {ti.task_id!r} with its downstream "
+                    "tasks.",
                     table=stream.table,
                 )
             try:
@@ -100,7 +101,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         if work.warning is not None:
             self.log.warning("The stream stops after this batch: %s", work.warning)
         if work.status == "done":
-            raise AirflowSkipException("This run has committed its batch already; there is nothing to load.")
+            raise AirflowSkipException("This run has already committed its batch; there is nothing to load.")
         if work.reason:
             # finished, in quarantine or held
             raise AirflowSkipException(with_staging_of(work.reason, stream))

@@ -15,8 +15,9 @@ from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor
+from airflow_provider_fds.stream.connect import readable, readable_sink
 from airflow_provider_fds.stream.move import is_answered, perform
-from airflow_provider_fds.stream.moving import Mover, readable, readable_sink
+from airflow_provider_fds.stream.moving import Mover
 from airflow_provider_fds.stream.operator_actions import ACTIONS, ARGUMENTS
 from airflow_provider_fds.stream.recovery_survey import fits, survey
 
@@ -34,7 +35,7 @@ _ARGUMENTS: Final = tuple(
 
 
 class DeltaStreamMoveOperator(BaseOperator):
-    """Does to a stream what the commands of ``fds`` do: rewind, reset, replan and so on.
+    """Runs the ``fds`` commands that change a stream, such as rewind, reset or replan, as a task.
 
     The task's log shows the stream's position before and after the move, and what the move means for the rows in the
     sink.
@@ -46,7 +47,7 @@ class DeltaStreamMoveOperator(BaseOperator):
         - The XCom is ``{"stream", "before", "after", "notes"}``.
 
     Misuse:
-        - While another request waits for its run, a move without ``replace`` is refused, and the error shows that
+        - While an earlier request is still pending, a move without ``replace`` is refused, and the error shows that
           request.
         - Anyone who may trigger the DAG may move the stream: restrict the DAG with Airflow's permissions.
 
@@ -60,9 +61,9 @@ class DeltaStreamMoveOperator(BaseOperator):
         to_version: For ``rewind``: first version to read (inclusive).
         to_timestamp: For ``rewind``: read from the first commit at or after this time; UTC unless it carries a zone.
         to_batch: For ``rewind``: read from the start of this batch.
-        version: For ``skip`` (a range such as ``3-7`` is allowed) and ``acknowledge``.
+        version: For ``skip`` and ``acknowledge``: version of the table; ``skip`` also accepts a range such as ``3-7``.
         batch: For ``accept``: the blocked batch.
-        interval: For ``accept``: the blocked data interval, as the message names it.
+        interval: For ``accept``: the blocked data interval, as shown in the error message.
         landed: For ``rewind``, ``replan`` and ``rebind`` while a batch of your own job or function is under way:
             whether its rows are in the sink, ``yes`` or ``no``; for a function, one answer per write:
             ``kept=yes,gone=no``.
@@ -70,9 +71,10 @@ class DeltaStreamMoveOperator(BaseOperator):
             closes the old epoch. The sink needs ``provenance=True``.
         sink: For ``rewind`` and ``reset``: ``empty`` lets the next run empty the sink in that transaction (with
             ``scd=2`` it closes the current rows); ``keep`` leaves its rows. A sink that merges needs one of them.
-        force_sink: With ``delete`` or ``sink="empty"``: proceed although others have written to the sink.
-        replace: Replace a request that waits to be opened.
-        force: For a batch of your own job or function, and for ``adopt``: proceed although its owner counts as running.
+        force_sink: With ``delete`` or ``sink="empty"``: proceed even if others have written to the sink.
+        replace: Replace a pending request that no run has started on yet.
+        force: For a batch of your own job or function, and for ``adopt``: proceed even if its owner appears to be
+            running.
         sink_uri: For ``recover``: the sink to read; ``None``: the one in the ledger.
         table: For ``recover`` of a stream without a ledger: URI of the source.
         staging: Staging folder of the stream; ``None``: as configured.
@@ -137,7 +139,7 @@ class DeltaStreamMoveOperator(BaseOperator):
             ledger = self._ledger()
             request_id = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}[{ti.map_index}]"
             if is_answered(ledger, request_id):
-                self.log.info("This run has moved stream %s already; nothing is done again.", self.stream)
+                self.log.info("This run has already moved stream %s; nothing is done again.", self.stream)
                 return {"stream": self.stream, "before": None, "after": None, "notes": []}
             table = open_storage(ledger.state.table, storage_options(self.storage_conn_id or None, ledger.state.table))
             mover = Mover(
@@ -168,14 +170,14 @@ class DeltaStreamMoveOperator(BaseOperator):
         )
         self.log.info("%s", "\n".join(found.lines))
         change = found.work_out()
-        done = "the ledger agrees with the sink, nothing to do"
+        done = "the ledger matches the sink; there is nothing to do"
         if change is not None:
             self.log.info("%s", change.describe())
             done = found.perform(change, task_actor(ti, found.owner_of(change)))
         self.log.info("%s", done)
         if not fits(variable, found.ledger):
             variable.write(found.ledger.checkpoint())
-            self.log.info("%s is written from ledger entry %d", variable.home, found.ledger.n)
+            self.log.info("%s was written from ledger entry %d", variable.home, found.ledger.n)
         notes = () if change is None else change.notes
         return {"stream": self.stream, "before": found.lines[0], "after": done, "notes": list(notes)}
 
@@ -185,7 +187,7 @@ class DeltaStreamMoveOperator(BaseOperator):
         fields = {
             "stream": Param("", type="string", description="Name of the stream", minLength=1),
             "move": Param("hold", type="string", enum=list(_ACTIONS)),
-            "why": Param("", type="string", description="The reason; it stays in the stream's history", minLength=1),
+            "why": Param("", type="string", description="The reason; recorded in the stream's history", minLength=1),
         }
         fields |= {name: _field(name) for name in _ARGUMENTS}
         connection = Param(None, type=["null", "string"], description="Airflow connection of the stream's storage")

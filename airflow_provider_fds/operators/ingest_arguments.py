@@ -28,22 +28,20 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
     """Refuse arguments that do not fit the way the stream reads; skips what is unknown while the DAG is parsed.
 
     Raises:
-        ConfigurationError: With all problems at once.
+        ConfigurationError: Reports all problems at once.
     """
     problems = []
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and grace is not None:
-        problems.append(
-            f"grace goes with read='data_interval', but stream {stream.name!r} reads by offset. Omit grace."
-        )
+        problems.append(f"grace requires read='data_interval', but stream {stream.name!r} reads by offset. Omit grace.")
     if reads_by_interval(stream) and run_time_limit is not None:
         problems.append(
-            "run_time_limit does not go with read='data_interval': an interval is loaded whole, and no later run would "
-            "load the rest. Leave it out; Airflow's execution_timeout ends a task that takes too long."
+            "run_time_limit cannot be used with read='data_interval': an interval is loaded completely, and no "
+            "later run would load the rest. Omit it; Airflow's execution_timeout ends a task that takes too long."
         )
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, Sink) and sink.replaces:
         problems.append(
-            f"stream {stream.name!r} reads by offset: each of its batches would replace the one before. "
-            "DeltaReplaceSink goes with read='data_interval'; use DeltaTableSink."
+            f"stream {stream.name!r} reads by offset: each of its batches would replace the previous one. "
+            "DeltaReplaceSink requires read='data_interval'; use DeltaTableSink."
         )
     if reads_by_interval(stream) and isinstance(sink, Sink) and sink.needs_order:
         problems.append(
@@ -69,25 +67,24 @@ def check_arguments(
         of_waiting: Problems with the arguments of waiting.
 
     Raises:
-        ConfigurationError: With all problems at once.
+        ConfigurationError: Reports all problems at once.
     """
     problems = [
-        f"{name} is not an argument of DeltaIngestOperator: it runs FDS's own job. For a job of your own use "
+        f"{name} is not an argument of DeltaIngestOperator: it runs FDS's own job. For your own job, use "
         "DeltaPlanOperator, SparkSubmitOperator and DeltaCommitOperator."
         for name in _OWN_ARGUMENTS
         if name in kwargs
     ]
     if kwargs.get("durable"):
         problems.append(
-            "durable=True is not available: a retry looks into ledger and sink for what is done, rather than rejoin a "
-            "job. Leave it away."
+            "durable=True is not available: a retry checks the ledger and the sink instead of rejoining a job. Omit it."
         )
     if on_no_data not in ("skip", "succeed"):
         problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")
     if on_busy not in ("skip", "wait", "fail"):
         problems.append(f"on_busy must be 'skip', 'wait' or 'fail', got {on_busy!r}.")
     if not isinstance(batches_per_run, int) or batches_per_run < 1:
-        problems.append(f"batches_per_run must be a whole number of at least 1, got {batches_per_run!r}.")
+        problems.append(f"batches_per_run must be an integer of at least 1, got {batches_per_run!r}.")
     problems += of_waiting
     if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")

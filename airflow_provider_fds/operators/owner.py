@@ -67,7 +67,7 @@ def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
         try:
             return _run_is_unfinished(ti, owner) if owner.is_three_task else _task_is_unfinished(ti, owner)
         except Exception:  # the request to Airflow may fail in any way
-            log.warning("Cannot ask Airflow about the %s; it counts as running.", owner.describe(), exc_info=True)
+            log.warning("Cannot ask Airflow about the %s, so it counts as running.", owner.describe(), exc_info=True)
             return True
 
     return is_running

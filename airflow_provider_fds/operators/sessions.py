@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stream_context import working_context
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor, task_owner
-from airflow_provider_fds.stream.interval_session import IntervalSession
 from airflow_provider_fds.stream.session import StreamSession
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ def open_session(
     stream: DeltaStream,
     sink: Sink | None,
     *,
+    interval: DataInterval | None = None,
     plan_task_id: str | None = None,
     plan_map_index: int | None = None,
     is_three_task: bool = False,
@@ -31,6 +31,7 @@ def open_session(
         context: The task's context.
         stream: The stream, rendered.
         sink: Its sink, rendered, if FDS writes to it or checks it.
+        interval: The data interval of the run, for a stream that reads by it.
         plan_task_id: The task that planned, if it is another task of this run.
         plan_map_index: That task's map index.
         is_three_task: Whether plan, load and commit are separate tasks.
@@ -49,22 +50,4 @@ def open_session(
         sink=sink,
         run_since=getattr(context.get("dag_run"), "run_after", None),
     )
-    return StreamSession(stream, stream_context)
-
-
-def open_interval_session(context: Any, stream: DeltaStream, sink: Sink, interval: DataInterval) -> IntervalSession:
-    """Open one data interval of the stream for the task instance of ``context``, as :func:`open_session` does.
-
-    Raises:
-        ConfigurationError: A connection, the staging folder or a URI is invalid.
-    """
-    ti = context["ti"]
-    name = deployment()
-    stream_context = working_context(
-        stream,
-        actor=task_actor(ti, name),
-        owner=task_owner(ti, name),
-        owner_is_running=owner_is_running(ti, name),
-        sink=sink,
-    )
-    return IntervalSession(stream, stream_context, interval)
+    return StreamSession(stream, stream_context, interval)

@@ -22,4 +22,4 @@ def coerce_sink(value: object) -> Sink:
     try:
         return sink_from_dict({"kind": "delta_append", **value})
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"sink {value!r} is not one: {error}.") from error
+        raise ConfigurationError(f"invalid sink {value!r}: {error}.") from error

@@ -85,7 +85,7 @@ def bounded(lines: Iterator[str]) -> Iterator[str]:
         left_out += len(held_back) == _LAST_LINES
         held_back.append(line)
     if left_out:
-        yield f"… {left_out} lines of spark-submit left out …"
+        yield f"… {left_out} lines of spark-submit omitted …"
     yield from held_back
 
 

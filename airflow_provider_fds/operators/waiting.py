@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.interval_session import IntervalSession
+    from airflow_provider_fds.stream.session import StreamSession
 
 #: Arguments of DeltaTableVersionSensor that set how long and how often to poll; ``None``: not given.
 ARGUMENTS: Final = ("poll_interval", "timeout", "recheck_every", "max_refusals", "grace")
@@ -94,7 +94,7 @@ class Waiting:
         )
         return True
 
-    def wait_for_interval(self, operator: Any, context: Any, session: IntervalSession, *, deadline: float) -> None:
+    def wait_for_interval(self, operator: Any, context: Any, session: StreamSession, *, deadline: float) -> None:
         """Defer the task, unless the run's interval is complete or its end has been resolved in the ledger.
 
         Raises:
@@ -102,7 +102,7 @@ class Waiting:
                 no other run loads this interval.
         """
         stream = session.stream
-        if look_at_interval(context, stream, self.grace) is not None or session.is_resolved():
+        if look_at_interval(context, stream, self.grace) is not None or session.is_end_fixed():
             return
         if not self.wait(operator, context, stream, deadline=deadline):
             raise AirflowSensorTimeout(f"The interval is not over in table {stream.table} after {self.timeout} s.")

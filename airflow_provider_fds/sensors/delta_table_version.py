@@ -17,8 +17,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.hooks.backfill import refuse_backfill
-from airflow_provider_fds.hooks.data_interval import run_interval
+from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.rendering import ValueTemplates
@@ -65,13 +64,13 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     Misuse:
         - If no operator commits the stream, the sensor succeeds at once, every time. With ``schedule="@continuous"``
           the DAG then runs without pause.
-        - If two DAGs wait with one stream, both wake, and one of them finds nothing.
+        - If two DAGs wait on the same stream, both wake up, and one of them finds nothing.
         - A downstream task that reads "the version in the XCom" instead of the stream's batch loses rows when commits
           arrive faster than runs.
 
     There are three ways to wait: ``deferrable=True`` holds no worker (a triggerer must run), ``mode="reschedule"``
-    holds one only while it polls, ``mode="poke"`` holds it all the time. All three poll first on the worker, so a table
-    that has data costs no deferral. ``timeout``, ``soft_fail`` and similar arguments are Airflow's own.
+    holds one only while it polls, ``mode="poke"`` holds it all the time. All three first poll once on the worker, so a
+    table that has data costs no deferral. ``timeout``, ``soft_fail`` and similar arguments are Airflow's own.
 
     Args:
         stream: The stream, or a dict of its arguments.
@@ -142,7 +141,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         Args:
             context: The task's context.
             event: The trigger's event, see :class:`DeltaTableVersionTrigger`.
-            deadline: When the sensor times out, in seconds since the epoch; the same over all deferrals. ``None``
+            deadline: When the sensor times out, in seconds since the epoch; the same across all deferrals. ``None``
                 under ``dag.test()``, which resumes a task with the event alone.
         """
         check_event(event)
@@ -226,7 +225,7 @@ def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> 
         problems.append(f"wait_for must be 'new_data' or 'interval_complete', got {wait_for!r}.")
     problems += grace_problems(grace)
     if grace is not None and wait_for == "new_data":
-        problems.append("grace has no effect with wait_for='new_data'. Leave it out.")
+        problems.append("grace has no effect with wait_for='new_data'. Omit it.")
     if isinstance(stream, DeltaStream) and stream.reads_by_interval is not (wait_for == "interval_complete"):
         problems.append(
             f"stream {stream.name!r} has read={stream.read!r}, which requires "

@@ -1,4 +1,6 @@
-"""Sinks as values: declared in a DAG file, written on the Spark driver. Standard library only, Python 3.9 syntax.
+"""Sinks as values that are declared in a DAG file and used by the writer on the Spark driver.
+
+Standard library only, Python 3.9 syntax.
 
 A module of this folder adds a sink by defining a class with a ``kind``. The name of the sink determines its writer, see
 ``spark/writers.py``.
@@ -40,13 +42,13 @@ def sink_from_dict(value: dict[str, Any]) -> Sink:
     """Build a sink from the result of :meth:`Sink.to_dict`, whose templates are rendered.
 
     Raises:
-        ValueError: The kind is unknown, or a predicate is more than an expression of columns.
+        ValueError: The kind is unknown, or a predicate is anything other than an expression over columns.
     """
     fields = dict(value)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
         known = ", ".join(map(repr, _KINDS))
-        raise ValueError(f"sink kind {kind!r} is not known to this version of FDS, it knows {known}")
+        raise ValueError(f"unknown sink kind {kind!r}; this version of FDS knows {known}")
     sink = _KINDS[kind](**fields)
     sink.check_predicates()
     return sink

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,7 +15,7 @@ Delivery = Literal["transaction", "token", "at_least_once"]
 
 @dataclass(frozen=True)
 class Sink:
-    """Where the batches of a stream go: a value, declared in a DAG file and written on the Spark driver.
+    """Where a stream's batches go: a value that is declared in a DAG file and used by the writer on the Spark driver.
 
     A subclass with a ``kind`` declares its capabilities in the attributes below. The other parts of FDS ask for these
     capabilities, not for the class. The writer of a sink is a class of the same name, see ``spark/writers.py``.
@@ -25,16 +26,16 @@ class Sink:
     #: What it writes to: a Delta table, whose log is evidence for every batch; a user function; or a table of another
     #: format, which FDS reads only through Spark.
     target: ClassVar[Target]
-    #: How a repeated batch lands once: a transaction of the table refuses it, or the writer looks for a token before it
-    #: writes. Without either it lands at least once.
+    #: What keeps a repeated batch from being written twice: a transaction of the table refuses it, or the writer looks
+    #: for a token before it writes. Without either it is written at least once. ``fds status`` shows it.
     delivery: ClassVar[Delivery]
     #: Whether a run replaces the rows of an earlier run of its data interval.
     replaces: ClassVar[bool] = False
     #: Whether the sink is correct only if batches arrive in the order of the source's commits. If not, the sink also
-    #: accepts data intervals, in any order and side by side.
+    #: accepts data intervals, in any order and in parallel.
     needs_order: ClassVar[bool] = True
-    #: Whether it decides per key, or may do so. It then needs the rows before and after a commit of the change feed in
-    #: one batch.
+    #: Whether it applies rows by key, or may do so. It then needs the rows before and after a commit of the change feed
+    #: in one batch.
     needs_whole_commits: ClassVar[bool] = False
     #: Whether a repeated row replaces the row with its key.
     needs_keys: ClassVar[bool] = False
@@ -56,7 +57,7 @@ class Sink:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Uuids of streams of other staging folders that are known to write to the same table."""
+        """UUIDs of streams in other staging folders that are known to write to the same table."""
         return ()
 
     @property
@@ -90,7 +91,10 @@ class Sink:
         return {}
 
     def check_predicates(self) -> None:
-        """Raise ``ValueError`` if a predicate is more than an expression of columns, unless the user allowed it."""
+        """Raise ``ValueError`` if a predicate is anything other than an expression over columns.
+
+        Nothing is checked if the user allowed other expressions.
+        """
 
     def located(self, place: Callable[[str], str]) -> Sink:  # noqa: ARG002 - for sinks with tables
         """Return a copy with each table replaced by ``place(table)``, its URI as Spark reaches it."""
@@ -101,8 +105,16 @@ class Sink:
         return self
 
     def identity(self) -> dict[str, str]:
-        """Return the identity that a stream is bound to: a sink with another identity is another sink."""
+        """Return the identity that a stream is bound to.
+
+        It is ``kind``, and a ``target`` that distinguishes it from other sinks. Sinks with different identities are
+        different sinks.
+        """
         raise NotImplementedError
+
+    def describe(self) -> str:
+        """Return where the rows go, for messages: the target of the sink's identity."""
+        return self.identity()["target"]
 
     def rendered(self, render: Callable[[str], str]) -> Sink:
         """Return a copy with its template strings rendered by ``render`` (Airflow's templates)."""
@@ -113,5 +125,10 @@ class Sink:
         return {"kind": self.kind, **asdict(self)}
 
     def serialize(self) -> dict[str, Any]:
-        """Return what Airflow shows of the sink in a serialised DAG."""
-        return self.to_dict()
+        """Return what Airflow shows for the sink in a serialised DAG and on the task's page.
+
+        These are JSON values, with tuples as lists: Airflow 3.1 sends them to its API server as they are, and fails the
+        task if there is a tuple in them.
+        """
+        shown: dict[str, Any] = json.loads(json.dumps(self.to_dict()))
+        return shown

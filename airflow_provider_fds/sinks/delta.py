@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from airflow_provider_fds.credentials import redacted_uri, secret_part
+from airflow_provider_fds.schemes import S3_SCHEMES
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Delivery, Sink, Target
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SinkT = TypeVar("_SinkT", bound="DeltaSink")
-_S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
 #: The rows that a run of an interval has written, identified by their provenance.
@@ -38,15 +38,15 @@ class DeltaSink(Sink):
         transform: ``"pkg.module:function"``, a function on the driver. It takes the batch's DataFrame, after ``where``,
             and returns the DataFrame to write.
         columns: Columns to write, chosen from the result of ``transform``; default all.
-        target_file_size: Bytes, or a string like ``"128m"``: one more shuffle joins small files of a batch to about
-            this size. It splits no file. See docs/sinks.md for measurements.
-        cluster_by: Columns of liquid clustering for a table that the first batch creates.
+        target_file_size: Bytes, or a string like ``"128m"``: an extra shuffle combines a batch's small files into files
+            of about this size. It never splits a file. See docs/sinks.md for measurements.
+        cluster_by: Liquid clustering columns for a table that the first batch creates.
         properties: Table properties (``delta.…``) for a table that the first batch creates.
         unsafe_sql: Allow predicates to call ``reflect`` and similar functions and to read other tables in subqueries.
             They run with the rights of the driver: set it only if nobody else can change the predicates.
         on_sink_overwritten: What to do if another writer has removed rows that the stream has loaded (an overwrite, a
             DELETE): ``"warn"`` or ``"fail"``. A RESTORE or REPLACE is always an error.
-        other_streams: Uuids of streams whose ledgers are in other staging folders and that also write to this table,
+        other_streams: UUIDs of streams whose ledgers are in other staging folders and that also write to this table,
             with rows that this stream does not load.
     """
 
@@ -76,22 +76,22 @@ class DeltaSink(Sink):
             raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
         if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*){1,2}", self.uri):
             raise ValueError(
-                f"{name}: {self.uri!r} looks like a catalog table, which this sink does not accept. Give the URI of "
-                f"its location (DESCRIBE DETAIL {self.uri} shows it), or write it with saveAsTable in a "
-                f"ForeachBatchSink; ./{self.uri} is a folder of that name"
+                f"{name}: {self.uri!r} looks like a catalog table, which this sink does not accept. Give the URI "
+                f"of its location (DESCRIBE DETAIL {self.uri} shows it), or write it with saveAsTable in a "
+                f"ForeachBatchSink; for a folder of that name, write ./{self.uri}"
             )
         part = secret_part(self.uri) if "://" in self.uri and not options.is_template(self.uri) else None
         if part is not None:
             raise ValueError(
-                f"{name}: uri {redacted_uri(self.uri)} has {part}, and everybody who sees the DAG would see it; put "
-                "credentials into the Airflow connection (storage_conn_id) and Spark's settings"
+                f"{name}: uri {redacted_uri(self.uri)} contains {part}, which everyone who can see the DAG would "
+                "see. Put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
             )
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))
         object.__setattr__(self, "other_streams", options.uuids(self.other_streams, f"{name}: other_streams"))
         options.warn_or_fail(self.on_sink_overwritten, f"{name}: on_sink_overwritten")
         if self.partition_by and self.cluster_by:
-            raise ValueError(f"{name}: a table has partition_by or cluster_by, not both")
+            raise ValueError(f"{name}: partition_by and cluster_by cannot be combined")
         if self.where is not None:
             options.predicate(self.where, f"{name}: where")
         if self.transform is not None:
@@ -108,9 +108,10 @@ class DeltaSink(Sink):
         return {} if self.where is None else {"where": self.where}
 
     def check_predicates(self) -> None:
-        """Raise ``ValueError`` if a predicate is more than an expression of columns, and ``unsafe_sql`` is not set.
+        """Raise ``ValueError`` if a predicate is anything other than an expression over columns.
 
-        A template is checked after it has been rendered, and again on the driver.
+        With ``unsafe_sql`` nothing is checked. A template is checked after it has been rendered, and again on the
+        driver.
         """
         for name, text in {} if self.unsafe_sql else self._predicates().items():
             options.columns_only(text, f"{type(self).__name__}: {name}")
@@ -127,7 +128,7 @@ class DeltaSink(Sink):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Uuids of streams of other staging folders that are known to write to the same table."""
+        """UUIDs of streams in other staging folders that are known to write to the same table."""
         return self.other_streams
 
     @property
@@ -155,7 +156,7 @@ class DeltaSink(Sink):
         return replace(self, uri=place(self.uri))
 
     def identity(self) -> dict[str, str]:
-        """Return the identity that a stream is bound to: a sink with another identity is another sink."""
+        """Return the identity that a stream is bound to: sinks with different identities are different sinks."""
         return {"kind": self.kind, "target": self.uri.rstrip("/")}
 
     def rendered(self, render: Callable[[str], str]) -> DeltaSink:
@@ -165,7 +166,7 @@ class DeltaSink(Sink):
     @property
     def is_on_s3(self) -> bool:
         """Whether the table is on S3 or on a store that speaks its protocol."""
-        return self.uri.split("://", 1)[0].lower() in _S3_SCHEMES
+        return self.uri.split("://", 1)[0].lower() in S3_SCHEMES
 
 
 @dataclass(frozen=True)
@@ -196,14 +197,14 @@ class DeltaReplaceSink(DeltaSink):
           {first_version} AND {last_version}``), which are exactly the rows that an earlier run of the interval wrote.
         - With ``replace_where``: the rows that satisfy the predicate. If the interval has no rows, they are only
           removed. Every row of the interval must satisfy the predicate; otherwise the run fails and writes nothing. An
-          interval consists of the commits of its time, so a column with another meaning than the commit time, such as
-          an order's own date, works only if the source is written that way.
+          interval consists of the commits of its time, so a column that means something other than the commit time,
+          such as an order date, works only if the source is written that way.
         - With ``dynamic_partition_overwrite``: the partitions that contain the interval's rows. An interval without
           rows then replaces nothing, and a partition that no longer has any row stays.
 
     Concurrency:
-        Intervals that run in parallel write at once, without waiting for each other, if the predicate is on partition
-        columns of the sink. Otherwise Delta lets one win, and the others repeat their write.
+        Intervals that run in parallel write concurrently, without waiting for each other, if the predicate is on
+        partition columns of the sink. Otherwise Delta lets one win, and the others repeat their write.
 
     Args:
         replace_where: Delta's ``replaceWhere``: a predicate over the sink's columns. May be a template, such as
@@ -228,14 +229,14 @@ class DeltaReplaceSink(DeltaSink):
             object.__setattr__(self, "replace_where", _OWN_VERSIONS)
         if self.cluster_by:
             raise ValueError(
-                "DeltaReplaceSink: cluster_by would not be checked against replace_where by the run that creates the "
-                "table; create the table first (CREATE TABLE … CLUSTER BY)"
+                "DeltaReplaceSink: the run that creates the table cannot check cluster_by against replace_where. "
+                "Create the table first (CREATE TABLE … CLUSTER BY)"
             )
         if (self.replace_where is None) is not bool(self.dynamic_partition_overwrite):
             raise ValueError(
-                "DeltaReplaceSink: say what a run replaces, in one way: provenance=True (the rows of its own "
-                "versions), replace_where='…' (all that satisfies a predicate) or dynamic_partition_overwrite=True "
-                "(the partitions that its rows lie in)"
+                "DeltaReplaceSink: choose one way to say what a run replaces: provenance=True (the rows of its "
+                "own versions), replace_where='…' (all rows that match a predicate) or "
+                "dynamic_partition_overwrite=True (the partitions that contain its rows)"
             )
 
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:

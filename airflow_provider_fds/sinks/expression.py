@@ -51,7 +51,7 @@ def expression_problem(text: str) -> str | None:
             # the end of a comment or dollar quote is not determined here: either may hide a quote
             return f"a comment or a dollar quote ({found.group()})"
         if kind == "other" and found.group() in "'\"`":
-            return f"a quote without its end ({found.group()})"
+            return f"an unterminated quote ({found.group()})"
         if kind == "quoted" or found.group().startswith('"'):
             # under spark.sql.ansi.doubleQuotedIdentifiers, double quotes enclose a name
             tokens.append(_Token("name", found.group()[1:-1].replace("``", "`").lower()))

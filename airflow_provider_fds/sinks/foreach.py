@@ -31,8 +31,8 @@ class ForeachBatchSink(Sink):
         - A batch is done when the function has returned and the driver has reported it.
         - If the driver dies between the two, or the report is lost, the function is called again with the same rows and
           the same transactions: at least once. Each write to a Delta table with ``.options(**batch.txn_options(name))``
-          lands once; every other effect of the function may happen again.
-        - An exception of the function fails the batch, with file and line.
+          is applied exactly once; other side effects of the function may happen again.
+        - An exception in the function fails the batch; the error names the file and line.
 
     Tables:
         - If ``writes`` names the table of a write, FDS checks before each call that the table keeps transactions long
@@ -44,20 +44,20 @@ class ForeachBatchSink(Sink):
         - ``insertInto`` ignores the options, unless ``format("delta")`` comes before it.
         - Two writes to one table need two names.
         - FDS does not count the rows of a function.
-        - A rewind or replan refuses while a run of the stream may still be at work, and asks which writes landed if no
-          table shows it.
+        - A rewind or replan is refused while a run of the stream may still be active. If no table shows which writes
+          landed, it asks for that.
 
     Change feed:
-        A commit that both adds and removes rows arrives in one call, even beyond the limits, because the function may
-        apply the rows by key. ``whole_commits=False`` on the stream lets the limits cut it, for a function that only
-        appends. The limits cut commits that only add rows, unless the stream has ``whole_commits=True``.
+        A commit that both adds and removes rows arrives in one call, even if it exceeds the limits, because the
+        function may apply the rows by key. ``whole_commits=False`` on the stream lets the limits cut it, for a function
+        that only appends. The limits cut commits that only add rows, unless the stream has ``whole_commits=True``.
 
     Args:
         function: ``"pkg.module:function"``; ship its module with ``py_files`` of the task or install it on the driver.
             It returns nothing, or the number of rows it wrote, for the run's result.
         writes: The writes that the function makes to Delta tables: names, or a mapping of each name to the URI or path
             of its table (``None`` if unknown).
-        other_streams: Uuids of streams whose ledgers are in other staging folders and that also write to a named table.
+        other_streams: UUIDs of streams whose ledgers are in other staging folders and that also write to a named table.
     """
 
     kind: ClassVar[str] = "foreach_batch"
@@ -81,8 +81,8 @@ class ForeachBatchSink(Sink):
             DeltaTableSink(table)
         if wrong := [name for name in writes if not _WRITE.fullmatch(name)]:
             raise ValueError(
-                f"ForeachBatchSink: writes has {', '.join(map(repr, wrong))}; a write's name is made of letters, "
-                "digits, '.', '_' and '-', 100 at most"
+                f"ForeachBatchSink: invalid names in writes: {', '.join(map(repr, wrong))}. The name of a write "
+                "has at most 100 letters, digits, '.', '_' and '-'"
             )
 
     @property
@@ -103,7 +103,7 @@ class ForeachBatchSink(Sink):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Uuids of streams of other staging folders that are known to write to a named table."""
+        """UUIDs of streams in other staging folders that are known to write to a named table."""
         return self.other_streams
 
     def located(self, place: Callable[[str], str]) -> ForeachBatchSink:

@@ -14,18 +14,19 @@ VALIDITY = ("_valid_from", "_valid_to", "_is_current")
 
 @dataclass(frozen=True)
 class DeltaMergeSink(DeltaSink):
-    """Upserts each batch into a Delta table by keys, once, in one MERGE.
+    """Upserts each batch into a Delta table by key, exactly once, in a single MERGE.
 
     If the table does not exist, the first batch creates it. Each row updates the row with its key (columns that only
-    the sink has stay unchanged) or is inserted if the key is missing. Rows of a change data feed also delete: a
-    ``delete``, and an ``update_preimage`` whose key the update removed. The sink is for streams that read by offset:
-    data intervals run in any order, but a merge needs the order of the commits.
+    the sink has stay unchanged) or is inserted if the key is missing. Rows of a change data feed can also delete the
+    row with their key: ``delete`` rows do, and so do ``update_preimage`` rows whose key no longer exists after the
+    update. The sink is for streams that read by offset: data intervals run in any order, but a merge needs the order of
+    the commits.
 
     Order:
-        - If a batch has several changes of a key, the last one counts: the one with the highest ``sequence_by``. Among
+        - If a batch has several changes to a key, the last one counts: the one with the highest ``sequence_by``. Among
           equal values, or without ``sequence_by``, it is the one with the highest commit of the source.
-        - Two rows of a key that are equal in that order are refused, and so is NULL in a key or in ``sequence_by``. The
-          batch fails with their number and an example.
+        - Two rows with the same key that this order cannot tell apart are refused, and so is NULL in a key or in
+          ``sequence_by``. The batch fails with their number and an example.
         - With ``sequence_by``, a late row whose value is lower than that of the sink's row changes nothing. The sink
           does not remember deleted keys, so a late row of a deleted key brings it back.
 
@@ -33,18 +34,19 @@ class DeltaMergeSink(DeltaSink):
         - Limits do not cut a commit of the change feed that both adds and removes rows, such as an overwrite: one part
           of it would delete keys that the other part adds. A batch with a cut commit is refused before anything is
           written.
-        - Two rows of a key in one commit are detected only within one batch. Limits may cut a commit that only adds
-          rows, and the initial snapshot: set ``whole_commits=True`` if a commit may have two rows of a key.
+        - Two rows with the same key in one commit are detected only within one batch. Limits may cut a commit that only
+          adds rows, and the initial snapshot: set ``whole_commits=True`` if a commit may have two rows with the same
+          key.
 
     History:
-        With ``scd=2`` a change of a key closes the current row (``_valid_to``, exclusive) and inserts the new one:
+        With ``scd=2`` a change to a key closes the current row (``_valid_to``, exclusive) and inserts the new one:
         ``_valid_from`` (inclusive) is the commit time of the change in the source; ``_valid_to`` is NULL and
-        ``_is_current`` is true while the row is current. Several changes of a key in a batch make several rows.
+        ``_is_current`` is true while the row is current. Several changes to a key in a batch make several rows.
 
     Args:
         keys: Columns that identify a row; required.
-        sequence_by: Column that orders the changes of a key, if the order of commits does not; not with ``scd=2``.
-        scd: 1: the sink has the newest row of each key. 2: it has all rows, with their validity.
+        sequence_by: Column that orders the changes to a key, if the order of commits does not; not with ``scd=2``.
+        scd: 1: the sink keeps the newest row per key. 2: it keeps all rows, with their validity periods.
 
     The other arguments are those of :class:`DeltaSink`.
     """
@@ -76,7 +78,9 @@ class DeltaMergeSink(DeltaSink):
         needed = [*self.keys, *([] if self.sequence_by is None else [self.sequence_by])]
         chosen = {column.lower() for column in self.columns}
         if missing := [column for column in needed if self.columns and column.lower() not in chosen]:
-            raise ValueError(f"DeltaMergeSink: columns must have keys and sequence_by too, lacks {', '.join(missing)}")
+            raise ValueError(
+                f"DeltaMergeSink: columns must include keys and sequence_by; missing: {', '.join(missing)}"
+            )
 
     @property
     def keeps_history(self) -> bool:
@@ -85,5 +89,8 @@ class DeltaMergeSink(DeltaSink):
 
     @property
     def writes_rows_as_they_are(self) -> bool:
-        """Never: the effect of a batch depends on the sink. The commit's digest shows that the batch is there."""
+        """Always false: the effect of a batch depends on the rows already in the sink.
+
+        The commit's digest shows that the batch is there.
+        """
         return False

@@ -36,7 +36,7 @@ def names(value: Any, what: str) -> tuple[str, ...]:
     if isinstance(value, (str, bytes, Mapping)) or not all(isinstance(name, str) and name for name in listed):
         raise ValueError(f"{what} must be a list of columns, got {value!r}")
     if len({name.lower() for name in listed}) < len(listed):
-        raise ValueError(f"{what} has a column twice: {', '.join(listed)}")
+        raise ValueError(f"{what} lists a column twice: {', '.join(listed)}")
     return listed
 
 
@@ -59,8 +59,8 @@ def function(value: str, what: str) -> str:
     """Return the name of a function, ``pkg.module:function``. Raises ``ValueError`` if it is invalid."""
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
         raise ValueError(
-            f"{what} must name a function as 'pkg.module:function', got {value!r}: the driver imports it there, so a "
-            "function itself cannot be given"
+            f"{what} must name a function as 'pkg.module:function', got {value!r}: the driver imports it by that "
+            "name, so a function object is not accepted"
         )
     return value
 
@@ -68,7 +68,7 @@ def function(value: str, what: str) -> str:
 def predicate(value: str, what: str) -> str:
     """Return a SQL predicate. Raises ``ValueError`` if it is not a string, or empty."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{what} must be a predicate in SQL, got {value!r}")
+        raise ValueError(f"{what} must be a SQL predicate, got {value!r}")
     return value
 
 
@@ -82,9 +82,9 @@ def columns_only(value: str, what: str) -> None:
     problem = expression_problem(value)
     if problem is not None:
         raise ValueError(
-            f"{what} has {problem}, but may only be an expression of columns, because Spark evaluates it with all "
-            f"rights of the driver: {value!r}. Use transform instead, or set unsafe_sql=True if nobody else can "
-            "change the text"
+            f"{what} contains {problem}, but must be a plain expression of columns, because Spark evaluates it "
+            f"with all permissions of the driver: {value!r}. Use transform instead, or set unsafe_sql=True if "
+            "nobody else can change the text"
         )
 
 
@@ -93,7 +93,7 @@ def size_bytes(value: Any, what: str) -> int:
     found = _SIZE.fullmatch(str(value).strip())
     size = int(found[1]) * _UNITS[found[2].lower()] if found and not isinstance(value, bool) else 0
     if size < 1 << 20:
-        raise ValueError(f"{what} must be bytes, or a text like '128m', of 1 MiB at least, got {value!r}")
+        raise ValueError(f"{what} must be a number of bytes or a string such as '128m', at least 1 MiB; got {value!r}")
     return size
 
 
@@ -113,12 +113,13 @@ def table_properties(value: Any, what: str) -> dict[str, str]:
             raise ValueError(f"{what}: {name!r} is not a Delta table property (delta.…) and would be ignored")
         if str(name).lower() == _RETENTION:
             raise ValueError(
-                f"{what}: {name} says when Delta forgets which batches it has, and would write one twice; leave it"
+                f"{what}: {name} sets when Delta forgets which batches it has, so a batch could be written twice. "
+                "Omit it"
             )
         if str(name).lower().startswith(_COMMITS_ELSEWHERE):
             raise ValueError(
-                f"{what}: {name} keeps the table's newest commits out of its log, where FDS looks for its batches; "
-                "leave it"
+                f"{what}: {name} keeps the table's newest commits out of its log, where FDS looks for its "
+                "batches. Omit it"
             )
     return {
         str(name): str(text).lower() if isinstance(text, bool) else str(text) for name, text in sorted(value.items())

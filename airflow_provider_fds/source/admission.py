@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.source.limits import LIMITS, FileCountingLimit, VersionLimit
+from airflow_provider_fds.source.limits import LIMITS, DependentLimit, FileCountingLimit, VersionLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,13 +28,14 @@ class Admission:
     first refusal ends the batch: nothing smaller that comes later may jump the queue.
     """
 
-    __slots__ = ("_by_file", "_by_version", "_is_empty", "_limits", "_takes_whole", "_whole_commits")
+    __slots__ = ("_by_file", "_by_version", "_dependent", "_is_empty", "_limits", "_takes_whole", "_whole_commits")
 
     def __init__(self, options: SourceOptions) -> None:
         given = [(limit, getattr(options, limit.option)) for limit in LIMITS]
         self._limits = [limit(maximum) for limit, maximum in given if maximum is not None]
         self._by_file = [limit for limit in self._limits if isinstance(limit, FileCountingLimit)]
         self._by_version = [limit for limit in self._limits if isinstance(limit, VersionLimit)]
+        self._dependent = [limit for limit in self._limits if isinstance(limit, DependentLimit)]
         self._whole_commits = options.whole_commits is True
         self._takes_whole = False
         self._is_empty = True
@@ -45,7 +46,8 @@ class Admission:
         """Start a version that has files, if its first file (with ``whole_commits``: all of it) may be admitted.
 
         Args:
-            files: Returns its files that are still to be delivered. Called only if the version may not be split.
+            files: Returns its files that are still to be delivered. Called only if the version may not be split, or
+                for the first of them, which a limit that does not add up asks for.
             is_snapshot: Whether it is the initial snapshot, which is never admitted as a whole.
             is_group: Whether it may not be split whatever the options are (Delta: ``admit`` of a sequence of files).
         """
@@ -55,6 +57,9 @@ class Admission:
         takes_whole = is_group or (self._whole_commits and not is_snapshot)
         if takes_whole and not self._is_empty and not self._has_room_for(files()):
             return False
+        for dependent in self._dependent:
+            if not self._is_empty and not dependent.has_room_for(files() if takes_whole else islice(files(), 1)):
+                return False
         for by_version in self._by_version:
             by_version.left -= 1
         self._takes_whole = takes_whole
@@ -67,7 +72,7 @@ class Admission:
                 return False
             limit.left -= limit.count(file)
         self._is_empty = False
-        return True
+        return not self._dependent or self._take_dependent([file])
 
     def admit_files(self, files: Sequence[Add]) -> bool:
         """Admit files of the version admitted last, at least one, if each of them would be admitted; otherwise none."""
@@ -77,9 +82,18 @@ class Admission:
                 # this is capacity before the last file, which counts ``least`` or more
                 if limit.left <= total - limit.least:
                     return False
+        if self._dependent and not self._take_dependent(files):
+            return False
         for limit, total in counted:
             limit.left -= total
         self._is_empty = False
+        return True
+
+    def _take_dependent(self, files: Sequence[Add]) -> bool:
+        if not self._takes_whole and not all(limit.has_room_for(files) for limit in self._dependent):
+            return False
+        for limit in self._dependent:
+            limit.take(files)
         return True
 
     def _has_room_for(self, files: Iterable[Add]) -> bool:

@@ -149,5 +149,5 @@ def _changing(actions: Iterable[Action]) -> Iterator[Action]:
 def _file(action: Action) -> Add | Remove:
     file = action.add or action.remove
     if file is None:
-        raise AssertionError("a file was asked of an action that is about none")
+        raise AssertionError("the file of an action without a file was requested")
     return file

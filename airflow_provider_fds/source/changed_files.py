@@ -46,7 +46,7 @@ def whole_file(action: Action, version: int, table: str) -> ChangedFile:
         return inserted(action.add)
     remove = action.remove
     if remove is None:
-        raise AssertionError("a change was asked of an action that is about no file")
+        raise AssertionError("the change of an action without a file was requested")
     if remove.size is None or remove.partitionValues is None:
         lacking = " and ".join(
             name
@@ -54,11 +54,10 @@ def whole_file(action: Action, version: int, table: str) -> ChangedFile:
             if value is None
         )
         raise StoppedError(
-            f"{table}: version {version} removes {remove.path} without its {lacking}, expected both "
-            "(extendedFileMetadata), so the deleted rows cannot be read. The commit was not written by a writer that "
-            f"records changes. The stream stops before version {version}; everything before it is delivered. "
-            f"skip_versions='{version}' passes over this commit with all its changes; a new stream without "
-            "read_change_feed needs no removed files",
+            f"{table}: version {version} removes {remove.path} without its {lacking} (extendedFileMetadata "
+            "requires both), so the deleted rows cannot be read. Its writer does not record changes. The stream "
+            f"stops before version {version}; everything before it is delivered. skip_versions='{version}' skips "
+            "this commit with all its changes; a new stream without read_change_feed does not need removed files",
             table=table,
             version=version,
         )

@@ -214,7 +214,7 @@ def _classify_changes(content: CommitContent, options: SourceOptions, table: str
     if (skip := _skipped_by_name(content, options)) is not None:
         return skip
     if content.is_merge_without_effect and not content.change_files:
-        return Skip(f"a MERGE that changed no row, by its metrics; {content.describe_changes}")
+        return Skip(f"a MERGE that changed no rows, according to its metrics; {content.describe_changes}")
     return _EMIT
 
 
@@ -230,24 +230,28 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
     version, operation = content.version, content.operation_text
     is_mixed = content.adds > 0
     ways = [
-        "skip_change_commits=True passes over this and every other commit that removes data, with all that it adds",
+        "skip_change_commits=True skips this and every other commit that removes data, with everything that it adds",
         "ignore_changes=True delivers the files that such commits add, so rows that they did not change arrive again"
         if is_mixed
-        else "ignore_deletes=True passes over commits that only delete, and what they delete stays in the sink",
-        f"skip_versions='{version}' passes over this commit only",
+        else "ignore_deletes=True skips commits that only delete; the deleted rows stay in the sink",
+        f"skip_versions='{version}' skips this commit only",
     ]
     if content.operation:
         ways.append(
-            f"skip_operations={content.operation!r} passes over every commit of this operation"
-            + ("" if content.operation in _ONLY_REMOVE else ", those that only append too: their rows would be missing")
+            f"skip_operations={content.operation!r} skips every commit of this operation"
+            + (
+                ""
+                if content.operation in _ONLY_REMOVE
+                else ", including those that only append: their rows would be missing"
+            )
         )
-    ways.append(f"`fds acknowledge STREAM --version {version} --why …` passes over this commit only, on record")
+    ways.append(f"`fds acknowledge STREAM --version {version} --why …` skips this commit only and records it")
     what = "changes or replaces rows" if is_mixed else "deletes rows"
     text = "\n".join(f"  - {way}" for way in ways)
     return ViolationError(
         f"{table}: version {version} ({operation or 'an operation that the commit does not name'}) {what}: "
-        f"{content.describe_changes}. This stream reads appends only. It stops before version {version}; everything "
-        f"before it is delivered. What would let it pass:\n{text}",
+        f"{content.describe_changes}. This stream reads appends only. It stops before version {version}; "
+        f"everything before it is delivered. To let it pass:\n{text}",
         table=table,
         version=version,
         operation=operation,
@@ -290,14 +294,16 @@ def _repeated(actions: Iterable[Action]) -> tuple[tuple[str, str], ...]:
 
 
 def _names_twice(version: int, kind: str, path: str, table: str) -> StoppedError:
-    return StoppedError(
-        f"{table}: version {version} holds two {kind} actions for {path} with the same deletion vector; the Delta "
-        "protocol allows one, and whether its rows count once or twice cannot be known. The stream stops before "
-        f"version {version}; everything before it is delivered. skip_versions='{version}', or `fds acknowledge STREAM "
-        f"--version {version} --why …`, passes over the commit with all its rows",
+    error = StoppedError(
+        f"{table}: version {version} has two {kind} actions for {path} with the same deletion vector. The Delta "
+        "protocol allows one, so it is unknown whether its rows count once or twice. The stream stops before "
+        f"version {version}; everything before it is delivered. skip_versions='{version}', or `fds acknowledge "
+        f"STREAM --version {version} --why …`, skips the commit with all its rows",
         table=table,
         version=version,
     )
+    error.can_be_acknowledged = True
+    return error
 
 
 def _only(found: Sequence[_T], action: str, version: int, table: str) -> _T | None:
@@ -310,9 +316,9 @@ def _only(found: Sequence[_T], action: str, version: int, table: str) -> _T | No
             different.append(value)
     if len(different) > 1:
         raise StoppedError(
-            f"{table}: version {version} holds {len(different)} different {action} actions, and the Delta protocol "
-            "allows one: which one is in force cannot be known. The commit file is damaged or was not written by a "
-            "Delta writer; find out who wrote it. Everything before it is delivered.",
+            f"{table}: version {version} has {len(different)} different {action} actions. The Delta protocol "
+            "allows one, so it is unknown which one applies. The commit file is damaged or was not written by a "
+            "Delta writer: find out who wrote it. Everything before it is delivered.",
             table=table,
             version=version,
         )

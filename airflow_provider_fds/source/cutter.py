@@ -198,9 +198,9 @@ class BatchCutter:
         for _, add in files():
             if (key := self._key(add)) in seen:
                 raise StoppedError(
-                    f"{self._table}: version {version} lists the file {add.path} twice with the same deletion vector, "
-                    "which the Delta protocol forbids, and its changes can only be read together. The stream stops "
-                    f"before it; skip_versions='{version}' passes over the commit with all its changes",
+                    f"{self._table}: version {version} lists the file {add.path} twice with the same deletion "
+                    "vector, which the Delta protocol forbids, and its changes can only be read together. The "
+                    f"stream stops before it; skip_versions='{version}' skips the commit with all its changes",
                     table=self._table,
                     version=version,
                 )

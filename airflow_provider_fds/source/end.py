@@ -35,7 +35,7 @@ class StreamEnd:
 
     def describe(self, name: str, table: str) -> str:
         """Return a sentence that a stream has reached this end."""
-        return f"Stream {name!r} is finished: {self.reason}, and all of table {table} up to there is committed."
+        return f"Stream {name!r} is finished: {self.reason}, and everything in table {table} up to there is committed."
 
 
 def ending_at(timestamp: str, version: int) -> StreamEnd:
@@ -63,7 +63,7 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
         newest = log.latest()
         found = CommitTimestamps(log).at_or_before(parse_timestamp(options.ending_timestamp))
         if found is None:
-            reason = f"ending_timestamp={options.ending_timestamp!r} lies before the oldest commit"
+            reason = f"ending_timestamp={options.ending_timestamp!r} is before the oldest commit"
             return StreamEnd(log.earliest() - 1, reason)
         return ending_at(options.ending_timestamp, found) if found < newest else None
     if options.is_bounded and position is not None:

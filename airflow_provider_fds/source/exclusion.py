@@ -15,7 +15,7 @@ _DIFFERENT: Final = (
     (re.compile(r"&&"), "intersections of classes (&&)"),
     (re.compile(r"\[\^?\]"), "a class that begins with ']'; write \\]"),
     (re.compile(r"\[[^\]]*\["), "a '[' within a class; write \\["),
-    (re.compile(r"\{,"), "a quantifier without lower bound; write {0,n}"),
+    (re.compile(r"\{,"), "a quantifier without a lower bound; write {0,n}"),
 )
 
 #: Escapes with a letter that both engines interpret alike for the characters of a log path.
@@ -24,8 +24,9 @@ _SAME_ESCAPES: Final = frozenset("dDwWsSbBAtnrfxua")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 _SUPPORTED: Final = (
-    "Supported is what java.util.regex and Python's re read alike: characters, ., classes, \\d \\w \\s \\b and their "
-    "opposites, ^ $, groups, alternatives, lookaround, back references by number, quantifiers, leading flags (?ims)."
+    "Supported is what java.util.regex and Python's re interpret in the same way: characters, ., classes, \\d \\w "
+    "\\s \\b and their opposites, ^ $, groups, alternatives, lookaround, back references by number, quantifiers, "
+    "leading flags (?ims)."
 )
 
 
@@ -45,13 +46,13 @@ def compile_exclusion(text: str) -> re.Pattern[str]:
     bare = _ESCAPE.sub("__", text)
     for pattern, what in _DIFFERENT:
         if pattern.search(bare):
-            raise ValueError(f"Java and Python do not both read {what}. {_SUPPORTED}")
+            raise ValueError(f"Java and Python do not both support {what}. {_SUPPORTED}")
     try:
         with warnings.catch_warnings():
             # a FutureWarning marks syntax that a later Python will interpret as Java does today
             warnings.simplefilter("error")
             return re.compile(text, re.ASCII)
     except RecursionError:
-        raise ValueError("it is nested too deeply. Write it with fewer groups inside each other") from None
+        raise ValueError("it is nested too deeply. Use fewer nested groups") from None
     except (re.error, FutureWarning, OverflowError) as error:
         raise ValueError(f"invalid regular expression: {error}. {_SUPPORTED}") from error

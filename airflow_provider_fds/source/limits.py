@@ -1,7 +1,8 @@
 """The limits of a batch: those of Delta's ``AdmissionLimits``, and some of FDS's own.
 
 A limit is one class in :data:`LIMITS`, which counts, and one option of the same name in
-:class:`~airflow_provider_fds.source.options.SourceOptions`.
+:class:`~airflow_provider_fds.source.options.SourceOptions`. A class derives from :class:`FileCountingLimit` if what it
+counts adds up over the files, else from :class:`DependentLimit`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from airflow_provider_fds.delta.actions import Add
 
@@ -21,6 +22,7 @@ class Limit:
     Attributes:
         option: Name of the option that sets the limit.
         bounds_data: Whether it alone bounds the data of a batch, so that the default number of files does not apply.
+        is_about_commits: Whether it has no effect on a snapshot, which is one version.
         left: How much may still be admitted; below 0 if the last file exceeded the limit.
     """
 
@@ -28,21 +30,23 @@ class Limit:
 
     option: ClassVar[str]
     bounds_data: ClassVar[bool] = False
+    is_about_commits: ClassVar[bool] = False
 
     def __init__(self, maximum: int) -> None:
         self.left = maximum
 
 
 class VersionLimit(Limit):
-    """Counts the versions that have files. It has no effect on a snapshot, which is one version."""
+    """Counts the versions that have files."""
 
     __slots__ = ()
 
     option = "max_versions_per_batch"
+    is_about_commits = True
 
 
 class FileCountingLimit(Limit, ABC):
-    """Counts something in each file.
+    """Counts something in each file, and adds it up.
 
     Attributes:
         least: The least that any file counts.
@@ -59,6 +63,26 @@ class FileCountingLimit(Limit, ABC):
     def count_all(self, files: Sequence[Add]) -> int:
         """Return what all of ``files`` count."""
         return sum(map(self.count, files))
+
+
+class DependentLimit(Limit, ABC):
+    """Counts something that does not add up: what a file takes depends on the files that the batch has already.
+
+    ``left`` stays above 0 as long as some file may still be admitted.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def has_room_for(self, files: Iterable[Add]) -> bool:
+        """Return whether all of ``files`` may join those that were taken in; changes nothing.
+
+        Always ``True`` for one file while none was taken in, so that every batch makes progress.
+        """
+
+    @abstractmethod
+    def take(self, files: Iterable[Add]) -> None:
+        """Record that all of ``files`` are in the batch."""
 
 
 class FileLimit(FileCountingLimit):

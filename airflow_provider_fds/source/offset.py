@@ -89,7 +89,7 @@ class Offset:
             value = json.loads(text)
         except ValueError as error:
             raise ConfigurationError(
-                f"{_shown(text)} is not an offset: it is no JSON ({error}). {_EXPECTED}"
+                f"{_shown(text)} is not an offset: it is not JSON ({error}). {_EXPECTED}"
             ) from error
         if not isinstance(value, dict):
             raise ConfigurationError(f"{_shown(text)} is not an offset: expected a JSON object. {_EXPECTED}")
@@ -102,11 +102,13 @@ class Offset:
         if not isinstance(table_id, str) or not table_id:
             problems.append(f"reservoirId must be the id of a table, got {table_id!r}")
         if not _is_int(version) or version < 0:
-            problems.append(f"reservoirVersion must be a version from 0, got {version!r}")
+            problems.append(f"reservoirVersion must be a version number (0 or greater), got {version!r}")
         if index == _BASE_INDEX_V1 and source_version == 1 and _is_int(index):
             index = BASE_INDEX
         if not _is_int(index) or not _is_index(index):
-            problems.append(f"index must be -1 (the base of the version) or a file's number from 0, got {index!r}")
+            problems.append(
+                f"index must be -1 (the base of the version) or the number of a file, from 0; got {index!r}"
+            )
         if not isinstance(is_initial, bool):
             problems.append(f"isStartingVersion must be true or false, got {is_initial!r}")
         if problems:
@@ -125,9 +127,9 @@ class Offset:
         """
         if self.table_id != table_id:
             raise TableReplacedError(
-                f"{table}: the position {self.to_json()} belongs to the table with id {self.table_id}, but the table "
-                f"there now has id {table_id}: it was deleted and made again, or the URI points elsewhere. Restore "
-                "the old table, or start a new stream for the new one.",
+                f"{table}: the position {self.to_json()} belongs to the table with id {self.table_id}, but the "
+                f"table there now has id {table_id}: it was deleted and created again, or the URI points "
+                "elsewhere. Restore the old table, or start a new stream for the new one.",
                 table=table,
                 version=self.version,
             )
@@ -151,8 +153,8 @@ class Offset:
     def _key(self, other: Offset) -> tuple[int, int]:
         if self.table_id != other.table_id:
             raise ConfigurationError(
-                f"the offsets {self.to_json()} and {other.to_json()} belong to different tables and have no order: "
-                "one of them is not of this stream."
+                f"the offsets {self.to_json()} and {other.to_json()} belong to different tables and cannot be "
+                "compared: one of them is not from this stream."
             )
         return (self.version, self.index)
 
@@ -166,7 +168,9 @@ _EXPECTED: Final = (
 def _source_version(value: dict[str, Any], text: str | bytes) -> int:
     found = value.get("sourceVersion")
     if found is not None and not _is_int(found):
-        raise ConfigurationError(f"{_shown(text)} is not an offset: sourceVersion is {found!r}, no number. {_EXPECTED}")
+        raise ConfigurationError(
+            f"{_shown(text)} is not an offset: sourceVersion is {found!r}, not a number. {_EXPECTED}"
+        )
     if found in (1, 3):
         return int(found)
     if found is not None and found > 3:  # noqa: PLR2004  # the newest format of Delta 4.4
@@ -174,9 +178,7 @@ def _source_version(value: dict[str, Any], text: str | bytes) -> int:
             f"the offset {_shown(text)} has sourceVersion {found}; this version of FDS reads 1 and 3. It was written "
             "by a newer Delta: update FDS."
         )
-    raise ConfigurationError(
-        f"the offset {_shown(text)} has sourceVersion {found!r}; readable are 1 and 3. {_EXPECTED}"
-    )
+    raise ConfigurationError(f"the offset {_shown(text)} has sourceVersion {found!r}; FDS reads 1 and 3. {_EXPECTED}")
 
 
 def _is_int(value: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.source.limits import LIMITS, FileCountingLimit
+from airflow_provider_fds.source.limits import LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +13,7 @@ _RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "en
 
 #: Options about commits, of which a snapshot has none; they have no effect there.
 _ABOUT_COMMITS: Final = (
-    *(limit.option for limit in LIMITS if not issubclass(limit, FileCountingLimit)),
+    *(limit.option for limit in LIMITS if limit.is_about_commits),
     "whole_commits",
     "ignore_deletes",
     "ignore_changes",
@@ -25,7 +25,7 @@ _ABOUT_COMMITS: Final = (
 
 
 #: Options that set where a stream starts and ends; with data intervals, each run's interval sets this instead.
-_PLACES: Final = (*_RANGE, "on_future_start", "version_as_of", "timestamp_as_of")
+_PLACES: Final = (*_RANGE, "on_future_start", "on_changed_start", "version_as_of", "timestamp_as_of")
 
 
 def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
@@ -42,8 +42,8 @@ def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     ]
     if found.get("on_violation", ("", "fail"))[1] != "fail":
         problems.append(
-            "option 'on_violation' must be 'fail' with read='data_interval': an interval is loaded whole or not at "
-            "all, and other intervals do not wait for it."
+            "option 'on_violation' must be 'fail' with read='data_interval': an interval is loaded completely or "
+            "not at all, and other intervals do not wait for it."
         )
     if found.get("on_lost_position", ("", "fail"))[1] != "fail":
         problems.append(
@@ -66,12 +66,12 @@ def _bounded(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     asked = [found[name][0] for name in ("version_as_of", "timestamp_as_of") if name in found]
     problems = []
     if len(asked) > 1:
-        problems.append(f"options {asked[0]!r} and {asked[1]!r} exclude each other: a table is read as of one version.")
+        problems.append(f"options {asked[0]!r} and {asked[1]!r} cannot be combined: a table is read as of one version.")
     if asked:
         problems += [
-            f"options {asked[0]!r} and {spelling!r} exclude each other: the table is read as it was then, which "
-            f"{'has no start and no end' if name in _RANGE else 'has no commits that it could apply to'}. Leave one "
-            "of them out."
+            f"options {asked[0]!r} and {spelling!r} cannot be combined: the table is read as it was then, which "
+            f"{'has no start and no end' if name in _RANGE else 'has no commits that it could apply to'}. Omit "
+            "one of them."
             for name, (spelling, value) in found.items()
             if name in _RANGE or (name in _ABOUT_COMMITS and value)
         ]
@@ -82,7 +82,7 @@ def _two_ends(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     if "ending_version" not in found or "ending_timestamp" not in found:
         return []
     first, second = found["ending_version"][0], found["ending_timestamp"][0]
-    return [f"options {first!r} and {second!r} exclude each other: a stream ends at a version or a time."]
+    return [f"options {first!r} and {second!r} cannot be combined: a stream ends at a version or at a time."]
 
 
 def _end_before_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
@@ -103,7 +103,7 @@ def _end_before_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
 def _future_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     if "on_future_start" not in found or "starting_timestamp" in found:
         return []
-    return [f"option {found['on_future_start'][0]!r} has no effect without starting_timestamp. Leave it out."]
+    return [f"option {found['on_future_start'][0]!r} has no effect without starting_timestamp. Omit it."]
 
 
 def _version(value: int | str) -> int | None:

@@ -47,7 +47,7 @@ def count(value: object) -> int:
     """Parse a whole number of at least 1."""
     number = _whole(value)
     if number is None or not 1 <= number <= _LARGEST:
-        raise ValueError(f"must be a whole number of at least 1, got {value!r}")
+        raise ValueError(f"must be an integer of at least 1, got {value!r}")
     return number
 
 
@@ -69,7 +69,7 @@ def starting_version(value: object) -> int | str:
         return value.strip().lower()
     number = _whole(value)
     if number is None or not 0 <= number <= _LARGEST:
-        raise ValueError(f"must be a version from 0, 'earliest' or 'latest', got {value!r}")
+        raise ValueError(f"must be a version number, 'earliest' or 'latest', got {value!r}")
     return number
 
 
@@ -77,7 +77,7 @@ def version(value: object) -> int:
     """Parse a version from 0."""
     number = _whole(value)
     if number is None or not 0 <= number <= _LARGEST:
-        raise ValueError(f"must be a version from 0, got {value!r}")
+        raise ValueError(f"must be a version number (0 or greater), got {value!r}")
     return number
 
 
@@ -87,7 +87,7 @@ def timestamp(value: object) -> str:
 
     text = value.isoformat() if isinstance(value, (date, datetime)) else value
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"must be a point in time such as '2026-01-31' or '2026-01-31T12:00:00Z', got {value!r}")
+        raise ValueError(f"must be a timestamp such as '2026-01-31' or '2026-01-31T12:00:00Z', got {value!r}")
     try:
         parse_timestamp(text.strip())
     except ConfigurationError as error:
@@ -100,6 +100,13 @@ def future_start(value: object) -> str:
     if isinstance(value, str) and value.strip().lower() in ("wait", "fail"):
         return value.strip().lower()
     raise ValueError(f"must be 'wait' or 'fail', got {value!r}")
+
+
+def changed_start(value: object) -> str:
+    """Parse ``"warn"`` or ``"fail"``."""
+    if value in ("warn", "fail"):
+        return str(value)
+    raise ValueError(f"must be 'warn' or 'fail', got {value!r}")
 
 
 def violation(value: object) -> str:
@@ -144,7 +151,7 @@ def version_ranges(value: object) -> VersionRanges:
     for item in _items(value):
         pair = _range(item)
         if pair is None:
-            raise ValueError(f"must be versions from 0 and ranges of them such as '3,5-7', got {item!r} in {value!r}")
+            raise ValueError(f"must be versions and ranges of versions such as '3,5-7', got {item!r} in {value!r}")
         found.append(pair)
     merged: list[tuple[int, int]] = []
     for first, last in sorted(found):

@@ -32,24 +32,26 @@ class SourceOptions:
             ``"latest"`` (only versions after the newest). Without a start the stream begins with a snapshot.
         starting_timestamp: Read from the first commit at or after this time; not together with ``starting_version``.
         on_future_start: While no commit has reached ``starting_timestamp``: ``"wait"`` for one, or ``"fail"``.
+        on_changed_start: A start other than the one that the stream began with has no effect: ``"warn"`` about it in
+            every run, or ``"fail"``.
         max_files_per_batch: Maximum number of files in a batch; default 1000, or no limit if ``max_bytes_per_batch`` or
             ``max_rows_per_batch`` is given.
         max_bytes_per_batch: Bytes at which a batch ends; the last file may exceed it.
-        max_rows_per_batch: Rows at which a batch ends, by the statistics of the log; the last file may exceed it. The
-            stream stops before a version with a file whose statistics do not say how many rows it has. Not together
+        max_rows_per_batch: Rows at which a batch ends, according to the log's statistics; the last file may exceed it.
+            The stream stops before a version with a file whose statistics do not say how many rows it has. Not together
             with ``read_change_feed``, because change files have no statistics.
         max_versions_per_batch: Maximum number of versions with data in a batch.
         whole_commits: ``True``: never cut a commit in two; a commit that is too large is its own batch. The initial
             snapshot is still cut by files. ``None``: a commit of the change feed that both adds and removes rows is
-            kept whole if the sink decides per key. ``False``: no commit is kept whole for the sink's sake.
+            kept whole if the sink applies rows by key. ``False``: no commit is kept whole for the sink's sake.
         ignore_deletes: Skip commits that only delete; the rows that they delete stay in the sink.
-        ignore_changes: Read the whole files that a changing commit adds: its unchanged rows arrive again. Covers
-            ``ignore_deletes``. Also called ``ignore_file_deletion``.
+        ignore_changes: For a commit that changes rows, read the files it adds in full, so unchanged rows arrive again.
+            Includes ``ignore_deletes``. Also called ``ignore_file_deletion``.
         skip_change_commits: Skip every commit that removes data, with everything that it adds. Overrides the other two.
         skip_versions: Versions to skip, whatever they contain: inclusive ranges.
         skip_operations: Operations (``commitInfo.operation``, in upper case) whose commits are skipped.
-        exclude_regex: Exclude files whose path in the log (encoded) contains a match; Java's and Python's common
-            syntax. Excluded files count for the limits.
+        exclude_regex: Exclude files whose path in the log (encoded) contains a match; only syntax that Java and Python
+            share. Excluded files count towards the limits.
         read_change_feed: Read the changes instead of the added files: inserts, deletes, and updates with the row before
             and after, each with its ``_change_type``. The table must record them (``delta.enableChangeDataFeed``). Not
             together with the three options that ignore or skip changes.
@@ -58,19 +60,19 @@ class SourceOptions:
         ending_version: Last version to read (inclusive); after it the stream is finished.
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
         partition_filter: Read only files whose partition values satisfy this predicate, such as
-            ``"day >= DATE '2026-01-01' AND country IN ('DE', 'FR')"``. Other files count for no limit.
+            ``"day >= DATE '2026-01-01' AND country IN ('DE', 'FR')"``. Other files do not count towards any limit.
         on_violation: What a run does if the next version is one that the stream may not pass: ``"fail"``, or
             ``"quarantine"``: it records the version in the ledger and is skipped, as are all later runs, until a person
             acknowledges the version or resumes the stream.
         on_lost_position: What to do if log cleanup has removed commits that the stream has not read: ``"fail"``, or
             ``"earliest"``: continue at the oldest commit left; the ledger records which versions are lost. A hole in
             the log, a replaced table and a restored table are always errors.
-        acknowledged_schema: Newest version whose schema change the stream may pass although it is more than an addition
-            (a column renamed, dropped or of another type, other partition columns). Rows before it are read with the
-            old schema, rows from it on with the new one.
+        acknowledged_schema: Newest version whose schema change the stream may pass even though it is not purely
+            additive (a column renamed, dropped or of another type, other partition columns). Rows before it are read
+            with the old schema, rows from it on with the new one.
         allowed_roots: Places besides the table's own folder where its files may be, as for a shallow clone: URIs of
             folders or buckets, or ``"*"`` for anywhere. Default: anywhere in the table's own bucket, container or file
-            system. Spark reads the files that the log names with its own rights.
+            system. Spark uses its own permissions to read the files that the log names.
 
     Example:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
@@ -80,6 +82,7 @@ class SourceOptions:
     starting_version: int | str | None = None
     starting_timestamp: str | None = None
     on_future_start: str = "wait"
+    on_changed_start: str = "warn"
     max_files_per_batch: int | None = DEFAULT_MAX_FILES
     max_bytes_per_batch: int | None = None
     max_rows_per_batch: int | None = None
@@ -112,7 +115,7 @@ class SourceOptions:
             by_interval: Whether the stream reads data intervals, and has no start and no end of its own.
 
         Raises:
-            ConfigurationError: With all problems at once: unknown names with the nearest known one, invalid values,
+            ConfigurationError: Reports all problems at once: unknown names with the nearest known one, invalid values,
                 options that exclude each other, options of Delta that have no meaning here, and options that are not
                 available yet.
         """
@@ -133,7 +136,7 @@ class SourceOptions:
             if name in found and found[name][1] != parsed:
                 problems.append(
                     f"options {found[name][0]!r} and {key!r} are the same option, but their values differ: "
-                    f"{found[name][1]!r} and {parsed!r}. Give one of them."
+                    f"{found[name][1]!r} and {parsed!r}. Set only one of them."
                 )
             found[name] = (key, parsed)
         problems += _exclusive(found)
@@ -162,7 +165,7 @@ class SourceOptions:
         return _digest(self.to_dict())
 
     def meaning_digest(self) -> str:
-        """Return the digest of only those options that decide which file an index within a commit means.
+        """Return the digest of only those options that decide which file an index within a commit refers to.
 
         An offset in the middle of a commit is valid only under options with the same digest.
         """
@@ -193,6 +196,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "starting_version": _Option(values_of.starting_version),
     "starting_timestamp": _Option(values_of.timestamp),
     "on_future_start": _Option(values_of.future_start),
+    "on_changed_start": _Option(values_of.changed_start),
     "max_files_per_batch": _Option(values_of.count, ("max_files_per_trigger",)),
     "max_bytes_per_batch": _Option(values_of.size, ("max_bytes_per_trigger",)),
     "max_rows_per_batch": _Option(values_of.count),
@@ -218,17 +222,17 @@ _OPTIONS: Final[dict[str, _Option]] = {
 
 #: Options that Delta knows and FDS refuses, with the reason and the alternative.
 _REFUSED: Final[dict[str, str]] = {
-    "fail_on_data_loss": "FDS never passes over lost versions in silence; on_lost_position says what it does instead",
+    "fail_on_data_loss": "FDS never skips lost versions silently; on_lost_position says what it does instead",
     "schema_tracking_location": "FDS keeps the schema in its ledger and stops before a change that is more than "
     "an addition",
     "schema_location": "FDS keeps the schema in its ledger and stops before a change that is more than an addition",
-    "streaming_source_tracking_id": "the stream's name tells its position from others",
-    "allow_source_column_rename": "FDS stops before such a change; start a new stream at the version that made it",
-    "allow_source_column_drop": "FDS stops before such a change; start a new stream at the version that made it",
-    "allow_source_column_type_change": "FDS stops before such a change; start a new stream at the version that made it",
+    "streaming_source_tracking_id": "the stream's name identifies its position",
+    "allow_source_column_rename": "FDS stops before such a change; start a new stream at that version",
+    "allow_source_column_drop": "FDS stops before such a change; start a new stream at that version",
+    "allow_source_column_type_change": "FDS stops before such a change; start a new stream at that version",
     "with_event_time_order": "open-source Delta does not support it; the initial snapshot is ordered by "
     "modification time",
-    "path": "the table is an argument of its own",
+    "path": "the table is a separate argument",
     "merge_schema": "it belongs to the sink: DeltaTableSink(merge_schema=True)",
     "txn_app_id": "FDS gives each batch its own transaction",
     "txn_version": "FDS gives each batch its own transaction",
@@ -270,8 +274,8 @@ def _unknown(key: object) -> str:
     in_snake_case = "_" in key or key.islower()
     shown = {_camel(name).lower(): name if in_snake_case else _camel(name) for name in _all_names()}
     near = get_close_matches(key.lower().replace("_", ""), list(shown), n=1, cutoff=0.6)
-    hint = f"Did you mean {shown[near[0]]!r}?" if near else f"Known are {', '.join(_OPTIONS)}."
-    return f"option {key!r} is not known. {hint}"
+    hint = f"Did you mean {shown[near[0]]!r}?" if near else f"The known options are {', '.join(_OPTIONS)}."
+    return f"unknown option {key!r}. {hint}"
 
 
 def _all_names() -> list[str]:
@@ -282,20 +286,22 @@ def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     problems = []
     if "starting_version" in found and "starting_timestamp" in found:
         first, second = found["starting_version"][0], found["starting_timestamp"][0]
-        problems.append(f"options {first!r} and {second!r} exclude each other: a stream starts at a version or a time.")
+        problems.append(
+            f"options {first!r} and {second!r} cannot be combined: a stream starts at a version or at a time."
+        )
     problems += range_problems(found)
     if "read_change_feed" in found and found["read_change_feed"][1]:
         feed = found["read_change_feed"][0]
         problems += [
-            f"option {found[name][0]!r} has no effect with {feed!r}, where deletes and updates arrive as rows. Leave "
-            "one of them out."
+            f"option {found[name][0]!r} has no effect with {feed!r}, where deletes and updates arrive as rows. "
+            "Omit one of them."
             for name in ("ignore_deletes", "ignore_changes", "skip_change_commits")
             if name in found and found[name][1]
         ]
         if "max_rows_per_batch" in found:
             problems.append(
-                f"options {found['max_rows_per_batch'][0]!r} and {feed!r} exclude each other: the log does not say how "
-                "many rows a change file has. Use max_bytes_per_batch or max_files_per_batch."
+                f"options {found['max_rows_per_batch'][0]!r} and {feed!r} cannot be combined: the log does not "
+                "say how many rows a change file has. Use max_bytes_per_batch or max_files_per_batch."
             )
     return problems
 

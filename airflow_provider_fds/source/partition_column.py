@@ -79,7 +79,7 @@ class PartitionColumn:
         kind = _kind(self.type)
         if kind is None:
             raise ConfigurationError(
-                f"{table}: partition_filter {text!r} compares {self.name!r}, of type {self.type}, which it cannot "
+                f"{table}: partition_filter {text!r} compares {self.name!r}, whose type {self.type} it cannot "
                 "compare. Filter by it in the job that reads the batch.",
                 table=table,
             )
@@ -103,9 +103,9 @@ class PartitionColumn:
                 return read(raw)
             except (ValueError, ArithmeticError, ConfigurationError) as error:
                 raise StoppedError(
-                    f"{table}: a file is logged with the value {raw!r} of partition column {name!r}, expected one of "
-                    f"type {type_}: the log is damaged, or its writer does not follow the protocol. Leave the column "
-                    "out of partition_filter to read such files.",
+                    f"{table}: a file has the value {raw!r} in partition column {name!r}, which is not of type "
+                    f"{type_}: the log is damaged, or its writer does not follow the protocol. Omit the column "
+                    "from partition_filter to read such files.",
                     table=table,
                 ) from error
 
@@ -242,7 +242,7 @@ _EXPECTED: Final = {
     "float": "a number",
     "double": "a number",
     "boolean": "true or false",
-    "date": "DATE '…' or a text such as '2026-01-31'",
-    "timestamp": "TIMESTAMP '…', DATE '…' or such a text",
-    "text": "a text in single quotes",
+    "date": "DATE '…' or a string such as '2026-01-31'",
+    "timestamp": "TIMESTAMP '…', DATE '…' or such a string",
+    "text": "a string in single quotes",
 }

@@ -41,8 +41,9 @@ _KEYWORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "between",
 _DEEPEST: Final = 50
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SUPPORTED: Final = (
-    "Supported are comparisons of a partition column with a literal (=, !=, <>, <, <=, >, >=), IN, BETWEEN, IS NULL, "
-    "each with NOT, AND, OR and parentheses; literals are 'text', numbers, true, false, DATE '…' and TIMESTAMP '…'"
+    "Supported are comparisons of a partition column with a literal (=, !=, <>, <, <=, >, >=), IN, BETWEEN, IS "
+    "NULL, each with NOT, AND, OR and parentheses; literals are 'strings', numbers, true, false, DATE '…' and "
+    "TIMESTAMP '…'"
 )
 
 
@@ -164,7 +165,7 @@ class _Parser:
         if self._takes("mark", "("):
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise self._refusal(f"at most {_DEEPEST} parentheses within each other")
+                raise self._refusal(f"at most {_DEEPEST} nested parentheses")
             result = self._either()
             self._needs("mark", ")")
             self._depth -= 1

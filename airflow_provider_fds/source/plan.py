@@ -11,21 +11,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
-from airflow_provider_fds.delta.schema import check_schema
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
     LostPositionError,
-    SchemaChangedError,
     StoppedError,
     TornFileError,
     UnsupportedFeatureError,
 )
-from airflow_provider_fds.source.barrier import state_after
+from airflow_provider_fds.source.barrier import Barrier
 from airflow_provider_fds.source.change_feed import as_inserts, read_changes
-from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
-from airflow_provider_fds.source.classify import CommitContent, Skip, Stop, classify
+from airflow_provider_fds.source.classify import CommitContent, Skip
 from airflow_provider_fds.source.cutter import BatchCutter
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.limits import UnknownRowsError
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.batch_builder import BatchBuilder
-    from airflow_provider_fds.source.classify import Emit
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.planned import FeedKind
 
@@ -109,8 +105,8 @@ class BatchPlanner:
     ) -> None:
         if start.is_initial_snapshot and (snapshot is None or snapshot_storage is None):
             raise ConfigurationError(
-                f"{log.table_uri}: the position {start.to_json()} lies in the initial snapshot, whose frozen list of "
-                "files was not given.",
+                f"{log.table_uri}: the position {start.to_json()} is in the initial snapshot, whose frozen file "
+                "list was not given.",
                 table=log.table_uri,
                 version=start.version,
             )
@@ -125,10 +121,8 @@ class BatchPlanner:
         self._snapshot = snapshot
         self._snapshot_storage = snapshot_storage
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
-        self._acknowledged = acknowledged
-        self._left_out = left_out
+        self._barrier = Barrier(options, log.table_uri, start.table_id, acknowledged, left_out)
         self._keeps_replaced_rows = keeps_replaced_rows
-        self._acknowledged_schema = -1 if options.acknowledged_schema is None else options.acknowledged_schema
         self._timestamps = CommitTimestamps(log)
         self._cutter = BatchCutter(log.table_uri, start, options, state)
         self._filter = TableFilter(options.partition_filter, self._table) if options.partition_filter else None
@@ -178,17 +172,17 @@ class BatchPlanner:
             snapshot=self._snapshot,
             snapshot_storage=self._snapshot_storage,
             snapshot_timestamp_ms=self._snapshot_timestamp_ms,
-            acknowledged=self._acknowledged,
-            left_out=self._left_out,
+            acknowledged=self._barrier.acknowledged,
+            left_out=self._barrier.left_out,
             keeps_replaced_rows=self._keeps_replaced_rows,
         )
 
     def _damaged(self, error: Exception) -> StoppedError:
         version = self._reading
         stop = StoppedError(
-            f"{self._table}: version {version} cannot be planned ({describe(error)}): its commit, or what it refers "
-            f"to, is damaged. The stream stops before version {version}; everything before it is delivered. Restore "
-            f"the file, or pass over the commit with skip_versions='{version}'",
+            f"{self._table}: version {version} cannot be planned ({describe(error)}): its commit, or a file that "
+            f"it refers to, is damaged. The stream stops before version {version}; everything before it is "
+            f"delivered. Restore the file, or skip the commit with skip_versions='{version}'",
             table=self._table,
             version=version,
         )
@@ -204,18 +198,6 @@ class BatchPlanner:
             table=self._table,
             version=version,
         )
-
-    def _check_schema(self, state: TableState, version: int) -> None:
-        try:
-            check_schema(state.metadata)
-        except ValueError as error:
-            raise StoppedError(
-                f"{self._table}: the metaData action in force at version {version} is damaged: {error}. The stream "
-                f"stops before version {version}; everything before it is delivered. Restore the commit or checkpoint "
-                "that holds the action",
-                table=self._table,
-                version=version,
-            ) from error
 
     def _find_state(self) -> None:
         """Look up the state in force at the start, unless it was given."""
@@ -237,7 +219,7 @@ class BatchPlanner:
                 self._state = self._state or self._newest_state()
                 self._is_state_known = False
             self._cutter.builder.state = self._state
-        self._check_schema(self._state, start.version)
+        self._barrier.check_schema(self._state, start.version)
         start.ensure_table(self._state.metadata.id, table=self._table)
 
     def _newest_state(self) -> TableState:
@@ -261,7 +243,7 @@ class BatchPlanner:
         feed: FeedKind | None = None
         if self._options.read_change_feed:
             feed = "whole_files"
-            self._ensure_recorded(self._state, version)
+            self._barrier.check_recorded(self._state, version)
         if left <= 0:
             read(self._cutter.builder)
         else:
@@ -278,7 +260,7 @@ class BatchPlanner:
             if self._filter is not None and not delivered:
                 # files that the filter excludes count for no limit
                 self._cutter.make_room()
-                reason = f"partition_filter leaves out the {left} data files of the initial snapshot"
+                reason = f"partition_filter excludes {left} data files of the initial snapshot"
                 self._cutter.skip(version, None, reason)
         self._cutter.end_version(version)
 
@@ -289,21 +271,21 @@ class BatchPlanner:
             return None
 
     def _commit_batches(self) -> Iterator[SourceBatch]:
-        start, table, options = self._start, self._table, self._options
+        start, table, options, barrier = self._start, self._table, self._options, self._barrier
         first = start.version + 1 if start.is_initial_snapshot else start.version
         if first > self._target:
             return
         for commit in self._log.commits(first, self._target):
             version = self._reading = commit.version
             content = CommitContent.of(version, commit.actions, table=table)
-            state, has_new_schema = self._state_after(content)
+            state, has_new_schema = barrier.state_after(self._state, content, comparable=self._is_state_known)
             self._is_state_known = self._is_state_known or content.metadata is not None
-            verdict = self._judge(content)
+            verdict = barrier.judge(content)
             if self._filter is not None:
                 # even if there is nothing to filter: a predicate that does not fit is reported by the first plan
                 self._filter.of(state.metadata)
             if options.read_change_feed:
-                self._ensure_recorded(state, version)
+                self._barrier.check_recorded(state, version)
             if has_new_schema:
                 # one manifest has one schema: earlier files are read under the schema they were written with
                 yield from self._cutter.cut()
@@ -321,47 +303,6 @@ class BatchPlanner:
                 self._pass(commit, state)
             self._cutter.end_version(version)
 
-    def _state_after(self, content: CommitContent) -> tuple[TableState, bool]:
-        """Return the state after a commit and whether it has another schema."""
-        version = content.version
-        try:
-            state, has_new_schema = state_after(
-                self._state,
-                content,
-                table=self._table,
-                table_id=self._start.table_id,
-                comparable=self._is_state_known,
-                acknowledged=version <= self._acknowledged_schema or version in self._acknowledged,
-            )
-        except SchemaChangedError as barrier:
-            raise self._with_what_else_stops(barrier, content) from None
-        if content.metadata is not None:
-            self._check_schema(state, version)
-        return state, has_new_schema
-
-    def _with_what_else_stops(self, barrier: SchemaChangedError, content: CommitContent) -> SchemaChangedError:
-        """Add to the error what else in the commit may not pass: one acknowledgement skips all of it, with its rows."""
-        if not isinstance(classify(content, self._options, table=self._table), Stop):
-            return barrier
-        return SchemaChangedError(
-            f"{barrier} Beware: this commit changes data too ({content.describe_changes}), which the options do not "
-            "let pass either. `fds acknowledge` passes over all of it, and its rows are left out; acknowledged_schema "
-            "lets only the schema pass, and the stream then says which options there are for the rows.",
-            table=self._table,
-            version=content.version,
-        )
-
-    def _judge(self, content: CommitContent) -> Emit | Skip:
-        """Return what happens with the commit, or raise the error that stops the stream."""
-        if content.version in self._left_out:
-            return Skip(f"{self._left_out[content.version]}; {content.describe_changes}")
-        verdict = classify(content, self._options, table=self._table)
-        if not isinstance(verdict, Stop):
-            return verdict
-        if content.version not in self._acknowledged:
-            raise verdict.error
-        return Skip(f"{self._acknowledged[content.version]}; {content.describe_changes}")
-
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
@@ -377,7 +318,7 @@ class BatchPlanner:
         delivered = yield from self._cutter.admit(commit, state, files, timestamp_ms=self._time_of(commit))
         # judged from its first file, so that a plan that resumes within the commit gives the same answer
         if not delivered and all(self._cutter.is_excluded(add) for _, add in files(0)):
-            reason = f"exclude_regex leaves out all of its {content.adds} data files"
+            reason = f"exclude_regex excludes all of its {content.adds} data files"
             self._cutter.skip(content.version, content.operation, reason)
 
     def _commit_changes(
@@ -410,7 +351,7 @@ class BatchPlanner:
             return
         self._pass(commit, state)
         if changes.num_excluded:
-            reason = f"exclude_regex leaves out all {changes.num_excluded} files of its changes"
+            reason = f"exclude_regex excludes all {changes.num_excluded} files of its changes"
             self._cutter.skip(content.version, content.operation, reason)
 
     def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
@@ -421,12 +362,12 @@ class BatchPlanner:
         self._pass(commit, state)
         if not num_files:
             return
-        reason = f"partition_filter leaves out all of its {num_files} data files"
+        reason = f"partition_filter excludes all of its {num_files} data files"
         self._cutter.skip(content.version, content.operation, reason)
 
     def _time_of(self, commit: Commit) -> int:
         if self._state is None:
-            raise AssertionError("a commit was timed before its metadata was read")
+            raise AssertionError("a commit's time was read before its metadata")
         self._is_timed = True
         return self._timestamps.of(commit, self._state.metadata)
 
@@ -437,17 +378,12 @@ class BatchPlanner:
         if self._is_timed and not _has_commit_times(state.metadata):
             self._timestamps.of(commit, state.metadata)
 
-    def _ensure_recorded(self, state: TableState | None, version: int) -> None:
-        """Stop before a version at which changes are not recorded, unless it is skipped anyway."""
-        if state is not None and not is_enabled(state.metadata) and not self._options.skips_version(version):
-            raise not_recorded(version, table=self._table)
-
     def _ensure_index(self, first_index: int, version: int, count: int) -> None:
         if first_index > count:
             raise ConfigurationError(
                 f"{self._table}: the position {self._start.to_json()} names file {first_index - 1} of version "
-                f"{version}, which has {count} data files: the position was made under other options, "
-                "or for another table. Take the position from the stream's ledger.",
+                f"{version}, which has {count} data files: the position was created with other options, or for "
+                "another table. Take the position from the stream's ledger.",
                 table=self._table,
                 version=version,
             )

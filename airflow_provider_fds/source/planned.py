@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -68,6 +68,11 @@ class SkippedCommit:
     reason: str
 
 
+class _Contents(NamedTuple):
+    num_bytes: int
+    has_vectors: bool
+
+
 @dataclass(frozen=True)
 class SourceBatch:
     """The rows between two offsets, as files.
@@ -107,10 +112,24 @@ class SourceBatch:
         """Number of files."""
         return len(self.files)
 
-    @cached_property
+    @property
     def num_bytes(self) -> int:
         """Size of the files according to the log; at most 2^63 - 1."""
-        return min(sum(file.add.size for file in self.files), MAX_INT64)
+        return self._contents.num_bytes
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether a file has a deletion vector."""
+        return self._contents.has_vectors
+
+    @cached_property
+    def _contents(self) -> _Contents:
+        """What one pass over the files finds: those of a large batch are read from a file each time."""
+        num_bytes, has_vectors = 0, False
+        for file in self.files:
+            num_bytes += file.add.size
+            has_vectors = has_vectors or file.add.deletionVector is not None
+        return _Contents(min(num_bytes, MAX_INT64), has_vectors)
 
     @cached_property
     def num_rows(self) -> int | None:

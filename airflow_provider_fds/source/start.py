@@ -90,7 +90,7 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
         if version is None:
             earliest = log.earliest()
             raise ConfigurationError(
-                f"{log.table_uri}: {given} is before the oldest commit that is left, version {earliest}. Use "
+                f"{log.table_uri}: {given} is before the oldest remaining commit, version {earliest}. Use "
                 f"version_as_of={earliest} or a later time.",
                 table=log.table_uri,
                 version=earliest,
@@ -117,8 +117,8 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
 
 def _too_late(log: DeltaLog, option: str, text: str | None, newest: int) -> ConfigurationError:
     return ConfigurationError(
-        f"{log.table_uri}: {option} is {text!r}, later than the newest commit of the table, version {newest}. Use an "
-        + ("earlier time." if option == "timestamp_as_of" else "earlier time, or on_future_start='wait'."),
+        f"{log.table_uri}: {option} is {text!r}, which is later than the table's newest commit, version {newest}. "
+        "Use an " + ("earlier time." if option == "timestamp_as_of" else "earlier time, or on_future_start='wait'."),
         table=log.table_uri,
         version=newest,
     )
@@ -167,8 +167,8 @@ def starting_state(log: DeltaLog, start: Offset) -> TableState | None:
 def _existing(log: DeltaLog, version: int, newest: int) -> int:
     if version > newest:
         raise ConfigurationError(
-            f"{log.table_uri}: starting_version is {version}, but the newest version of the table is {newest}. Use "
-            f"{newest} or an older version, or starting_version='latest' to read only what comes next.",
+            f"{log.table_uri}: starting_version is {version}, but the newest version of the table is {newest}. "
+            f"Use {newest} or an older version, or starting_version='latest' to read only new commits.",
             table=log.table_uri,
             version=version,
         )
@@ -176,8 +176,8 @@ def _existing(log: DeltaLog, version: int, newest: int) -> int:
     if version < earliest:
         raise ConfigurationError(
             f"{log.table_uri}: starting_version is {version}, but the log begins with version {earliest}: older "
-            f"commits were removed by log cleanup. Use starting_version={earliest} or 'earliest' to read the commits "
-            "that are left, or no start at all to begin with all rows of the table.",
+            f"commits were removed by log cleanup. Use starting_version={earliest} or 'earliest' to read the "
+            "remaining commits, or omit the start to begin with all rows of the table.",
             table=log.table_uri,
             version=version,
         )

@@ -56,14 +56,14 @@ def read_streaming_checkpoint(checkpoint: Storage, table_id: str) -> StreamingPo
         )
     if not done:
         raise ConfigurationError(
-            f"the query of {checkpoint.uri} has not finished a batch, so it has no position yet: let it run once, or "
-            "start a stream with the start options of the query"
+            f"the query of {checkpoint.uri} has not finished a batch, so it has no position yet. Let it run once, "
+            "or start a stream with the query's start options"
         )
     batch_id = max(done)
     if batch_id not in begun:
         raise ConfigurationError(
-            f"{checkpoint.uri} is not complete: batch {batch_id} is done, and offsets/{batch_id} is missing. Copy the "
-            "whole folder"
+            f"{checkpoint.uri} is incomplete: batch {batch_id} is committed, but offsets/{batch_id} is missing. "
+            "Copy the whole folder"
         )
     offset = _offset_of(checkpoint, batch_id, table_id)
     later = [number for number in begun if number > batch_id]
@@ -87,18 +87,18 @@ def _offset_of(checkpoint: Storage, batch_id: int, table_id: str) -> Offset:
     if not ours:
         ids = ", ".join(sorted({offset.table_id for offset in found})) or "none"
         raise ConfigurationError(
-            f"the query of {checkpoint.uri} does not read the table with id {table_id}: its Delta tables have the ids "
-            f"{ids}. Check the table's URI; a table that was made again has another id"
+            f"the query of {checkpoint.uri} does not read the table with id {table_id}: its Delta tables have the "
+            f"ids {ids}. Check the table's URI; a table that was created again has another id"
         )
     if len(ours) > 1:
         raise ConfigurationError(
-            f"the query of {checkpoint.uri} reads the table with id {table_id} {len(ours)} times, and which of the "
-            "positions is meant cannot be known: " + ", ".join(offset.to_json() for offset in ours)
+            f"the query of {checkpoint.uri} reads the table with id {table_id} {len(ours)} times, so it is "
+            "unknown which position is meant: " + ", ".join(offset.to_json() for offset in ours)
         )
     (offset,) = ours
     if offset.index in METADATA_INDEXES:
         raise ConfigurationError(
-            f"the query of {checkpoint.uri} stands in the middle of a change of the schema at version {offset.version} "
-            "(schemaTrackingLocation): start the query once more, so that it takes the change in, then import it"
+            f"the query of {checkpoint.uri} stopped in the middle of a schema change at version {offset.version} "
+            "(schemaTrackingLocation). Start the query once more so that it applies the change, then import it"
         )
     return offset

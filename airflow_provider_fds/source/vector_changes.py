@@ -103,9 +103,9 @@ class _Difference:
             return self._reader.rows(vector)
         except FileNotFoundError as error:
             raise LostPositionError(
-                f"{self._table}: version {self._version} changes the deletion vector of {path}, and the file of its "
-                f"vector {vector and vector.unique_id} is gone: VACUUM removed it, so the rows that the commit "
-                "changed cannot be known any more. Restore the file, or pass over the commit with "
+                f"{self._table}: version {self._version} changes the deletion vector of {path}, and the file of "
+                f"its vector {vector and vector.unique_id} is missing: VACUUM removed it, so it is no longer "
+                "known which rows the commit changed. Restore the file, or skip the commit with "
                 f"skip_versions='{self._version}', which loses its changes",
                 table=self._table,
                 version=self._version,
@@ -120,25 +120,30 @@ class _Difference:
             limit = min(_MAX_ROWS, max(_ALWAYS_ROWS, add.size * _MAX_ROWS_PER_BYTE))
             if rows is not None and rows > limit:
                 raise self._stop(
-                    add.path, f"its statistics say {rows} rows, more than a file of {add.size} bytes can have ({limit})"
+                    add.path,
+                    (f"its statistics report {rows} rows, more than a file of {add.size} bytes can have ({limit})"),
                 )
             if rows is not None and rows >= least:
                 return rows
             if rows is not None:
                 raise self._stop(
-                    add.path, f"its statistics say {rows} rows, and a deletion vector names row {least - 1} (from 0)"
+                    add.path,
+                    (
+                        f"its statistics report {rows} rows, but a deletion vector names row {least - 1} (counted "
+                        "from 0)"
+                    ),
                 )
         raise self._stop(
             add.path,
-            "neither remove nor add says how many rows it has (stats.numRecords), which the protocol demands of files "
+            "neither the remove nor the add action has stats.numRecords, which the protocol requires of files "
             "with a deletion vector",
         )
 
     def _stop(self, path: str, why: str) -> StoppedError:
         return StoppedError(
-            f"{self._table}: version {self._version} changes the deletion vector of {path}, and which rows that "
-            f"deleted cannot be found out: {why}. The stream stops before version {self._version}; everything before "
-            f"it is delivered. skip_versions='{self._version}' passes over the commit, with all its changes",
+            f"{self._table}: version {self._version} changes the deletion vector of {path}, but FDS cannot "
+            f"determine which rows it deleted: {why}. The stream stops before version {self._version}; everything "
+            f"before it is delivered. skip_versions='{self._version}' skips the commit with all its changes",
             table=self._table,
             version=self._version,
         )

@@ -42,23 +42,23 @@ class Advice:
             return "clearing the runs of their data intervals" if self._replaces else _MISSING_INTERVALS
         if self._merges:
             if self._is_requested:
-                return f"`fds rewind {name} --replace --to-version N --sink keep --why …`"
-            return f"`fds rewind {name} --to-version N --sink keep --why …`"
+                return f"running `fds rewind {name} --replace --to-version N --sink keep --why …`"
+            return f"running `fds rewind {name} --to-version N --sink keep --why …`"
         if self._is_requested:
-            return f"`fds rewind {name} --replace --to-version N --why …`"
-        return f"`fds rewind {name} --to-version N --why …`"
+            return f"running `fds rewind {name} --replace --to-version N --why …`"
+        return f"running `fds rewind {name} --to-version N --why …`"
 
     def reset(self) -> str:
         """Return the command that loads everything anew."""
         if self._is_interval:
             return "giving the stream another name and clearing the runs of all data intervals"
         if self._merges:
-            return f"`fds reset {self._stream} --sink keep --why …`"
-        return f"`fds reset {self._stream} --why …`"
+            return f"running `fds reset {self._stream} --sink keep --why …`"
+        return f"running `fds reset {self._stream} --why …`"
 
     def remove_and_load(self, version: int) -> str:
         """Return the command that removes rows FDS cannot identify and loads them again, from ``version`` on."""
-        reset = f"`fds reset {self._stream} --sink empty --force-sink --why …`"
+        reset = f"running `fds reset {self._stream} --sink empty --force-sink --why …`"
         if self._merges:
             # a merge keeps no row that it replaced
             return reset
@@ -67,7 +67,7 @@ class Advice:
 
     def replan(self) -> str:
         """Return the command after which the next run checks which planned batches the sink has and continues."""
-        return f"`fds replan {self._stream} --why …`"
+        return f"running `fds replan {self._stream} --why …`"
 
     def after(self, transaction: Optional[int], epoch: int) -> str:
         """Return the command that loads the batches that a sink lacks.
@@ -89,8 +89,8 @@ class Advice:
 
     def _to_batch(self, batch: str) -> str:
         if self._merges:
-            return f"`fds rewind {self._stream} --to-batch {batch} --sink keep --why …`"
-        return f"`fds rewind {self._stream} --to-batch {batch} --why …`"
+            return f"running `fds rewind {self._stream} --to-batch {batch} --sink keep --why …`"
+        return f"running `fds rewind {self._stream} --to-batch {batch} --why …`"
 
 
 __all__: List[str] = ["Advice"]

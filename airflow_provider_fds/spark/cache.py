@@ -86,7 +86,7 @@ def check_folder(folder: Path, *, is_private: bool = False) -> None:
     me = os.geteuid()
     if found.st_uid != me and (is_private or found.st_uid != 0):
         raise SparkSetupError(
-            f"the folder {folder} belongs to user {found.st_uid}, not to {me}, who starts Spark with it. Set "
+            f"the folder {folder} belongs to user {found.st_uid}, not to {me}, who starts Spark from it. Set "
             "FDS_CACHE_DIR ([fds] cache_dir) to a folder of this user"
         )
     refused = found.st_mode & (_OTHERS if is_private else _OTHERS_WRITE)
@@ -96,8 +96,9 @@ def check_folder(folder: Path, *, is_private: bool = False) -> None:
         folder.chmod(stat.S_IMODE(found.st_mode) & ~refused)
     if folder.stat().st_mode & refused:
         raise SparkSetupError(
-            f"the folder {folder} has the rights {stat.S_IMODE(found.st_mode):o}: others can write into it, and Spark "
-            "runs what is in it. Take the rights away (chmod go-w), or set FDS_CACHE_DIR to another folder"
+            f"the folder {folder} has the permissions {stat.S_IMODE(found.st_mode):o}: other users can write to "
+            "it, and Spark runs its files. Remove the permissions (chmod go-w), or set FDS_CACHE_DIR to another "
+            "folder"
         )
 
 
@@ -128,9 +129,9 @@ def check_jar_folder(folder: Path, private: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     if names != set(expected):
         raise SparkSetupError(
-            f"the folder {folder} has {', '.join(sorted(names ^ set(expected)))} beside its JARs, or lacks it: it was "
-            "changed and is not used. Remove it, so that the next start fetches it again, and find out who can write "
-            "to it"
+            f"the folder {folder} has unexpected or missing files ({', '.join(sorted(names ^ set(expected)))}): "
+            "it was changed and is not used. Remove it so that the next start fetches it again, and find out who "
+            "can write to it"
         )
     for name, sha256 in expected.items():
         jar = folder / name
@@ -152,8 +153,8 @@ def _compare(jar: Path, expected: str) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
         raise SparkSetupError(
-            f"{jar} has the SHA-256 {found}, expected {expected}: it was changed or is damaged and is not used. "
-            "Remove it, so that the next start fetches it again, and find out who can write to the folder"
+            f"{jar} has the SHA-256 {found}, expected {expected}: it was changed or is damaged, so it is not "
+            "used. Remove it so that the next start fetches it again, and find out who can write to the folder"
         )
 
 

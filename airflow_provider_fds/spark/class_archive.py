@@ -111,7 +111,7 @@ class ClassArchive:
                 start_new_session=True,
             )
         except OSError as error:
-            _LOG.debug("The class archive is not made: %s", error)
+            _LOG.debug("The class archive was not built: %s", error)
             return False
         return True
 
@@ -146,11 +146,11 @@ class ClassArchive:
         job = str(Path(__file__).resolve())
         ran = self._submit(work, f"-XX:ArchiveClassesAtExit={dumped}", job, str(work / "tables"))
         if ran.returncode != 0 or not dumped.is_file():
-            return None, f"making the archive ended with {ran.returncode}:\n{ran.stdout[-4000:]}"
+            return None, f"building the archive ended with {ran.returncode}:\n{ran.stdout[-4000:]}"
         # with -Xshare:on, a JVM that cannot use the archive does not start
         checked = self._submit(work, f"-XX:SharedArchiveFile={dumped} -Xshare:on -XX:+VerifySharedSpaces", "--version")
         if checked.returncode != 0:
-            return None, f"a JVM cannot use the archive that it made:\n{checked.stdout[-4000:]}"
+            return None, f"a JVM cannot use the archive that it built:\n{checked.stdout[-4000:]}"
         made = self.folder / f"{self.key}-{dumped.stat().st_size}.jsa"
         dumped.replace(made)
         return made, None

@@ -55,8 +55,8 @@ class DeltaMergeWriter(DeltaTableWriter):
         is_known = "adds and removes rows" if batch.divides_commit else "may add and remove rows"
         raise RefusalError(
             "CommitDivided",
-            f"{self._describe(batch)} has only a part of {which} of the source, which {is_known}; a merge into "
-            f"{self._path} needs all of it to know which keys are still there. Nothing was written. Plan again with "
+            f"{self._describe(batch)} has only a part of {which} of the source, which {is_known}. A merge into "
+            f"{self._path} needs all of it to know which keys still exist. Nothing was written; plan again with "
             f"`fds replan {batch.stream} --why …`",
         )
 
@@ -74,8 +74,8 @@ class DeltaMergeWriter(DeltaTableWriter):
             by = "the batch lacks" if self._sink.transform is None else f"transform {self._sink.transform} must return"
             raise RefusalError(
                 "SinkSchema",
-                f"the merge into {self._path} goes by {', '.join(needed)}; {by} {', '.join(missing)}. There are "
-                f"{', '.join(rows.columns)}",
+                f"the merge into {self._path} needs the columns {', '.join(needed)}; {by} {', '.join(missing)}. "
+                f"The columns are {', '.join(rows.columns)}",
             )
         return rows
 
@@ -101,7 +101,7 @@ class DeltaMergeWriter(DeltaTableWriter):
         if taken:
             raise RefusalError(
                 "SinkSchema",
-                f"the batch has a column {', '.join(taken)} already, and scd=2 adds one to {self._path}: leave it out "
+                f"the batch already has a column {', '.join(taken)}, which scd=2 adds to {self._path}. Omit it "
                 "with columns=…, or rename it with transform=…",
             )
         if self._table_id is None:
@@ -111,8 +111,9 @@ class DeltaMergeWriter(DeltaTableWriter):
         if missing:
             raise RefusalError(
                 "SinkSchema",
-                f"the sink {self._path} has no column {', '.join(missing)}, in which scd=2 keeps for how long a row "
-                "held: let the first batch create the table, or add them and fill them for the rows that are there",
+                f"the sink {self._path} has no column {', '.join(missing)}, in which scd=2 keeps how long a row "
+                "was current. Let the first batch create the table, or add the columns and fill them for the "
+                "existing rows",
             )
 
     def _write(self, rows: Any, batch: BatchSpec) -> None:
@@ -174,19 +175,16 @@ class DeltaMergeWriter(DeltaTableWriter):
             )
         if found["ties"]:
             problems.append(
-                f"{found['ties']:,} times there are several rows of one key ({keys}) with the same {order}, such as "
-                f"{found['tie']}, and none of them is the last"
+                f"{found['ties']:,} times, several rows of one key ({keys}) have the same {order}, such as "
+                f"{found['tie']}, so none of them is the last"
             )
         if found["odd_types"]:
-            problems.append(
-                f"{found['odd_types']:,} rows have a _change_type that no change data feed has, such as "
-                f"{found['odd_type']!r}"
-            )
+            problems.append(f"{found['odd_types']:,} rows have an invalid _change_type, such as {found['odd_type']!r}")
         if problems:
             raise RefusalError(
                 "MergeOrder",
                 f"{self._describe(batch)} cannot be merged into {self._path}: {'; '.join(problems)}. Nothing was "
-                "written; correct the source, leave such rows out (where='…'), decide in a function of your own "
+                "written. Correct the source, exclude such rows (where='…'), resolve them in your own function "
                 "(transform='pkg.module:function'), or choose other keys or another sequence_by",
             )
 

@@ -56,9 +56,10 @@ class DeltaReplaceWriter(DeltaTableWriter):
                 raise RefusalError(
                     "RowsOutside",
                     f"{self._describe(batch)}: rows of the interval do not satisfy replace_where "
-                    f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was written. "
-                    "An interval holds what was committed in its time: replace by the versions that it is made of "
-                    f"(provenance=True without a predicate), or correct the predicate. {shortened(str(error))}",
+                    f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was "
+                    "written. An interval has the rows that were committed during it: replace by its source "
+                    "versions (provenance=True without a predicate), or correct the predicate. "
+                    f"{shortened(str(error))}",
                 ) from error
             raise
 
@@ -69,10 +70,11 @@ class DeltaReplaceWriter(DeltaTableWriter):
             return landed
         more = f" and {len(intervals) - 1} more" if len(intervals) > 1 else ""
         warning = (
-            f"version {commit.version} of the sink {self._path}, interval {(commit.metadata or {}).get('interval')} of "
-            f"stream {self._job.batches[0].stream!r}, has replaced rows of interval {intervals[0]}{more}: what is "
-            "replaced is wider than the interval. Make partitions or the predicate as narrow as the interval, or "
-            "replace by version (provenance=True alone), then clear the runs of the intervals that lack rows"
+            f"version {commit.version} of the sink {self._path}, interval "
+            f"{(commit.metadata or {}).get('interval')} of stream {self._job.batches[0].stream!r}, has replaced "
+            f"rows of interval {intervals[0]}{more}: it replaces more than its own interval. Make the partitions "
+            "or the predicate as narrow as the interval, or replace by version (provenance=True alone), then "
+            "clear the runs of the intervals that lack rows"
         )
         return replace(landed, warnings=(*landed.warnings, warning))
 
@@ -82,8 +84,8 @@ class DeltaReplaceWriter(DeltaTableWriter):
             if not partitions:
                 raise RefusalError(
                     "SinkNotPartitioned",
-                    f"the sink {self._path} has no partitions, so dynamic_partition_overwrite would replace the whole "
-                    "table. Give partition_by for a new table, or replace by a predicate: replace_where='…'",
+                    f"the sink {self._path} has no partitions, so dynamic_partition_overwrite would replace the "
+                    "whole table. Set partition_by for a new table, or replace by a predicate: replace_where='…'",
                 )
             mode = "dynamic"
         else:
@@ -124,9 +126,9 @@ class DeltaReplaceWriter(DeltaTableWriter):
         return RefusalError(
             "SinkShared",
             f"{self._describe(batch)} replaces rows of the sink {self._path} by their source version alone, but "
-            f"{what}, and rows of two tables can have the same version. Nothing was written. Give the stream a sink of "
-            'its own, or give replace_where a predicate that only rows of this stream satisfy, such as "origin = '
-            "'orders' AND _source_version BETWEEN {first_version} AND {last_version}\"",
+            f"{what}, and rows of two tables can have the same version. Nothing was written. Use a separate sink "
+            "for the stream, or set replace_where to a predicate that only rows of this stream match, such as "
+            "\"origin = 'orders' AND _source_version BETWEEN {first_version} AND {last_version}\"",
         )
 
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
@@ -136,9 +138,9 @@ class DeltaReplaceWriter(DeltaTableWriter):
         if newest is not None and newest >= batch.txn_version:
             raise RefusalError(
                 "OutOfTurn",
-                f"{self._describe(batch)} is out of turn: the sink {self._path} has transaction {newest} of "
-                f"{batch.txn_app_id}, and this would be {batch.txn_version}. The interval was loaded again meanwhile; "
-                "nothing was written",
+                f"{self._describe(batch)} is out of order: the sink {self._path} has transaction {newest} of "
+                f"{batch.txn_app_id}, but this one would be {batch.txn_version}. The interval was loaded again in "
+                "the meantime; nothing was written",
             )
 
 

@@ -57,7 +57,7 @@ class DeltaTableWriter(Writer):
         super().__init__(spark, sink, job, settings)
         self._path = hadoop_path(sink.uri, spark)
         self._log = SinkLog(spark, self._path)
-        one = job.batches[0]
+        self._first = one = job.batches[0]
         self._advice = Advice(sink, one.stream, is_interval=one.interval is not None)
         self._rows_taken = RowsTaken(
             sink,
@@ -150,10 +150,10 @@ class DeltaTableWriter(Writer):
         if landed is None:
             raise RefusalError(
                 "OutOfTurn",
-                f"{self._describe(batch)}: Delta skipped the write, because the sink {self._path} has transaction "
-                f"{batch.txn_version} of {batch.txn_app_id} or a later one already, and no commit of this batch is in "
-                "its history: a later run has continued, or the sink was restored. Nothing was written; the next run "
-                "checks the sink and says what to do",
+                f"{self._describe(batch)}: Delta skipped the write, because the sink {self._path} already has "
+                f"transaction {batch.txn_version} of {batch.txn_app_id} or a later one, but its history has no "
+                "commit of this batch: a later run has continued, or the sink was restored. Nothing was written; "
+                "the next run checks the sink and says what to do",
             )
         return replace(landed, looked_seconds=time.monotonic() - began)
 
@@ -172,8 +172,7 @@ class DeltaTableWriter(Writer):
         if created:
             if self._sink.partition_by:
                 writer = writer.partitionBy(*self._sink.partition_by)
-            for name, value in self._sink.properties.items():
-                writer = writer.option(name, value)
+            writer = writer.options(**self._sink.properties)
         if self._sink.merge_schema:
             writer = writer.option("mergeSchema", "true")
         writer = (
@@ -236,9 +235,9 @@ class DeltaTableWriter(Writer):
             versions = " and ".join(str(one.version) for one in reversed(landed))
             raise RefusalError(
                 "BatchDoubled",
-                f"{self._describe(batch)} is in the sink {self._path} more than once, as versions {versions}: Delta "
-                f"had forgotten transaction {batch.txn_version} of {batch.txn_app_id} when the later one was written. "
-                "Take the rows of the later version out, and find out who has set "
+                f"{self._describe(batch)} is in the sink {self._path} more than once, as versions {versions}: "
+                f"Delta had forgotten transaction {batch.txn_version} of {batch.txn_app_id} when the later one "
+                "was written. Remove the rows of the later version, and find out who set "
                 "delta.setTransactionRetentionDuration",
             )
         return commit
@@ -255,9 +254,9 @@ class DeltaTableWriter(Writer):
         if wanted is not None:
             raise RefusalError(
                 "SinkMissing",
-                f"the sink {self._path} is gone: the stream has written to it (table id {wanted}, version "
-                f"{self._known_version}), and now there is no Delta table. Put it back, or load everything into a new "
-                f"one: {self._advice.reset()}",
+                f"the sink {self._path} is missing: the stream has written to it (table id {wanted}, version "
+                f"{self._known_version}), but now there is no Delta table. Restore it, or load everything into a "
+                f"new one by {self._advice.reset()}",
             )
         # fails if a table cannot be created here
         read_table_id(self._spark, self._path)
@@ -265,7 +264,7 @@ class DeltaTableWriter(Writer):
     def _identify(self, history: History) -> Optional[str]:
         wanted = self._job.sink_table_id
         last = history.at(self._known_version)
-        if wanted is not None and last is not None and last.transaction_of(self._job.batches[0].txn_app_id) is not None:
+        if wanted is not None and last is not None and last.transaction_of(self._first.txn_app_id) is not None:
             # the stream's last commit is in place; a later change of the id shows in the commits since
             return wanted
         # the newest metaData is the table's, if it is among the commits read
@@ -278,18 +277,17 @@ class DeltaTableWriter(Writer):
     def _replaced(self, found: Optional[str], wanted: str) -> RefusalError:
         return RefusalError(
             "SinkReplaced",
-            f"the sink {self._path} is another table: its id is {found}, the stream has written to {wanted}. It was "
-            "dropped and created again, or replaced; put the old one back, or load everything into the new one: "
-            f"{self._advice.reset()}",
+            f"the sink {self._path} is another table: its id is {found}, but the stream has written to {wanted}. "
+            "It was dropped and created again, or replaced. Restore the old table, or load everything into the "
+            f"new one by {self._advice.reset()}",
         )
 
     def _check_namesakes(self, history: History) -> None:
-        one = self._job.batches[0]
-        refuse_namesakes(history, self._path, one.stream, one.uuid, self._sink.other_streams)
+        refuse_namesakes(history, self._path, self._first.stream, self._first.uuid, self._sink.other_streams)
 
     def _check_since(self, history: History) -> None:
         """Refuse a sink that has changed since the stream's last write in a way that transactions do not survive."""
-        known, one = self._known_version, self._job.batches[0]
+        known, one = self._known_version, self._first
         self._check_namesakes(history)
         # the first check asks Spark for properties and features; later ones see changes of them here
         changed = next((commit.properties for commit in history.commits if commit.properties is not None), None)
@@ -299,9 +297,9 @@ class DeltaTableWriter(Writer):
         if known is not None and history.newest_version < known:
             raise RefusalError(
                 "SinkReplaced",
-                f"the sink {self._path} is at version {history.newest_version}, but the stream's last commit in it is "
-                f"version {known}: the table was put back from a copy, or created again. Load again what it lacks: "
-                f"{self._advice.after(self._log.transaction(one.txn_app_id), one.epoch)}",
+                f"the sink {self._path} is at version {history.newest_version}, but the stream's last commit in "
+                f"it is version {known}: the table was restored from a copy, or created again. Load the missing "
+                f"rows again by {self._advice.after(self._log.transaction(one.txn_app_id), one.epoch)}",
             )
         since = history.oldest_of(one.txn_app_id) if known is None else known
         if since is None:
@@ -315,17 +313,16 @@ class DeltaTableWriter(Writer):
         self._rows_taken.look(history, since, one.stream)
 
     def _broken(self, history: History, broke: SinkCommit, since: int) -> RefusalError:
-        one = self._job.batches[0]
-        kept = history.kept(one.txn_app_id)
-        if one.interval is None and since in kept.versions and kept.broken_at is None:
+        kept = history.kept(self._first.txn_app_id)
+        if self._first.interval is None and since in kept.versions and kept.broken_at is None:
             what = (
-                "what was committed is still there, and batches that were not may be gone. Let the next run look which "
-                f"are, and go on: {self._advice.replan()}"
+                "committed rows are still there, but uncommitted batches may be missing. Let the next run check "
+                f"and continue by {self._advice.replan()}"
             )
         else:
             what = (
-                "rows that were loaded are gone, or may be, and Delta would skip them if they came again. Load them "
-                f"again from the first batch on that it lacks: {self._advice.from_first_missing()}"
+                "loaded rows may be missing, and Delta would skip them if they were written again. Load them "
+                f"again, from the first missing batch on, by {self._advice.from_first_missing()}"
             )
         return RefusalError(
             "SinkReplaced",
@@ -353,9 +350,9 @@ class DeltaTableWriter(Writer):
         if is_older and expected is None and batch.interval is None:
             raise RefusalError(
                 "SinkAppeared",
-                f"{self._describe(batch)} was not written: the sink {self._path} was missing when the epoch began, or "
-                f"the stream had another sink then. It has transaction {newest} of {batch.txn_app_id}, of an epoch "
-                "that was closed before",
+                f"{self._describe(batch)} was not written: the sink {self._path} was missing when the epoch "
+                f"began, or the stream had another sink then. It has transaction {newest} of {batch.txn_app_id}, "
+                "from an epoch that was already closed",
                 retryable=True,
             )
         if newest != expected:
@@ -365,9 +362,9 @@ class DeltaTableWriter(Writer):
             found = "no transaction" if newest is None else f"transaction {newest}"
             raise RefusalError(
                 "OutOfTurn",
-                f"{self._describe(batch)} is out of turn: the sink {self._path} has {found} of {batch.txn_app_id} as "
-                f"the newest, expected {'none' if expected is None else expected} before {batch.txn_version}. Nothing "
-                f"was written: {self._out_of_turn(history, batch, newest)}",
+                f"{self._describe(batch)} is out of order: the sink {self._path} has {found} of "
+                f"{batch.txn_app_id} as its newest; expected {'none' if expected is None else expected} before "
+                f"{batch.txn_version}. Nothing was written: {self._out_of_turn(history, batch, newest)}",
             )
 
     def _out_of_turn(self, history: History, batch: BatchSpec, newest: Optional[int]) -> str:
@@ -375,27 +372,28 @@ class DeltaTableWriter(Writer):
         has_it = (c for c in history.commits if newest is not None and c.transaction_of(batch.txn_app_id) == newest)
         if (last := next(has_it, None)) is not None and last.metadata is None:
             return (
-                f"version {last.version} is a statement that was typed for a rewind, and that was not asked for. Ask "
-                f"for it: {self._advice.rewind()}"
+                f"version {last.version} is a manual statement for a rewind that was never requested. Request it "
+                f"by {self._advice.rewind()}"
             )
         if batch.prev_txn_version is not None and (newest or 0) < batch.prev_txn_version:
             again = self._advice.after(newest, batch.epoch)
-            return f"the sink lacks batches that were committed, it was put back from a copy. Load them again: {again}"
+            return f"the sink lacks committed batches, because it was restored from a copy. Load them again by {again}"
         if last is None and batch.interval is None and newest is not None and newest >= batch.txn_version:
             return (
-                "the sink has this batch or a later one, though none was committed, and log cleanup took the commit "
-                "from the sink's log, so nobody can say which rows it holds. Have the rows removed and read again: "
-                f"{self._advice.remove_and_load(batch.first_version)}"
+                "the sink has this batch or a later one, although none was committed, and log cleanup removed the "
+                "commit from the sink's log, so it is unknown which rows it has. Have the rows removed and read "
+                f"again by {self._advice.remove_and_load(batch.first_version)}"
             )
-        gone_on = "another run has gone on, and there is nothing to do"
+        gone_on = "another run has continued, so there is nothing to do"
         if batch.interval is not None:
             return (
-                f"{gone_on}. If there is none, the ledger is older than the sink: restore the newest copy of the "
-                "staging folder, or give the stream another name, under which what the sink has is not run"
+                f"{gone_on}. If there is no such run, the ledger is older than the sink: restore the newest copy "
+                "of the staging folder, or give the stream another name and do not run the intervals that the "
+                "sink has"
             )
         return (
-            f"{gone_on}. If there is none, the ledger is older than the sink: make it again from the sink, "
-            f"`fds recover {batch.stream} --sink URI --table URI --why …`"
+            f"{gone_on}. If there is no such run, the ledger is older than the sink: rebuild it from the sink "
+            f"with `fds recover {batch.stream} --sink URI --table URI --why …`"
         )
 
     def _check_columns(self, rows: Any) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, List, Optional
 
 from airflow_provider_fds.credentials import redacted
+from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, delta_coordinates, of_minor
 
 _MESSAGE_CHARS = 1500
 _CHAIN_DEPTH = 20
@@ -46,6 +48,12 @@ _CLIENT_CLOSED = re.compile(
 _LINKAGE = re.compile(
     r"\.(NoSuchMethodError|NoSuchFieldError|NoClassDefFoundError|AbstractMethodError|IncompatibleClassChangeError|"
     r"IllegalAccessError|VerifyError|UnsupportedClassVersionError)$"
+)
+#: A Spark without Delta: its settings name classes of Delta, or its readers know no such format.
+_NO_DELTA = re.compile(
+    r"ClassNotFoundException: (?:\S+: )*(?:org\.apache\.spark\.sql\.delta|io\.delta)\.|"
+    r"Cannot find catalog plugin class for catalog '?\w+'?: org\.apache\.spark\.sql\.delta\.|"
+    r"[Ff]ailed to find (?:the )?data source: delta\b"
 )
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 #: Python errors that recur with the same rows; others (network, disk) may pass.
@@ -130,7 +138,10 @@ def explain(error: BaseException) -> Failure:
     if is_conflict(error):
         return Failure(name, _another_writer(name), retryable=True)
     if name.startswith(("FAILED_READ_FILE", "TASK_WRITE_FAILED")) and _DAMAGED_FILE.search(everything):
-        text = f"a data file of the batch is damaged, Spark cannot read it: {_first_line(cause.text)}; restore the file"
+        text = (
+            f"a data file of the batch is damaged, so Spark cannot read it ({_first_line(cause.text)}). Restore "
+            "the file"
+        )
         return Failure(name, shortened(text), retryable=False)
     # an AnalysisException concerns the query itself, before any task runs
     lasting = (
@@ -155,32 +166,49 @@ def _files_are_gone(everything: str) -> str:
     found = _MISSING_FILE.search(everything)
     which = f" ({found.group(1) or found.group(2)})" if found else ""
     return shortened(
-        f"data files of the batch are gone{which}: they were removed from the source, by VACUUM or by hand, after the "
-        "batch was planned. Nothing was written"
+        f"data files of the batch are missing{which}: they were removed from the source by VACUUM or by hand "
+        "after the batch was planned. Nothing was written"
     )
 
 
 def _of_the_jvm(chain: List[_Cause], everything: str) -> Optional[Failure]:
-    """Return the failure of a JVM that lacks memory or has incompatible classes, ``None`` if it is neither."""
+    """Return the failure of a JVM without memory, without Delta or with incompatible classes, else ``None``."""
     if _OUT_OF_MEMORY.search(everything):
         return Failure("OutOfMemory", _out_of_memory(everything), retryable=True)
+    if _NO_DELTA.search(everything):
+        return Failure("NoDelta", _no_delta(), retryable=False)
     unlinked = next((cause for cause in chain if _LINKAGE.search(cause.name)), None)
     return None if unlinked is None else Failure("VersionMismatch", _unlinked(unlinked), retryable=False)
 
 
+def _no_delta() -> str:
+    spark, coordinates = "this Spark", "the Delta that was built for it"
+    with suppress(ImportError):
+        from pyspark import __version__ as version
+
+        spark = f"this Spark ({version})"
+        if (delta := DELTA_OF_SPARK.get(of_minor(version))) is not None:
+            scala = "2.12" if of_minor(version) == "3.5" else "2.13"
+            coordinates = delta_coordinates(version, scala, delta)
+    return (
+        f"{spark} has no Delta but needs {coordinates}. Omit delta_version='provided' to let FDS add it, or add "
+        "it to that Spark (packages, jars, or its jars folder). Nothing was written"
+    )
+
+
 def _unlinked(cause: _Cause) -> str:
     return shortened(
-        f"JARs of the job were built for another version of Spark, Scala or Delta than it has "
-        f"({cause.name.rsplit('.', 1)[-1]}: {_first_line(cause.text)}). Take JARs that are not needed out of packages, "
-        "jars and class path, and choose the others for the Spark that runs; on Spark Connect those of the server"
+        "JARs of the job were built for another version of Spark, Scala or Delta "
+        f"({cause.name.rsplit('.', 1)[-1]}: {_first_line(cause.text)}). Remove unneeded JARs from packages, jars "
+        "and the class path, and choose the others for the Spark that runs; with Spark Connect, that of the server"
     )
 
 
 def _another_writer(name: str) -> str:
     # Delta's message mentions two streaming queries that share a checkpoint, which does not apply here
     return (
-        f"another writer committed to the sink at the same moment ({name}), most likely an earlier attempt of this "
-        "stream that is still running; this attempt wrote nothing. A retry finds out which rows are there"
+        f"another writer committed to the sink at the same moment ({name}), most likely an earlier attempt of "
+        "this stream that is still running; this attempt wrote nothing. A retry finds out which rows the sink has"
     )
 
 
@@ -220,7 +248,7 @@ def _function_failed(file: str, line: str, function: str, said: str, lasting: Op
         lasting = _LASTING_IN_PYTHON.search(name) is not None
     text = f"the function {function} failed at line {line} of {file}: {said.strip()}"
     if lasting:
-        text += ". The same rows would bring that about again: correct the function"
+        text += ". The same rows would cause the same error again: correct the function"
     return Failure("UserFunctionFailed", shortened(text), retryable=not lasting)
 
 
@@ -236,9 +264,9 @@ def _out_of_memory(everything: str) -> str:
     found = _OUT_OF_MEMORY.search(everything)
     said = _first_line(everything[found.start() :]) if found else ""
     return shortened(
-        f"Spark ran out of memory ({said}). Give it more (driver_memory, executor_memory; on Spark Connect: the "
-        "server), or plan smaller batches (max_bytes_per_batch, max_files_per_batch; they hold for batches that are "
-        "not planned yet). Nothing was committed by this attempt"
+        f"Spark ran out of memory ({said}). Give it more (driver_memory, executor_memory; with Spark Connect, on "
+        "the server), or plan smaller batches (max_bytes_per_batch, max_files_per_batch; they apply to batches "
+        "that are not planned yet). This attempt committed nothing"
     )
 
 
@@ -249,8 +277,8 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
         status = found.group(1)
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         text = (
-            f"the Spark Connect server does not accept the login ({_grpc_details(cause)}): the token is the password "
-            "of the connection; on the command line it is SPARK_CONNECT_AUTHENTICATE_TOKEN"
+            f"the Spark Connect server rejected the login ({_grpc_details(cause)}). The token is the password of "
+            "the connection; on the command line it is SPARK_CONNECT_AUTHENTICATE_TOKEN"
         )
         return Failure("LoginRefused", text, retryable=False)
     if "Tls handshake failed" in cause.text:
@@ -262,15 +290,15 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
         return Failure("NoTls", text, retryable=False)
     if name == "INVALID_HANDLE.SESSION_CLOSED" or _CLIENT_CLOSED.search(cause.name + " " + cause.text):
         text = (
-            "the session on the Spark Connect server was ended in the middle of the batch: this task was killed, a "
-            "later attempt has taken over, or the server ends sessions that take so long"
+            "the session on the Spark Connect server was ended in the middle of the batch: this task was killed, "
+            "a later attempt took over, or the server ends sessions that run this long"
         )
         return Failure("SessionEnded", text, retryable=True)
     if status == "UNKNOWN" and not _grpc_details(cause):
         text = (
-            "the Spark Connect server ended the operation without a reason. Most likely a run that has taken over "
-            "stopped what ran in the session that they share; this attempt wrote nothing that a later one does not "
-            "find. A retry looks into the sink and works on the same rows; if it fails like this again, look into the "
+            "the Spark Connect server ended the operation without a reason. Most likely, a run that took over "
+            "stopped the operations of their shared session; a later attempt finds everything that this one "
+            "wrote. A retry checks the sink and works on the same rows; if it fails like this again, check the "
             "server's log"
         )
         return Failure("OperationEnded", text, retryable=True)
@@ -282,9 +310,9 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
 
 def _server_lost(cause: _Cause) -> str:
     return (
-        f"the Spark Connect server was lost in the middle of the batch ({_grpc_details(cause)}): it ended, was started "
-        "again, or cannot be reached any more. What it has begun may still land; a retry finds out, and works on the "
-        "same rows"
+        f"the Spark Connect server was lost in the middle of the batch ({_grpc_details(cause)}): it stopped, was "
+        "restarted, or can no longer be reached. Its write may still land; a retry checks the sink and works on "
+        "the same rows"
     )
 
 

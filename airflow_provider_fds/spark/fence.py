@@ -17,6 +17,7 @@ from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, Landed
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_epoch
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.advice import Advice
+from airflow_provider_fds.spark.driver_versions import check_versions
 from airflow_provider_fds.spark.empty_append import append_nothing
 from airflow_provider_fds.spark.failures import RefusalError, explain, is_conflict, shortened
 from airflow_provider_fds.spark.files import hadoop_path
@@ -25,7 +26,6 @@ from airflow_provider_fds.spark.removal import Removal
 from airflow_provider_fds.spark.settings import force, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes
 from airflow_provider_fds.spark.sink_place import check_log_store, check_table
-from airflow_provider_fds.spark.versions import check_versions
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
@@ -100,8 +100,9 @@ class _Fence:
                 self._remove(history.newest_version)
         raise RefusalError(
             "FenceNotWritten",
-            f"stream {self._fence.stream!r}: the fence of epoch {self._fence.epoch} is not in the sink {self._path} "
-            f"after {_MOST_ATTEMPTS} attempts, others commit all the time. A retry tries again",
+            f"stream {self._fence.stream!r}: the fence of epoch {self._fence.epoch} is not in the sink "
+            f"{self._path} after {_MOST_ATTEMPTS} attempts, because other writers keep committing. A retry tries "
+            "again",
             retryable=True,
         )
 
@@ -122,8 +123,8 @@ class _Fence:
             raise RefusalError(
                 "EpochClosed",
                 f"stream {self._fence.stream!r}: the sink {self._path} has transaction {newest} of "
-                f"{self._fence.txn_app_id}, which belongs to a later epoch than {self._fence.epoch}. Look at the "
-                "stream again",
+                f"{self._fence.txn_app_id}, which belongs to a later epoch than {self._fence.epoch}. Check the "
+                "stream with `fds status`",
                 retryable=True,
             )
         return next((c for c in history.commits if c.transaction_of(self._fence.txn_app_id) == wanted), None)

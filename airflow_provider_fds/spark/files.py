@@ -74,8 +74,10 @@ def hadoop_path(uri: str, spark: Any = None) -> str:
         is_uri = uri.lower().startswith("file:")
         return f"file:/{unquote(uri[len('file:') :]).strip('/')}" if is_uri else f"file:{Path.cwd() / uri}"
     rest = unquote(uri[len(name) :]).rstrip("/")
-    if name in ("s3", "s3n") and (spark is None or _file_system_class(spark, name) is None):
-        name = "s3a"
+    known = SCHEMES.get(name)
+    hadoop = name if known is None else known.hadoop
+    if hadoop not in (None, name) and (spark is None or _file_system_class(spark, name) is None):
+        name = str(hadoop)
     return name + rest
 
 

@@ -64,8 +64,8 @@ class ForeachBatch:
         if write in self._asked:
             raise RefusalError(
                 "UserFunction",
-                f"txn_options({write!r}) was asked for twice in one batch: of two writes to a table with the same "
-                "options Delta skips the second in silence. Give each write a name of its own in writes=[…]",
+                f"txn_options({write!r}) was called twice in one batch. If two writes to a table have the same "
+                "options, Delta silently skips the second: give each write its own name in writes=[…]",
             )
         self._asked.append(write)
         return {

@@ -92,9 +92,9 @@ class ForeachBatchWriter(Writer):
         if left:
             raise RefusalError(
                 "UserFunction",
-                f"{_WHAT} {self._sink.function} left {', '.join(left)} set in the session: Delta would skip, in "
-                "silence, every later write without options of its own. Unset it in a finally, or use write options: "
-                "batch.txn_options(…)",
+                f"{_WHAT} {self._sink.function} left {', '.join(left)} set in the session: Delta would silently "
+                "skip every later write without its own options. Unset it in a finally block, or use write "
+                "options: batch.txn_options(…)",
             )
         changed = [
             f"{key}={self._spark.conf.get(key, None)} (was {value})"

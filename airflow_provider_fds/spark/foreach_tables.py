@@ -118,9 +118,10 @@ class WrittenTables:
             return
         raise RefusalError(
             "SinkMissing",
-            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} of "
-            f"write {name!r} was removed, put back from a copy, or made again after the stream had written it. Put it "
-            f"back; or take the rows out of the other tables, and load all again: `fds reset {batch.stream} --why …`",
+            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} "
+            f"of write {name!r} was removed, restored from a copy, or created again after the stream had written "
+            "to it. Restore it, or remove the rows from the other tables and load everything again: `fds reset "
+            f"{batch.stream} --why …`",
         )
 
     def _check_closed(self, name: str, batch: BatchSpec, newest: Optional[int]) -> None:
@@ -130,10 +131,10 @@ class WrittenTables:
             return
         raise RefusalError(
             "EpochNotClosed",
-            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} has "
-            f"batch {txn_batch_id(newest)} of epoch {txn_epoch(newest)} of write {name!r}, and that epoch was not "
-            "closed there, because the table was missing or not named when the new one began. If a driver that was "
-            "left over made the table since, its rows are loaded again: take them out. Then `fds replan "
+            f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} "
+            f"has batch {txn_batch_id(newest)} of epoch {txn_epoch(newest)} of write {name!r}, and that epoch was "
+            "not closed there, because the table was missing or not named when the new one began. If a leftover "
+            "driver created the table since then, its rows are loaded again: remove them. Then `fds replan "
             f"{batch.stream} --why …` closes the old epochs in the table",
         )
 
@@ -181,14 +182,14 @@ class WrittenTables:
         if told <= {batch.manifest_digest} and (told or is_repeated):
             return
         where = f"version {own[-1].version} of {self._paths[name]}" if own else self._paths[name]
-        what = "is of another batch with this number" if told else "is there, and no attempt has begun this batch"
+        what = "is of another batch with this number" if told else "exists, but no attempt has started this batch"
         raise RefusalError(
             "OutOfTurn",
             f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the write {name!r} in {where} "
-            f"{what}, so the ledger is older than the table, and Delta would skip the write in silence. Restore the "
-            "newest copy of the staging folder. If there is none, take out of the tables what they have of version "
-            f"{batch.first_version} and later, then `fds rewind {batch.stream} --to-version {batch.first_version} "
-            "--why …`",
+            f"{what}, so the ledger is older than the table, and Delta would silently skip the write. Restore the "
+            "newest copy of the staging folder. If there is none, remove the rows of version "
+            f"{batch.first_version} and later from the tables, then run `fds rewind {batch.stream} --to-version "
+            f"{batch.first_version} --why …`",
         )
 
     def _check_kept(self, name: str, batch: BatchSpec) -> None:
@@ -205,10 +206,9 @@ class WrittenTables:
             raise RefusalError(
                 "SinkReplaced",
                 f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table "
-                f"{self._paths[name]} was restored or replaced at version {kept.broken_at}, after earlier batches were "
-                f"written into it by {name!r}, so it lacks rows, or may lack them. Take what the tables have of the "
-                f"first batch that it lacks, and of later ones, out of them, then `fds rewind {batch.stream} "
-                "--to-batch N --why …`",
+                f"{self._paths[name]} was restored or replaced at version {kept.broken_at}, after {name!r} had "
+                "written earlier batches to it, so it may lack rows. Remove the rows of the first missing batch "
+                f"and of later ones from the tables, then run `fds rewind {batch.stream} --to-batch N --why …`",
             )
         # if it occurs twice, the later one is a reminder without rows
         own = [c.version for c in history.commits if c.transactions.get(app_id) == batch.txn_version]
@@ -218,9 +218,9 @@ class WrittenTables:
         raise RefusalError(
             "SinkReplaced",
             f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: version {own[-1]} of "
-            f"{self._paths[name]} was the write {name!r} of this batch, and the table was restored or replaced since, "
-            "so its rows may be gone. Delta would skip the write if it was repeated. Look into the tables: `fds replan "
-            f"{batch.stream} --why …` asks which writes of the batch they have",
+            f"{self._paths[name]} was the write {name!r} of this batch, and the table was restored or replaced "
+            "since then, so its rows may be missing. Delta would skip the write if it was repeated. Check the "
+            f"tables: `fds replan {batch.stream} --why …` asks which writes of the batch they have",
         )
 
     def _newest(self, name: str, batch: BatchSpec) -> Optional[int]:
@@ -230,10 +230,11 @@ class WrittenTables:
         if newest is not None and newest > batch.txn_version:
             raise RefusalError(
                 "OutOfTurn",
-                f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table {self._paths[name]} "
-                f"has transaction {newest} of {app_id}, a later one than {batch.txn_version}. Delta skips the write "
-                f"{name!r} of this batch in silence. Another attempt has gone on with later batches or a new epoch, or "
-                "the ledger is older than the table; compare the table with the stream's history",
+                f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}: the table "
+                f"{self._paths[name]} has transaction {newest} of {app_id}, which is later than "
+                f"{batch.txn_version}, so Delta silently skips the write {name!r} of this batch. Another attempt "
+                "has continued with later batches or a new epoch, or the ledger is older than the table: compare "
+                "the table with the stream's history",
             )
         return newest
 
@@ -267,9 +268,9 @@ class WrittenTables:
             return
         self._warned = True
         print(
-            f"FDS WARNING: function {self._function} writes {', '.join(map(repr, self._unknown))} into tables that FDS "
-            "does not know. It is not checked whether they forget transactions (delta.setTransactionRetentionDuration) "
-            "or which writes have landed: name them, writes={name: table}",
+            f"FDS WARNING: function {self._function} writes {', '.join(map(repr, self._unknown))} to tables that FDS "
+            "does not know, so it cannot check whether they forget transactions "
+            "(delta.setTransactionRetentionDuration) or which writes have landed. Name them: writes={name: table}",
             flush=True,
         )
 

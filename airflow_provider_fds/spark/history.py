@@ -255,7 +255,7 @@ class SinkLog:
                 raise RefusalError(
                     "SinkLogGap",
                     f"the log of the sink {self._path} has commits from version {self._versions[0]} on and no "
-                    "checkpoint before them, so nobody can say which batches the sink has. Restore its _delta_log",
+                    "checkpoint before them, so it is unknown which batches the sink has. Restore its _delta_log",
                 )
             if checkpoint.version not in self._checkpointed:
                 read = checkpoint_transactions(self._spark, self._folder, checkpoint)
@@ -376,8 +376,8 @@ def read_table_id(spark: Any, path: str) -> Optional[str]:
         if has_condition(e, "DELTA_INVALID_PARTITION_PATH"):
             raise RefusalError(
                 "SinkInsideTable",
-                f"the sink {path} lies inside the folder of another Delta table, whose VACUUM would remove it: "
-                "choose a folder of its own",
+                f"the sink {path} is inside the folder of another Delta table, whose VACUUM would remove it. Use "
+                "a separate folder",
             ) from e
         raise
     return str(rows[0]["id"])

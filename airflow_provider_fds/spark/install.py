@@ -1,4 +1,4 @@
-"""What Spark needs on this machine before it starts: Java, pyspark, the JARs, and an environment without secrets.
+"""What Spark needs on this machine before it starts: Java, pyspark, and an environment without secrets.
 
 An Airflow worker has Airflow's keys in its environment: connections, variables, the URI of the metadata database, the
 Fernet key. A user's code in Spark could read and print them and needs none of them, so Spark starts without them.
@@ -6,34 +6,27 @@ Fernet key. A user's code in Spark could read and print them and needs none of t
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from airflow_provider_fds.spark.cache import (
-    SparkSetupError,
-    check_folder,
-    check_jar,
-    check_jar_folder,
-    default_cache_dir,
-    locked,
+from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.versions import (
+    DELTA_OF_SPARK,
+    OLDEST_CLIENT,
+    DeltaJar,
+    delta_coordinates,
+    minor,
+    of_minor,
 )
-from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, DeltaJar, delta_coordinates, minor, of_minor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-_LOG = logging.getLogger(__name__)
-
-#: Spark's S3 file system, for the Hadoop version of the bundled Spark.
-HADOOP_AWS_PACKAGE: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
 
 #: Required by Spark 4 (https://spark.apache.org/docs/4.2.0/).
 MINIMUM_JAVA: Final = 17
@@ -139,8 +132,8 @@ def spark_problem() -> str | None:
     needed = [text for text in metadata.requires("delta-spark") or () if re.match(r"pyspark\s*[<>=!~(]", text)]
     if not allows(needed, pyspark):
         return (
-            f"delta-spark is {delta}, which is for {' and '.join(needed)}, but pyspark is {pyspark}: "
-            f"pip install 'pyspark=={pyspark}' delta-spark chooses the one that goes with this pyspark"
+            f"delta-spark is {delta}, which is for {' and '.join(needed)}, but pyspark is {pyspark}: pip install "
+            f"'pyspark=={pyspark}' delta-spark chooses the matching one"
         )
     return _files_problem(pyspark)
 
@@ -153,6 +146,13 @@ def client_problem() -> str | None:
     pyspark, client = _version("pyspark"), _version("pyspark-client")
     if pyspark is None and client is None:
         return f"neither pyspark-client nor pyspark is installed: {INSTALL_CLIENT}"
+    version = pyspark or client or ""
+    if minor(version) < OLDEST_CLIENT:
+        return (
+            f"pyspark is {version}, and FDS needs a client of Spark {'.'.join(map(str, OLDEST_CLIENT))} or newer for "
+            f"Spark Connect: {INSTALL_CLIENT} in an environment without that pyspark, or use a connection of type "
+            "'spark'"
+        )
     if pyspark is None:
         return None
     return _client_conflict(pyspark, client) or _files_problem(pyspark)
@@ -222,8 +222,8 @@ def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: 
         if fits_spark and jar.delta == delta:
             continue
         problems.append(
-            f"{name.strip()} is {jar.describe()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and the "
-            f"installed delta-spark {delta}. Leave it out: FDS adds {expected} by itself"
+            f"{name.strip()} is {jar.describe()}, but the installed pyspark is {spark} (Scala {wanted.scala}) and "
+            f"the installed delta-spark {delta}. Omit it: FDS adds {expected} itself"
         )
     return problems
 
@@ -275,29 +275,55 @@ def java_program() -> str | None:
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
-def java_problem(minimum: int = MINIMUM_JAVA) -> str | None:
-    """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can.
+class FoundJava(NamedTuple):
+    """The Java that Spark would start.
 
-    Args:
-        minimum: The oldest Java on which that Spark starts.
+    Attributes:
+        program: Its path, or name.
+        major: Its version, ``None`` if it is unknown.
+        failure: The end of a sentence that says why it is unknown.
     """
+
+    program: str
+    major: int | None
+    failure: str = ""
+
+    def problem(self, minimum: int) -> str | None:
+        """Return why Spark cannot start with it, and what to install, or ``None`` if it can.
+
+        Args:
+            minimum: The oldest Java on which that Spark starts.
+        """
+        needed = f"Spark needs Java {minimum} or newer"
+        if self.major is None:
+            return f"{needed}{self.failure}: {_INSTALL_JAVA}"
+        if self.major < minimum:
+            return f"{needed}; {self.program} is Java {self.major}: {_INSTALL_JAVA}"
+        return None
+
+
+def find_java() -> FoundJava:
+    """Return the Java of this machine. Starts it once."""
     home, java = os.environ.get("JAVA_HOME"), java_program()
     if java is None:
-        return f"Spark needs Java {minimum} or newer and found none on PATH: {_INSTALL_JAVA}"
+        return FoundJava("java", None, ", but there is none on PATH")
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except OSError as e:
         where = f"JAVA_HOME is {home}, but there is no" if home else "cannot run"
-        return f"Spark needs Java {minimum} or newer; {where} {java} ({e.strerror}): {_INSTALL_JAVA}"
+        return FoundJava(java, None, f"; {where} {java} ({e.strerror})")
     except subprocess.TimeoutExpired:
-        return f"Spark needs Java {minimum} or newer; {java} -version did not answer: {_INSTALL_JAVA}"
+        return FoundJava(java, None, f"; {java} -version did not answer")
     said = ran.stderr + ran.stdout
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None:
-        return f"Spark needs Java {minimum} or newer; {java} -version says {said.strip()[:200]!r}: {_INSTALL_JAVA}"
-    if int(found[1]) < minimum:
-        return f"Spark needs Java {minimum} or newer; {java} is Java {found[1]}: {_INSTALL_JAVA}"
-    return None
+        return FoundJava(java, None, f"; {java} -version says {said.strip()[:200]!r}")
+    return FoundJava(java, int(found[1]))
+
+
+def java_problem(minimum: int = MINIMUM_JAVA) -> str | None:
+    """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can."""
+    return find_java().problem(minimum)
 
 
 def delta_package(delta_version: str | None = None) -> str:
@@ -319,134 +345,6 @@ def delta_package(delta_version: str | None = None) -> str:
 def _delta_of_pip() -> str:
     """Return the version of the installed delta-spark; without one, the table's version for the installed pyspark."""
     return _version("delta-spark") or DELTA_OF_SPARK[of_minor(metadata.version("pyspark"))]
-
-
-def delta_jars(
-    cache_dir: Path | None = None, package: str | None = None, spark_submit: str | None = None
-) -> tuple[Path, Path]:
-    """Return Delta's JARs (delta-spark, delta-storage), resolved through Ivy the first time and offline from then on.
-
-    The first call on a machine takes about ten seconds and needs a Maven repository; Ivy's own settings apply. Parallel
-    calls wait for one of them. JARs are either complete or absent.
-
-    Args:
-        cache_dir: Where they are kept; default :func:`default_cache_dir`.
-        package: Maven coordinates of Delta; default :func:`delta_package`.
-        spark_submit: The program that resolves them, from the user's own Spark; default that of pip's pyspark.
-
-    Raises:
-        SparkSetupError: No Java, no pyspark, incompatible versions, or the JARs cannot be resolved.
-    """
-    package = delta_package() if package is None else package
-    _, artifact, version = package.split(":")
-    cache = default_cache_dir() if cache_dir is None else cache_dir
-    jars = cache / "jars"
-    kept = (jars / f"{artifact}-{version}.jar", jars / f"delta-storage-{version}.jar")
-    _check_folders(cache, jars)
-    if all(jar.is_file() for jar in kept):
-        return _checked(kept)
-    if spark_submit is None and (problem := java_problem()):
-        raise SparkSetupError(problem)
-    try:
-        for folder in (cache, jars):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as e:
-        raise SparkSetupError(
-            f"cannot keep Delta's JARs in {jars} ({e}): set FDS_CACHE_DIR to a writable folder"
-        ) from e
-    with locked(cache / "jars.lock"):
-        if not all(jar.is_file() for jar in kept):
-            # the Ivy versions of Spark 3.5 and Spark 4 cannot read each other's folders
-            ivy = cache / ("ivy" if spark_submit is None else f"ivy-{artifact.removeprefix('delta-spark_')}")
-            resolved = _resolve(package, ivy, spark_submit)
-            for jar in kept:
-                _keep(resolved, jar, package)
-    return _checked(kept)
-
-
-def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
-    """Return the JARs of Spark's S3 file system, resolved through Ivy the first time and offline from then on.
-
-    The bundled Spark has none. The AWS library among them is about 700 MB. JARs are either complete or absent.
-
-    Args:
-        cache_dir: Where they are kept; default :func:`default_cache_dir`.
-
-    Raises:
-        SparkSetupError: No Java, no pyspark, or the JARs cannot be resolved.
-    """
-    cache = default_cache_dir() if cache_dir is None else cache_dir
-    kept = cache / "jars" / HADOOP_AWS_PACKAGE.split(":", 1)[1].replace(":", "-")
-    _check_folders(cache, cache / "jars", kept)
-    if not kept.is_dir():
-        if problem := java_problem():
-            raise SparkSetupError(problem)
-        _LOG.info("Fetching Spark's S3 file system (%s), some 700 MB, once per machine.", HADOOP_AWS_PACKAGE)
-        partial = cache / f"s3a.{os.getpid()}.tmp"
-        try:
-            for folder in (cache, kept.parent):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with locked(cache / "jars.lock"):
-                if not kept.is_dir():
-                    _resolve(HADOOP_AWS_PACKAGE, partial).replace(kept)
-        except OSError as e:
-            raise SparkSetupError(
-                f"cannot keep the JARs of {HADOOP_AWS_PACKAGE} in {kept} ({e}): set FDS_CACHE_DIR to a writable folder"
-            ) from e
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    check_jar_folder(kept, cache / "private")
-    return tuple(sorted(kept.glob("*.jar")))
-
-
-def _check_folders(*folders: Path) -> None:
-    for folder in folders:
-        check_folder(folder)
-
-
-def _checked(jars: tuple[Path, Path]) -> tuple[Path, Path]:
-    for jar in jars:
-        check_jar(jar)
-    return jars
-
-
-def _resolve(package: str, ivy: Path, spark_submit: str | None = None) -> Path:
-    with tempfile.TemporaryDirectory(prefix="fds-resolve-") as folder:
-        # spark-submit resolves packages before it runs the application, which does nothing
-        application = Path(folder) / "resolve.py"
-        application.write_text("")
-        env = child_environment()
-        if spark_submit is None:
-            home = bundled_spark_home()
-            spark_submit = str(home / "bin" / "spark-submit")
-            env |= spark_env(home)
-        else:
-            env |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        command = [
-            *(spark_submit, "--master", "local[1]", "--packages", package),
-            *("--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false", str(application)),
-        ]
-        ran = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)  # noqa: S603
-    if ran.returncode != 0:
-        tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:])
-        raise SparkSetupError(
-            f"the JARs of {package} could not be resolved into {ivy}: a Maven repository must be reachable the "
-            "first time, or the JARs copied by hand into the folder 'jars' of the cache (FDS_CACHE_DIR); "
-            f"spark-submit ended with {ran.returncode}:\n{tail}"
-        )
-    return ivy / "jars"
-
-
-def _keep(resolved: Path, jar: Path, package: str) -> None:
-    found = resolved / f"io.delta_{jar.name}"
-    if not found.is_file():
-        raise SparkSetupError(
-            f"{package} was resolved into {resolved}, but {found.name} is not there: the versions of Spark "
-            "and Delta may not belong together"
-        )
-    partial = jar.with_name(f"{jar.name}.{os.getpid()}.tmp")
-    shutil.copyfile(found, partial)
-    partial.replace(jar)
 
 
 def _version(distribution: str) -> str | None:

@@ -24,11 +24,11 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.sinks import Sink, sink_from_dict
 from airflow_provider_fds.spark.batch_rows import batch_rows
+from airflow_provider_fds.spark.driver_versions import check_versions, no_session
 from airflow_provider_fds.spark.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.identity import identity
 from airflow_provider_fds.spark.settings import force
-from airflow_provider_fds.spark.versions import check_versions, no_session
 from airflow_provider_fds.spark.writers import Landed, Writer, writer_class
 
 EXIT_DONE = 0
@@ -89,7 +89,7 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[AttemptReport],
     settings: Dict[str, str] = {}
     for position, batch in enumerate(spec.batches):
         if position and spec.stop_after_ms is not None and time.time() * 1000 >= spec.stop_after_ms:
-            print(f"FDS stops before batch {batch.batch_id}: the time of this run is up", flush=True)
+            print(f"FDS stops before batch {batch.batch_id}: the run's time limit is reached", flush=True)
             break
         work = _BatchWork(spark, spec, batch)
         try:
@@ -133,9 +133,9 @@ def _run_fence(spark: Any, spec: JobSpec, fence: FenceSpec) -> int:
 def _writer(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Writer:
     sink = sink_from_dict(spec.sink)
     if sink.needs_order and any(batch.interval is not None for batch in spec.batches):
-        raise RefusalError("Sink", f"{sink.kind} takes the batches of an offset, in order, not data intervals")
+        raise RefusalError("Sink", f"{sink.kind} accepts the batches of an offset, in order, not data intervals")
     if sink.replaces and any(batch.interval is None for batch in spec.batches):
-        raise RefusalError("Sink", "a sink that replaces takes whole data intervals, not the batches of an offset")
+        raise RefusalError("Sink", "a sink that replaces accepts whole data intervals, not the batches of an offset")
     return writer_class(sink)(spark, sink, spec, settings)
 
 
@@ -180,7 +180,7 @@ class _BatchWork:
         if landed is None and self._spec.verify_only:
             raise RefusalError(
                 "NotCommitted",
-                f"batch {self._batch.batch_id} is not in the sink; this job only looks, and wrote nothing",
+                f"batch {self._batch.batch_id} is not in the sink; this job only checks, and wrote nothing",
                 retryable=True,
             )
         if landed is None:
@@ -201,8 +201,7 @@ class _BatchWork:
             batch = self._batch
             message = (
                 f"stream {batch.stream!r}, batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) into "
-                f"{self._spec.sink.get('uri') or self._spec.sink.get('function')}: {message}"
+                f"{batch.last_version}) into {_describe(self._spec.sink)}: {message}"
             )
         return replace(
             self._blank,
@@ -254,8 +253,10 @@ class _BatchWork:
             outcome="mismatch",
             retryable=False,
             error_class="RowsDiffer",
-            error_message=f"batch {batch.batch_id} is in the sink as version {commit.version}, but {problem}; "
-            f"find out why before it is accepted (versions {batch.first_version} to {batch.last_version})",
+            error_message=(
+                f"batch {batch.batch_id} is in the sink as version {commit.version}, but {problem}. Find out why "
+                f"before you accept it (versions {batch.first_version} to {batch.last_version})"
+            ),
         )
 
     def _difference(self, wrote: Optional[int], settings: Dict[str, str]) -> Optional[str]:
@@ -267,13 +268,21 @@ class _BatchWork:
         if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned:
             return None
         wrote_words = "does not say how many rows it wrote" if wrote is None else f"wrote {wrote:,} rows"
-        return f"that commit {wrote_words}, planned by the source's log were {planned:,}"
+        return f"that commit {wrote_words}, but the source's log counts {planned:,}"
 
     def _step(self, name: str) -> None:
         self._seconds[name] = time.monotonic() - self._began - sum(self._seconds.values())
 
     def _put(self, name: str, data: bytes) -> None:
         write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", data, self._spark)
+
+
+def _describe(sink: Dict[str, Any]) -> str:
+    """Return a sink in words, for the message of any failure: also one whose cause is that it cannot be built."""
+    try:
+        return sink_from_dict(sink).describe()
+    except (ValueError, TypeError):
+        return f"a sink of kind {sink.get('kind')!r}"
 
 
 def _leave_own_folder() -> None:

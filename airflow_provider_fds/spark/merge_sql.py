@@ -28,7 +28,7 @@ class MergeSql:
         view: The batch.
         keys: Columns that identify a row.
         columns: Columns that are written, including the keys.
-        sequence_by: Column that orders the changes of a key; the commit decides among equal values.
+        sequence_by: Column that orders the changes to a key; the commit decides among equal values.
         has_change_types: Whether the rows of the batch have a change type.
     """
 

@@ -111,9 +111,10 @@ def s3a_settings(storage: JobStorage, own: Mapping[str, Any]) -> tuple[dict[str,
     for place in storage.places:
         scheme = _scheme(place.uri)
         if scheme in SCHEMES and SCHEMES[scheme].hadoop is None:
+            instead = SCHEMES[scheme].instead
             raise SparkSetupError(
-                f"Spark has no file system for {scheme}://, the scheme of {place.uri}: write it as "
-                "abfss://<container>@<account>.dfs.core.windows.net/<path>"
+                f"Spark has no file system for {scheme}://, the scheme of {place.uri}"
+                + ("" if instead is None else f". Write it as {instead}")
             )
         if scheme not in S3_SCHEMES:
             continue
@@ -122,9 +123,9 @@ def s3a_settings(storage: JobStorage, own: Mapping[str, Any]) -> tuple[dict[str,
         for known, new in ((plain, shown), (secret, hidden)):
             if any(known.get(key, value) != value for key, value in new.items()):
                 raise SparkSetupError(
-                    f"the bucket {bucket} is reached in two ways ({_connections(storage, bucket)}), but Spark takes "
-                    "one set of credentials and one endpoint for a bucket: use one connection for all that lies in "
-                    f"it, or set {_S3A}bucket.{bucket}.* in Spark's own configuration"
+                    f"the bucket {bucket} is reached in two ways ({_connections(storage, bucket)}), but Spark "
+                    "uses one set of credentials and one endpoint per bucket. Use one connection for everything "
+                    f"in it, or set {_S3A}bucket.{bucket}.* in Spark's own configuration"
                 )
             known.update(new)
     return plain, secret

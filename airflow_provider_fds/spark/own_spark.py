@@ -22,9 +22,9 @@ from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir,
 from airflow_provider_fds.spark.install import (
     INSTALL_SPARK,
     child_environment,
+    find_java,
     has_bundled_spark,
     installed_client,
-    java_problem,
     run_captured,
 )
 from airflow_provider_fds.spark.settings import is_local_master
@@ -88,8 +88,9 @@ class OwnSpark:
         if version is None:
             known = ", ".join(DELTA_OF_SPARK)
             raise SparkSetupError(
-                f"{self.describe()}; FDS knows the Delta of Spark {known}. Name one with delta_version (or packages, "
-                f"or jars), say delta_version='{PROVIDED}' if the cluster has it, or use one of these Sparks"
+                f"{self.describe()}; FDS knows a Delta for Spark {known}. Name one with delta_version (or "
+                f"packages, or jars), say delta_version='{PROVIDED}' if the cluster has it, or use one of these "
+                "Sparks"
             )
         return delta_coordinates(self.version, self.scala, version)
 
@@ -134,17 +135,18 @@ def find_own_spark(
     path = None if command is None else shutil.which(command, path=environ.get("PATH"))
     if path is None or command is None:
         raise SparkSetupError(_missing(binary, environ))
-    if driver_is_here and (problem := java_problem(_OLDEST_JAVA)):
+    java = find_java() if driver_is_here else None
+    if java is not None and (problem := java.problem(_OLDEST_JAVA)):
         raise SparkSetupError(problem)
     home = _home(path, environ)
     version, scala = _versions(path, home, environ, default_cache_dir() if cache_dir is None else cache_dir)
     found = OwnSpark(command, path, version, scala, home)
     if minor(version) < _OLDEST:
         raise SparkSetupError(
-            f"{found.describe()}; FDS needs Spark {'.'.join(map(str, _OLDEST))} or newer. Let spark-binary or "
-            f"SPARK_HOME lead to one, or remove both and install one: {INSTALL_SPARK}"
+            f"{found.describe()}; FDS needs Spark {'.'.join(map(str, _OLDEST))} or newer. Point spark-binary or "
+            f"SPARK_HOME to one, or remove both and install one: {INSTALL_SPARK}"
         )
-    if driver_is_here and minor(version)[0] > _OLDEST[0] and (problem := java_problem(_JAVA_OF_SPARK_4)):
+    if java is not None and minor(version)[0] > _OLDEST[0] and (problem := java.problem(_JAVA_OF_SPARK_4)):
         raise SparkSetupError(problem)
     return found
 
@@ -165,18 +167,14 @@ def own_delta_problems(spark: OwnSpark, brought: Iterable[str | None], delta_ver
         if jar is None or (jar.scala == spark.scala and jar.spark in (None, of_minor(spark.version))):
             continue
         needed = f"Delta for Spark {of_minor(spark.version)} and Scala {spark.scala}"
-        instead = (
-            "remove it from that folder" if name in included else "remove it, and FDS adds the right one by itself"
-        )
+        instead = "remove it from that folder" if name in included else "remove it; FDS adds the right one itself"
         problems.append(f"{name} is {jar.describe()}, but {spark.describe()} and needs {needed}: {instead}")
     if len(names) + len(included) > 1:
-        problems.append(
-            f"there is more than one Delta for one Spark: {', '.join([*names, *included])}. Keep one of them"
-        )
+        problems.append(f"there is more than one Delta for Spark: {', '.join([*names, *included])}. Keep one of them")
     if delta_version is not None and delta_version != PROVIDED and (names or included):
         problems.append(
-            f"delta_version is {delta_version!r}, and there is a Delta already: {', '.join([*names, *included])}. "
-            "Omit delta_version, or that JAR"
+            f"delta_version is {delta_version!r}, but there is already a Delta: {', '.join([*names, *included])}. "
+            "Omit delta_version, or remove that JAR"
         )
     if not names and not included and delta_version != PROVIDED:
         try:
@@ -202,7 +200,7 @@ def _unnamed(environ: Mapping[str, str]) -> str | None:
 def _missing(binary: str | None, environ: Mapping[str, str]) -> str:
     home = environ.get("SPARK_HOME")
     if binary is not None:
-        where = "is no program" if "/" in binary else "is not on this worker's PATH"
+        where = "is not a program" if "/" in binary else "is not on this worker's PATH"
         found = f"the spark-binary {binary!r} {where}. Correct it"
     elif home:
         found = f"SPARK_HOME is {home}, which has no bin/spark-submit. Correct it"
@@ -252,7 +250,7 @@ def _asked(path: str, _key: str, spark_home: str | None) -> tuple[str, str]:
     environ = child_environment()
     if spark_home is not None:
         environ["SPARK_HOME"] = spark_home
-    needed = "expected the version of Spark and Scala. Let spark-binary or SPARK_HOME lead to a whole Spark"
+    needed = "expected the versions of Spark and Scala. Point spark-binary or SPARK_HOME to a complete Spark"
     try:
         ran = run_captured([path, "--version"], env=environ, seconds=_SECONDS)
     except OSError as error:
@@ -265,7 +263,7 @@ def _asked(path: str, _key: str, spark_home: str | None) -> tuple[str, str]:
     if ran.returncode != 0 or spark is None or scala is None:
         said = " ".join(ran.stdout.split())[-300:]
         raise SparkSetupError(
-            f"{path} --version ended with {ran.returncode} and said {said!r}, {needed}, or {INSTALL_SPARK}"
+            f"{path} --version ended with {ran.returncode} and printed {said!r}; {needed}, or {INSTALL_SPARK}"
         )
     return spark[1], scala[1]
 

@@ -114,8 +114,7 @@ def _lines(settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
         if re.search(r"[\r\n]", value) and is_secret(key, value):
             raise SparkSetupError(
-                f"the value for {key} has a line break in it: correct it where it comes from, the Airflow connection "
-                "or conf"
+                f"the value for {key} contains a line break. Correct it in the Airflow connection or in conf"
             )
     return "".join(f"{_escaped_key(key)}={_escaped(value)}\n" for key, value in settings.items())
 

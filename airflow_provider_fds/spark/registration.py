@@ -42,7 +42,7 @@ def ensure_registered(spark: Any, log: SinkLog, path: str, *, stream: str, uuid:
         path: The sink.
         stream: Name of the stream.
         uuid: Its uuid.
-        others: Uuids of streams of the same name that load other rows; their registrations are ignored.
+        others: UUIDs of streams of the same name that load other rows; their registrations are ignored.
 
     Raises:
         RefusalError: Another stream of the same name is registered there; or, retryable, other writers keep changing
@@ -74,8 +74,8 @@ def ensure_registered(spark: Any, log: SinkLog, path: str, *, stream: str, uuid:
             has_appended = True
     raise RefusalError(
         "NotRegistered",
-        f"stream {stream!r} is not registered in the sink {path} after {_MOST_ATTEMPTS} attempts, others change it all "
-        "the time. A retry tries again",
+        f"stream {stream!r} is not registered in the sink {path} after {_MOST_ATTEMPTS} attempts, because other "
+        "writers keep committing. A retry tries again",
         retryable=True,
     )
 
@@ -96,10 +96,10 @@ def _refusal(path: str, stream: str, uuid: str, version: int, other_uuid: Option
     allow = "" if other_uuid is None else f": other_streams=['{other_uuid}']"
     return RefusalError(
         "SinkOfNamesake",
-        f"stream {stream!r} (uuid {uuid}): version {version} of the sink {path} is the registration of another stream "
-        f"of the same name{other}, whose ledger is in another staging folder. Both would load the same rows. Let both "
-        "runs use one staging folder, or give this stream another name and sink; if the other stream loads different "
-        f"rows, or was given up before it loaded any, say so on this sink{allow}",
+        f"stream {stream!r} (uuid {uuid}): version {version} of the sink {path} is the registration of another "
+        f"stream of the same name{other}, whose ledger is in another staging folder. Both would load the same "
+        "rows. Use one staging folder for both, or give this stream another name and sink; if the other stream "
+        f"loads different rows, or was abandoned before it loaded any, declare it on this sink{allow}",
     )
 
 

@@ -65,8 +65,8 @@ class Removal:
         elif self._sink.keeps_history and not {name.lower() for name in VALIDITY} <= names:
             raise RefusalError(
                 "SinkSchema",
-                f"the sink {self._path} lacks the columns {', '.join(VALIDITY)} in which scd=2 closes rows; nothing "
-                f"was removed. {self._instead()}",
+                f"the sink {self._path} lacks the columns {', '.join(VALIDITY)} in which scd=2 closes rows, so "
+                f"nothing was removed. {self._instead()}",
             )
 
     def statement(self) -> str:
@@ -92,12 +92,12 @@ class Removal:
             raise RefusalError(
                 "SinkAppendOnly",
                 f"the sink {self._path} has delta.appendOnly=true, so no row can be removed from it; nothing was "
-                f"removed. Unset the property, or: {self._instead()}",
+                f"removed. Unset the property, or choose another way. {self._instead()}",
             )
 
     def _check_others(self, history: History) -> None:
         other = next((commit for commit in reversed(history.commits) if self._is_of_others(commit)), None)
-        force = "If their rows may go too, repeat the request with --force-sink (operator: force_sink=True)"
+        force = "If their rows may be removed too, repeat the request with --force-sink (operator: force_sink=True)"
         if other is not None:
             raise RefusalError(
                 "SinkShared",
@@ -108,9 +108,9 @@ class Removal:
         if history.oldest_version > 0:
             raise RefusalError(
                 "SinkShared",
-                f"the log of the sink {self._path} reaches back to version {history.oldest_version} only, so it does "
-                f"not show whether others than stream {self._fence.stream!r} wrote to it; nothing was removed. "
-                f"{force}. {self._instead()}",
+                f"the log of the sink {self._path} reaches back only to version {history.oldest_version}, so it "
+                f"does not show whether writers other than stream {self._fence.stream!r} wrote to it; nothing was "
+                f"removed. {force}. {self._instead()}",
             )
 
     def _is_of_others(self, commit: SinkCommit) -> bool:
@@ -122,7 +122,7 @@ class Removal:
         if _SOURCE_VERSION not in names:
             raise RefusalError(
                 "SinkSchema",
-                f"the sink {self._path} has no column {_SOURCE_VERSION}, so it cannot be said which rows are read "
+                f"the sink {self._path} has no column {_SOURCE_VERSION}, so it is unknown which rows are read "
                 f"again; nothing was removed. {self._instead()}",
             )
         if self._fence.is_forced:
@@ -132,16 +132,16 @@ class Removal:
         if table.where(f"{_SOURCE_VERSION} IS NULL").select(_SOURCE_VERSION).limit(1).collect():
             raise RefusalError(
                 "SinkSchema",
-                f"the sink {self._path} has rows with {_SOURCE_VERSION} NULL, written without provenance, so it cannot "
-                f"be said which rows are read again; nothing was removed. {self._instead()}",
+                f"the sink {self._path} has rows with {_SOURCE_VERSION} NULL, written without provenance, so it "
+                f"is unknown which rows are read again; nothing was removed. {self._instead()}",
             )
 
     def _instead(self) -> str:
         """Return what to do instead of the removal."""
         name = self._fence.stream
         if self._fence.removes == "rows":
-            return f"Take the rows out yourself: `fds rewind {name} --replace --to-version N --why …` shows how"
-        return f"To leave the sink as it is: `fds reset {name} --replace --sink keep --why …`"
+            return f"Remove the rows yourself: `fds rewind {name} --replace --to-version N --why …` shows how"
+        return f"To leave the sink as it is, use `fds reset {name} --replace --sink keep --why …`"
 
 
 __all__: List[str] = ["Removal"]

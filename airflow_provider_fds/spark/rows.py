@@ -51,8 +51,8 @@ def prepared(frame: Any, sink: DeltaSink) -> Any:
         if missing:
             raise RefusalError(
                 "SinkOptions",
-                f"columns of the sink has {', '.join(missing)}, the batch has only {', '.join(frame.columns)}: correct "
-                f"{type(sink).__name__}(columns=…)",
+                f"columns of the sink names {', '.join(missing)}, but the batch has only "
+                f"{', '.join(frame.columns)}: correct {type(sink).__name__}(columns=…)",
             )
         chosen = {name.lower() for name in sink.columns}
         kept = [c for c in (COMMIT_VERSION, COMMIT_TIMESTAMP) if c in there and c not in chosen]

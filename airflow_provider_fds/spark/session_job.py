@@ -59,8 +59,8 @@ class SessionJob:
 
         if SparkContext._active_spark_context is not None:
             raise SparkSetupError(
-                "this process has a Spark session already, with settings of its own: a batch needs one started "
-                "for it. Stop the other one first (spark.stop())"
+                "this process already has a Spark session with other settings, but a batch needs its own session. "
+                "Stop the existing one first (spark.stop())"
             )
         # a stopped session leaves a JVM with the settings it was started with
         _end_gateway(SparkContext)

@@ -76,10 +76,10 @@ def conf_problems(conf: Mapping[str, Any], spark_version: Optional[str] = None) 
     for key, forced in forced_settings(spark_version).items():
         if key in conf and str(conf[key]).strip().lower() != forced:
             problems.append(
-                f"Spark setting {key} is {conf[key]!r}, but a batch is only loaded right with {forced!r}: remove it"
+                f"Spark setting {key} is {conf[key]!r}, but a batch is loaded correctly only with {forced!r}. Remove it"
             )
     problems += [
-        f"Spark setting {key} is {conf[key]!r}, but the transaction of each batch is set by FDS: remove it"
+        f"Spark setting {key} is {conf[key]!r}, but FDS sets the transaction of each batch. Remove it"
         for key in TRANSACTION_SETTINGS
         if key in conf
     ]

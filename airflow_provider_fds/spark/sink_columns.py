@@ -52,8 +52,8 @@ def check_columns(spark: Any, sink: DeltaSink, path: str, rows: Any, *, is_there
             if missing:
                 raise RefusalError(
                     "SinkSchema",
-                    f"the sink {path} is to get {name} {', '.join(missing)}, but a batch has only "
-                    f"{', '.join(rows.columns)}: correct {name}",
+                    f"the sink {path} needs {name} {', '.join(missing)}, but a batch has only "
+                    f"{', '.join(rows.columns)}. Correct {name}",
                 )
         return
     if sink.merge_schema:
@@ -63,8 +63,8 @@ def check_columns(spark: Any, sink: DeltaSink, path: str, rows: Any, *, is_there
     if extra:
         raise RefusalError(
             "SinkSchema",
-            f"the sink {path} has no column {', '.join(extra)}, the batch has; its columns are "
-            f"{', '.join(there)}. Add them (ALTER TABLE … ADD COLUMNS), or let additive changes pass: "
+            f"the batch has columns {', '.join(extra)} that the sink {path} lacks; its columns are "
+            f"{', '.join(there)}. Add them (ALTER TABLE … ADD COLUMNS), or allow additive changes: "
             f"{type(sink).__name__}(…, merge_schema=True)",
         )
 
@@ -124,8 +124,8 @@ def types_differ(spark: Any, path: str, rows: Any, only: Optional[Set[str]] = No
     ]
     return RefusalError(
         "SinkSchema",
-        f"columns of the batch do not fit into the sink {path}: {', '.join(differ)}. Give the sink's columns "
-        "the source's types, or load into another table: another sink, and `fds rebind STREAM --why …`",
+        f"columns of the batch do not match the sink {path}: {', '.join(differ)}. Give the sink's columns the "
+        "source's types, or load into another table: use another sink and run `fds rebind STREAM --why …`",
     )
 
 
@@ -139,15 +139,15 @@ def with_provenance(frame: Any, sink: DeltaSink, path: str) -> Any:
     if taken:
         raise RefusalError(
             "SinkSchema",
-            f"the source has a column {', '.join(taken)} already, and the sink {path} is to get one with "
-            "provenance=True: read the source without it, or turn provenance off",
+            f"the source already has a column {', '.join(taken)}, which provenance=True would add to the sink "
+            f"{path}. Read the source without it, or turn provenance off",
         )
     gone = [name for name in PROVENANCE if name not in frame.columns]
     if gone:
         raise RefusalError(
             "SinkSchema",
-            f"provenance=True needs the column {', '.join(gone)} of the batch, and transform {sink.transform} does "
-            "not return it: keep it there, or turn provenance off",
+            f"provenance=True needs the column {', '.join(gone)} of the batch, but transform {sink.transform} "
+            "does not return it. Keep it there, or turn provenance off",
         )
     for name, new_name in PROVENANCE.items():
         frame = frame.withColumnRenamed(name, new_name)

@@ -26,7 +26,7 @@ _MOST_TOLD = 5
 _OWN_ROWS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 
 #: What another writer's commit has done to rows.
-_TOOK_OUT = "took out rows that stream"
+_TOOK_OUT = "removed rows that stream"
 _CHANGED = "changed rows that stream"
 
 
@@ -38,7 +38,7 @@ def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others
         path: The sink, for the message.
         stream: Name of the stream.
         uuid: Its uuid.
-        others: Uuids that a person has declared to be streams that load other rows.
+        others: UUIDs that a person has declared to be streams that load other rows.
 
     Raises:
         RefusalError: Names the version and the uuid of the other stream.
@@ -51,8 +51,8 @@ def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others
             "SinkOfNamesake",
             f"stream {stream!r} (uuid {uuid}): version {commit.version} of the sink {path} was written by another "
             f"stream of the same name (uuid {told.get('uuid')}), whose ledger is in another staging folder. Both "
-            "would load the same rows. Let both runs use one staging folder, or give this stream another name and "
-            "sink; if the other stream loads different rows, say so on this sink: "
+            "would load the same rows. Use one staging folder for both, or give this stream another name and "
+            "sink; if the other stream loads different rows, declare it on this sink: "
             f"other_streams=['{told.get('uuid')}']",
         )
 
@@ -91,10 +91,10 @@ class RowsTaken:
         if history.oldest_version > since + 1:
             self._found.setdefault(
                 -since,
-                f"the log of the sink {self._path} begins at version {history.oldest_version}: it does not say "
-                f"any more whether versions {since + 1} to {history.oldest_version - 1} took out rows of stream "
-                f"{stream!r}, by a RESTORE for example. Compare the sink with the source, or keep the sink's log for "
-                "longer (delta.logRetentionDuration)",
+                f"the log of the sink {self._path} begins at version {history.oldest_version}, so it no longer "
+                f"shows whether versions {since + 1} to {history.oldest_version - 1} removed rows of stream "
+                f"{stream!r}, for example by a RESTORE. Compare the sink with the source, or keep the sink's log "
+                "for longer (delta.logRetentionDuration)",
             )
         # commits that a RESTORE has undone do not matter
         kept = None if self._breaking_too else history.kept(txn_app_id(self._uuid)).versions
@@ -109,16 +109,16 @@ class RowsTaken:
             what = commit.operation + ("" if mode is None else f", mode {mode}")
             message = (
                 f"version {commit.version} of the sink {self._path} ({what}), by another writer, {done} "
-                f"{stream!r} may have loaded. FDS does not load them again by itself. "
+                f"{stream!r} may have loaded. FDS does not load them again automatically. "
             )
             if self._fails and done == _TOOK_OUT:
                 raise RefusalError(
                     "SinkOverwritten",
-                    f"{message}{self._way_on} loads them again; on_sink_overwritten='warn' on the sink goes on "
-                    "without them",
+                    f"{message}Load them again by {self._way_on}, or set on_sink_overwritten='warn' on the sink "
+                    "to continue without them",
                 )
-            missed = "If they are missed" if done == _TOOK_OUT else "If they should be as they were loaded"
-            self._found[commit.version] = f"{message}{missed}, {self._way_on} loads them again"
+            missed = "If they are needed" if done == _TOOK_OUT else "If they should be as they were loaded"
+            self._found[commit.version] = f"{message}{missed}, load them again by {self._way_on}"
 
     def news(self) -> Tuple[str, ...]:
         """Return the warnings that were not returned before."""

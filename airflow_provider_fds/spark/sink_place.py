@@ -50,15 +50,15 @@ def check_place(spark: Any, sink: DeltaSink, path: str, batch: BatchSpec) -> Non
     if _overlap(place, stream_folder):
         raise RefusalError(
             "SinkInStaging",
-            f"the sink {path} and the stream's staging {stream_folder} lie inside each other; housekeeping "
-            "or VACUUM of the one would remove the other: choose another folder for the sink",
+            f"the sink {path} overlaps the stream's staging {stream_folder}: housekeeping or VACUUM of one would "
+            "remove the other. Use another folder for the sink",
         )
     data_file = first_data_file(batch.manifest, spark)
     if data_file is not None and comparable(data_file).startswith(place + "/"):
         raise RefusalError(
             "SinkIsSource",
-            f"the sink {path} is the source itself (it holds {data_file}): the stream would read what it "
-            "writes; choose another sink",
+            f"the sink {path} is the source itself (it contains {data_file}): the stream would read its own rows. "
+            "Use another sink",
         )
 
 
@@ -81,14 +81,14 @@ def check_log_store(spark: Any, sink: DeltaSink, path: str) -> None:
     if not stores or any(_SINGLE_DRIVER_STORE in store for store in stores):
         raise RefusalError(
             "SingleDriverLogStore",
-            f"the sink {path} is on S3 with Delta's default log store, which loses commits when two drivers "
-            f"write at once. Set spark.delta.logStore.{name}.impl={_OWN_STORE} and put fds-s3-log-store.jar (of the "
-            f"installed airflow_provider_fds, folder spark/jars) beside Delta's JARs. {otherwise}",
+            f"the sink {path} is on S3 with Delta's default log store, which loses commits when two drivers write "
+            f"at once. Set spark.delta.logStore.{name}.impl={_OWN_STORE} and put fds-s3-log-store.jar (from "
+            f"folder spark/jars of the installed airflow_provider_fds) beside Delta's JARs. {otherwise}",
         )
     problem = _own_store_problem(spark, path) if _OWN_STORE in stores else None
     if problem is not None:
         raise RefusalError(
-            "LogStoreUnavailable", f"the sink {path} cannot be committed to by {_OWN_STORE}: {problem}. {otherwise}"
+            "LogStoreUnavailable", f"{_OWN_STORE} cannot commit to the sink {path}: {problem}. {otherwise}"
         )
 
 
@@ -106,7 +106,7 @@ def _own_store_problem(spark: Any, path: str) -> Optional[str]:
         jvm.fds.storage.S3ConditionalLogStore.check(jvm.org.apache.hadoop.fs.Path(path, "_delta_log"), conf)
     except TypeError:
         # py4j treats a class that it does not find as a package
-        return "the class is not on the class path, put fds-s3-log-store.jar beside Delta's JARs"
+        return "the class is not on the class path; put fds-s3-log-store.jar beside Delta's JARs"
     except Exception as error:
         failure = explain(error)
         if failure.error_class != "UnsupportedOperationException":
@@ -137,9 +137,9 @@ def check_properties(path: str, properties: Mapping[str, str]) -> None:
     if kept and (seconds is None or seconds < _SHORTEST_RETENTION_SECONDS):
         raise RefusalError(
             "TransactionRetention",
-            f"the sink {path} has {_RETENTION} = {kept!r}: after that time Delta forgets which batches it has, and a "
-            "paused writer that goes on would write one twice. Unset it: "
-            f"ALTER TABLE {quoted(path)} UNSET TBLPROPERTIES ('{_RETENTION}'), or set 'interval 3650 days' or more",
+            f"the sink {path} has {_RETENTION} = {kept!r}: after that time Delta forgets which batches it has, "
+            f"and a paused writer that continues would write one twice. Unset it: ALTER TABLE {quoted(path)} "
+            f"UNSET TBLPROPERTIES ('{_RETENTION}'), or set 'interval 3650 days' or more",
         )
 
 
@@ -153,9 +153,9 @@ def check_features(path: str, features: Iterable[str]) -> None:
         if feature.lower().startswith(_COMMITS_ELSEWHERE):
             raise RefusalError(
                 "SinkCommitsElsewhere",
-                f"the sink {path} has the table feature {feature}: its newest commits are kept by a catalog or commit "
-                "coordinator, and FDS could not see in its log what it has. Drop the feature with ALTER TABLE … DROP "
-                f"FEATURE `{feature}`, or choose another sink",
+                f"the sink {path} has the table feature {feature}: its newest commits are kept by a catalog or "
+                "commit coordinator, so FDS could not see its batches in its log. Drop the feature with ALTER "
+                f"TABLE … DROP FEATURE `{feature}`, or use another sink",
             )
 
 

@@ -1,4 +1,4 @@
-"""A submission: the lean command of spark-submit, its settings, and the modules that are shipped to the driver.
+"""A submission: the lean command of spark-submit and its settings.
 
 Measured for one batch of five small files: a usual spark-submit (``--packages``, default settings) takes 29.9 s, this
 configuration 14.5 s. Most of the gain comes from the size of Delta's state and shuffle stages; on local masters the
@@ -7,28 +7,18 @@ rest comes from JARs on the JVM's class path, a compiler that stops early, and a
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 import re
-import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.credentials import is_secret
-from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir, make_folder
+from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir
 from airflow_provider_fds.spark.class_archive import ClassArchive, class_archive
-from airflow_provider_fds.spark.install import (
-    HADOOP_AWS_PACKAGE,
-    brought_delta_problems,
-    bundled_spark_home,
-    delta_jars,
-    delta_package,
-    s3a_jars,
-    spark_env,
-)
+from airflow_provider_fds.spark.driver_zip import driver_zip, job_file
+from airflow_provider_fds.spark.install import brought_delta_problems, bundled_spark_home, delta_package, spark_env
+from airflow_provider_fds.spark.jars import HADOOP_AWS_PACKAGE, delta_jars, s3a_jars
 from airflow_provider_fds.spark.object_store import JobStorage, log_store_jar, log_store_settings, s3a_settings
 from airflow_provider_fds.spark.own_spark import PROVIDED, OwnSpark, brought_deltas, own_delta_problems
 from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
@@ -48,6 +38,7 @@ from airflow_provider_fds.spark.versions import minor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 #: Maven artifacts that show that the user brings Delta or S3A.
 _DELTA_ARTIFACT: Final = "io.delta:delta-spark"
@@ -65,52 +56,6 @@ _READ_FROM_ARGUMENTS: Final = frozenset(
         "spark.yarn.submit.waitAppCompletion",
     }
 )
-
-_PACKAGE: Final = Path(__file__).resolve().parent.parent
-
-#: The driver's modules. Sinks and their writers are found by name patterns, so a new one needs no list entry. Package
-#: files that are not among them are left empty in the zip.
-_MODULES: Final = (
-    "sinks/*.py",
-    "spark/*_writer.py",
-    "batch/checked_json.py",
-    "batch/commit_metadata.py",
-    "batch/report.py",
-    "batch/spec.py",
-    "batch/user_job.py",
-    "credentials.py",
-    "fault_points.py",
-    "schemes.py",
-    "spark/__init__.py",
-    "spark/advice.py",
-    "spark/batch_rows.py",
-    "spark/failures.py",
-    "spark/fence.py",
-    "spark/files.py",
-    "spark/empty_append.py",
-    "spark/foreach_batch.py",
-    "spark/foreach_fence.py",
-    "spark/foreach_tables.py",
-    "spark/history.py",
-    "spark/identity.py",
-    "spark/job.py",
-    "spark/listed_rows.py",
-    "spark/log_files.py",
-    "spark/merge_sql.py",
-    "spark/user_job.py",
-    "spark/registration.py",
-    "spark/removal.py",
-    "spark/rows.py",
-    "spark/settings.py",
-    "spark/sink_columns.py",
-    "spark/sink_others.py",
-    "spark/sink_place.py",
-    "spark/sql.py",
-    "spark/user_code.py",
-    "spark/versions.py",
-    "spark/writers.py",
-)
-_EMPTY: Final = ("", "batch/", "sinks/", "spark/")
 
 _PACKAGES: Final = "spark.jars.packages"
 _JARS: Final = "spark.jars"
@@ -366,51 +311,3 @@ def _added_delta(
 def _properties_text(properties_file: str | None, own_spark: OwnSpark | None, env: Mapping[str, str]) -> str:
     home = bundled_spark_home() if own_spark is None else own_spark.home
     return properties_text(properties_file, home, {**os.environ, **env})
-
-
-def job_file() -> Path:
-    """Return the application that spark-submit starts."""
-    return _PACKAGE / "spark" / "job.py"
-
-
-def driver_zip(cache_dir: Path | None = None) -> Path:
-    """Return the zip for ``--py-files``, written once per content.
-
-    The same modules give the same bytes, and the name contains their digest. Two versions of FDS on one machine, or a
-    cluster that caches files by name, therefore cannot mix them up. A file of that name with other bytes is replaced.
-
-    Raises:
-        SparkSetupError: The cache cannot be written to.
-    """
-    data = _zip()
-    cache = default_cache_dir() if cache_dir is None else cache_dir
-    folder = cache / "driver"
-    path = folder / f"fds-driver-{hashlib.sha256(data).hexdigest()[:16]}.zip"
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        make_folder(cache)
-        make_folder(folder)
-        if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
-            return path
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as e:
-        raise SparkSetupError(
-            f"cannot write the driver's modules to {path} ({e}): set FDS_CACHE_DIR to a writable folder"
-        ) from e
-    return path
-
-
-def _zip() -> bytes:
-    files = {f"{package}__init__.py": b"" for package in _EMPTY}
-    for module in (path for pattern in _MODULES for path in _PACKAGE.glob(pattern)):
-        files[module.relative_to(_PACKAGE).as_posix()] = module.read_bytes()
-    buffer = io.BytesIO()
-    # stored, not deflated: compressed bytes differ between versions of zlib
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in sorted(files.items()):
-            entry = zipfile.ZipInfo(f"airflow_provider_fds/{name}", date_time=(1980, 1, 1, 0, 0, 0))
-            entry.external_attr = 0o644 << 16
-            entry.create_system = 3
-            archive.writestr(entry, data)
-    return buffer.getvalue()

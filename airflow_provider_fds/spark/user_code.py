@@ -46,8 +46,9 @@ def load_function(name: str, what: str, parameters: Sequence[str]) -> Callable[.
     except ModuleNotFoundError as error:
         raise RefusalError(
             "UserFunction",
-            f"{what} {name} cannot be imported on the driver ({error}): ship its module with py_files='…' of the task, "
-            "or install it where the driver runs. With Spark Connect that is the worker: its PYTHONPATH, or a package",
+            f"{what} {name} cannot be imported on the driver ({error}): ship its module with the task's "
+            "py_files='…', or install it where the driver runs. With Spark Connect, the driver is the worker: use "
+            "its PYTHONPATH, or a package",
         ) from error
     except Exception as error:
         raise _failed(f"{what} {name}: its module fails at import", error) from error

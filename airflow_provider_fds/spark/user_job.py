@@ -114,7 +114,7 @@ def current_batch(spark: Any, batch: Optional[str] = None) -> CurrentBatch:
     if not text:
         raise RefusalError(
             "NoBatch",
-            f"this job was given no batch: pass plan.output['batch'] of the DeltaPlanOperator as Spark setting "
+            "this job received no batch: pass plan.output['batch'] of the DeltaPlanOperator as Spark setting "
             f"(conf={{'{SETTING}': plan.output['batch']}}), as argument ({ARGUMENT}), as environment variable "
             f"({VARIABLE}), or to current_batch(spark, batch=…)",
         )

@@ -1,20 +1,15 @@
 """Which versions of Spark, Scala, Delta and Python packages are compatible, and how to fix a mismatch.
 
-Checked in Airflow before anything starts (``install.py``) and on the driver before it touches the sink. Only major and
+Checked in Airflow before anything starts (``install.py``) and on the driver (``driver_versions.py``). Only major and
 minor versions are compared: Spark and Delta keep their interfaces stable within these. Standard library and pyspark,
 Python 3.9 syntax.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Iterable, List, Optional, Tuple
-
-from airflow_provider_fds.spark.failures import RefusalError
-from airflow_provider_fds.spark.identity import is_connect
+from typing import Dict, Iterable, List, Optional, Tuple
 
 #: A JAR of Delta, as a file or as Maven coordinates; since 4.1 it names the version of Spark it was built for.
 _DELTA_JAR = re.compile(
@@ -63,6 +58,9 @@ class DeltaJar:
         return f"Delta {self.delta} for {spark}Scala {self.scala}"
 
 
+#: The first version of pyspark-client. The client within pyspark 3.5 lacks what FDS needs.
+OLDEST_CLIENT = (4, 0)
+
 #: The Delta that FDS adds to a Spark, by Spark's major and minor version: the table by which all Sparks are supplied.
 DELTA_OF_SPARK = {"3.5": "3.3.2", "4.0": "4.0.0", "4.1": "4.4.0", "4.2": "4.4.0"}
 
@@ -81,93 +79,6 @@ def spark_of(delta: str) -> Optional[str]:
     return "3.5" if minor(delta)[0] == 3 else None  # noqa: PLR2004
 
 
-@dataclass(frozen=True)
-class DriverVersions:
-    """The versions in a driver.
-
-    Attributes:
-        pyspark: Version of the Python package that the job imports.
-        spark: Version of the Spark in the JVM.
-        delta: Version of the Delta in the JVM, ``None`` if it does not say.
-        delta_jar: The file it was loaded from, ``None`` if unknown.
-    """
-
-    pyspark: str
-    spark: str
-    delta: Optional[str] = None
-    delta_jar: Optional[str] = None
-
-    @classmethod
-    def of(cls, spark: Any) -> DriverVersions:
-        """Read the versions from a driver's session."""
-        import pyspark
-
-        delta = delta_jar = None
-        try:
-            jvm = spark._jvm
-            delta = str(jvm.io.delta.package.VERSION())
-            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            source = loader.loadClass("io.delta.package").getProtectionDomain().getCodeSource()
-            delta_jar = str(source.getLocation().getPath())
-        except Exception:  # noqa: BLE001, S110 - a Spark with its own Delta may not expose its version, and is accepted
-            pass
-        return cls(pyspark.__version__, str(spark.version), delta, delta_jar)
-
-    @classmethod
-    def without_session(cls) -> Optional[DriverVersions]:
-        """Read the versions from the folder of the Spark that started this Python; ``None`` if it names none."""
-        import pyspark
-
-        for jar in Path(os.environ.get("SPARK_HOME", "")).glob("jars/spark-core_*.jar"):
-            return cls(pyspark.__version__, jar.stem.split("-", 2)[-1])
-        return None
-
-    def problem(self) -> Optional[str]:
-        """Return in words which versions are incompatible, ``None`` if all are compatible."""
-        if minor(self.pyspark) != minor(self.spark):
-            return (
-                f"the driver's Python has pyspark {self.pyspark}, its JVM is Spark {self.spark}: use the spark-submit "
-                "of that pyspark (no spark-binary, no other SPARK_HOME), or install the Python package of that Spark "
-                f"where the driver runs: pip install 'pyspark=={of_minor(self.spark)}.*'"
-            )
-        if self.delta is None:
-            return None
-        jar = DeltaJar.named(self.delta_jar or "")
-        built_for = jar.spark if jar is not None else spark_of(self.delta)
-        if built_for is None or minor(built_for) == minor(self.spark):
-            return None
-        where = "" if self.delta_jar is None else f" ({self.delta_jar})"
-        return (
-            f"the JVM has Delta {self.delta}{where}, which was built for Spark {built_for}, and is Spark {self.spark}: "
-            "take that JAR out of the packages, jars and class path of the job, and out of the jars folder of that "
-            f"Spark; FDS adds {self._needed_delta()} by itself"
-        )
-
-    def _needed_delta(self) -> str:
-        known = DELTA_OF_SPARK.get(of_minor(self.spark))
-        return f"Delta {known}" if known is not None else f"the Delta for Spark {of_minor(self.spark)}"
-
-
-def check_versions(spark: Any) -> None:
-    """Refuse a driver with incompatible versions. A Spark Connect server is checked when it is reached.
-
-    Raises:
-        RefusalError: They are incompatible; the message says what to install or remove.
-    """
-    if is_connect(spark):
-        return
-    problem = DriverVersions.of(spark).problem()
-    if problem is not None:
-        raise RefusalError("VersionMismatch", f"{problem}. Nothing was read or written")
-
-
-def no_session(error: Exception) -> Exception:
-    """Return why there is no session: incompatible versions if that is the cause, else ``error`` itself."""
-    found = DriverVersions.without_session()
-    problem = None if found is None else found.problem()
-    return error if problem is None else RefusalError("VersionMismatch", f"{problem}. Spark could not be started")
-
-
 def server_problem(
     server: str, pyspark: str, jars: Iterable[str] = (), packages: Iterable[str] = ("pyspark", "pyspark-client")
 ) -> Optional[str]:
@@ -181,32 +92,48 @@ def server_problem(
         jars: Files or Maven coordinates that the server was started with, which may include a Delta for another Spark.
         packages: The packages that the client is installed by.
     """
+    deltas: Dict[DeltaJar, str] = {}
     for name in jars:
         jar = DeltaJar.named(name)
-        if jar is not None and jar.spark not in (None, of_minor(server)):
+        if jar is None:
+            continue
+        # Spark 4 has one Scala
+        other_scala = minor(server) >= (4, 0) and jar.scala != "2.13"
+        if other_scala or jar.spark not in (None, of_minor(server)):
             return (
-                f"it was started with {name.strip()}, which is {jar.describe()}, and is Spark {server}: start it with "
-                f"the Delta that was built for Spark {of_minor(server)}"
+                f"it was started with {name.strip()}, which is {jar.describe()}, but it is Spark {server}. Start "
+                f"it with the Delta that was built for Spark {of_minor(server)}"
             )
+        # packages are listed twice: by their coordinates, and as the files that Ivy fetched
+        deltas.setdefault(jar, name.strip())
+    if len(deltas) > 1:
+        return (
+            f"it was started with more than one Delta: {', '.join(deltas.values())}. Start it with one of them: its "
+            "packages, its jars and the jars folder of its Spark must name one Delta together"
+        )
     theirs, mine = minor(server), minor(pyspark)
     if theirs[0] == mine[0] and theirs >= mine:
         return None
+    if theirs < OLDEST_CLIENT:
+        return (
+            f"the server is Spark {server}, but the installed pyspark is {pyspark}. FDS needs a Spark Connect server "
+            f"of Spark {'.'.join(map(str, OLDEST_CLIENT))} or newer. Upgrade the server, or use its Spark with "
+            "spark-submit, through a connection of type 'spark'"
+        )
     install = " ".join(f"'{name}=={of_minor(server)}.*'" for name in packages)
     return (
-        f"the server is Spark {server}, the installed pyspark is {pyspark}. Spark promises that a client works with a "
-        "server of its own or of a newer minor version, and with no other: upgrade the server, or install its version "
-        f"here: pip install {install}"
+        f"the server is Spark {server}, but the installed pyspark is {pyspark}. Spark guarantees only that a "
+        "client works with a server of the same or a newer minor version. Upgrade the server, or install its "
+        f"version here: pip install {install}"
     )
 
 
 __all__: List[str] = [
     "DELTA_OF_SPARK",
+    "OLDEST_CLIENT",
     "DeltaJar",
-    "DriverVersions",
-    "check_versions",
     "delta_coordinates",
     "minor",
-    "no_session",
     "of_minor",
     "server_problem",
     "spark_of",

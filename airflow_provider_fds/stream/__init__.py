@@ -1,6 +1,6 @@
-"""A stream: the value declared in DAG files, and the sessions that runs use.
+"""A stream: the value declared in DAG files, and the session of one run.
 
-Importing this package loads only the source options; sessions are loaded on first use.
+Importing this package loads only the source options; the session is loaded on first use.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _LAZY = located(
     {
         "connect": ("StreamContext",),
         "data_interval": ("DataInterval",),
-        "interval_session": ("IntervalSession",),
         "poll": ("PollResult", "TablePoller", "position_of"),
-        "result": ("Collected", "IntervalResult", "RunResult", "RunWork", "StreamStatus"),
+        "result": ("Collected", "IntervalResult", "RunResult", "RunWork"),
         "session": ("StreamSession",),
+        "status": ("StreamStatus",),
     },
 )
 

@@ -17,6 +17,8 @@ from airflow_provider_fds.fault_points import reach
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import JobSpec
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 
@@ -76,19 +78,36 @@ def read_report(
     for field, wanted in expected.items():
         if (found := getattr(report, field)) != wanted:
             raise refused(
-                connected, name, f"it is of another batch or attempt: {field} is {found!r}, expected {wanted!r}"
+                connected, name, f"it belongs to another batch or attempt: {field} is {found!r}, expected {wanted!r}"
             )
     if sink is not None and report.is_done:
         sink.check_batch(batch, report.sink_version, report.rows_written, report.sink_table_id)
     return report
 
 
+def is_reported_done(ledger: Ledger, epoch: int, batch: PlannedBatch) -> bool:
+    """Whether any attempt's driver says that it is done with a batch: for a function, that it has returned."""
+    folder = ledger.folder.attempt_reports(epoch, batch.batch_id)
+    return any(_says_done(ledger, meta.key, epoch, batch) for meta in ledger.storage.list_after(folder))
+
+
+def _says_done(ledger: Ledger, key: str, epoch: int, batch: PlannedBatch) -> bool:
+    if not key.endswith(".json") or key.endswith((".started.json", ".job.json")):
+        return False
+    try:
+        report = AttemptReport.from_json(ledger.storage.get(key)[0])
+    except (FileNotFoundError, TypeError, ValueError):
+        return False
+    found = (report.uuid, report.epoch, report.batch_id, report.manifest_digest)
+    return found == (ledger.state.uuid, epoch, batch.batch_id, batch.digest) and report.is_done
+
+
 def refused(connected: ConnectedStream, name: str, why: str) -> BatchFailedError:
     """Return the error for a report that cannot be used."""
     return BatchFailedError(
         f"stream {connected.stream.name!r}: the report {connected.folder.attempts}/{name} cannot be used: {why}. "
-        "Nothing was committed by it; a retry looks into the sink and works on the same rows. If this comes again, "
-        "find out who else can write to the folder",
+        "Nothing was committed from it; a retry checks the sink and works on the same rows. If this happens "
+        "again, find out who else can write to the folder",
         error_class="ReportRefused",
         table=connected.stream.table,
     )
@@ -98,7 +117,9 @@ def _decoded(connected: ConnectedStream, name: str, data: bytes) -> AttemptRepor
     try:
         written_by = msgspec.json.decode(data, type=_Format).format
         if written_by != SPEC_FORMAT:
-            raise refused(connected, name, f"it has format {written_by}, this version of FDS reads {SPEC_FORMAT}")
+            raise refused(
+                connected, name, f"it has format {written_by}, but this version of FDS reads format {SPEC_FORMAT}"
+            )
         report = msgspec.json.decode(data, type=AttemptReport)
     except DAMAGE as error:
         raise refused(connected, name, f"it is not a report ({describe(error)})") from error
@@ -106,8 +127,8 @@ def _decoded(connected: ConnectedStream, name: str, data: bytes) -> AttemptRepor
         raise refused(connected, name, f"its outcome is {report.outcome!r}, expected one of {', '.join(OUTCOMES)}")
     counts = [getattr(report, field) for field in _COUNTS]
     if any(count is not None and count < 0 for count in (*counts, *report.seconds.values())):
-        raise refused(connected, name, "it has a number below zero")
+        raise refused(connected, name, "it has a negative number")
     return report
 
 
-__all__ = ["new_attempt_id", "put_job", "read_report", "refused"]
+__all__ = ["is_reported_done", "new_attempt_id", "put_job", "read_report", "refused"]

@@ -50,20 +50,20 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptR
     what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
     if report is None:
         return BatchFailedError(
-            f"{what} was not finished: Spark ended without a report for it. Nothing of it is committed here; a retry "
-            "looks into the sink first and works on the same rows",
+            f"{what} was not finished: Spark ended without a report for it. Nothing of it was committed; a retry "
+            "checks the sink first and works on the same rows",
             table=table,
         )
     found = f"{what} failed with {report.error_class}: {report.error_message}"
     if report.error_class == _FILES_GONE:
         return SourceFilesGoneError(
-            f"{found}. The batch stays planned and the offset where it is: put the files back, from a backup or an "
-            f"earlier version of the objects, and the next run of stream {stream!r} loads it. Without them: "
-            f"`fds replan {stream} --why …`, then `fds skip {stream} --version {_range(batch)} --why …`, and the next "
-            "run continues after it, without its rows. Where OPTIMIZE or an update rewrote the files the rows are "
-            f"still in the table: empty the sink, and `fds reset {stream} --why …` without a start option on the "
-            "stream loads the table as it is. So that it does not happen again, run the stream more often than VACUUM, "
-            "or keep removed files for longer (delta.deletedFileRetentionDuration)",
+            f"{found}. The batch stays planned and the offset does not move: restore the files from a backup or "
+            f"an earlier version of the objects, and the next run of stream {stream!r} loads the batch. To "
+            f"continue without its rows: `fds replan {stream} --why …`, then `fds skip {stream} --version "
+            f"{_range(batch)} --why …`. If OPTIMIZE or an update rewrote the files, the rows are still in the "
+            f"table: empty the sink and run `fds reset {stream} --why …` without a start option on the stream, "
+            "which loads the current table. To prevent this, run the stream more often than VACUUM, or keep "
+            "removed files for longer (delta.deletedFileRetentionDuration)",
             error_class=report.error_class,
             table=table,
         )

@@ -58,16 +58,16 @@ def _left_out(report: FenceReport, batches: dict[int, str], removals: dict[int, 
     landed = {batch.sink_version for batch in report.landed}
     version = next((version for version in batches if version not in landed), None)
     if version is not None:
-        return f"version {version} of the sink is {batches[version]}, and the report leaves it out"
+        return f"version {version} of the sink is {batches[version]}, but the report omits it"
     evidence = report.evidence
     if evidence is None:
         return None
     removed = {one.sink_version for one in evidence.removed}
     version = next((version for version in removals if version not in removed), None)
     if version is not None:
-        return f"version {version} of the sink is a removal by epoch {removals[version]}, and the report leaves it out"
+        return f"version {version} of the sink is a removal by epoch {removals[version]}, but the report omits it"
     if newest is not None and (evidence.newest is None or evidence.newest < newest):
-        return f"the sink has transaction {newest} of the stream, the report says {evidence.newest}"
+        return f"the sink has transaction {newest} of the stream, but the report says {evidence.newest}"
     return None
 
 

@@ -13,8 +13,8 @@ from airflow_provider_fds.stream.result import Collected
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_provider_fds.stream.base_session import Session
     from airflow_provider_fds.stream.result import RunWork
+    from airflow_provider_fds.stream.session import StreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS: Final = 3.0
 
 
-def commit_reported(session: Session, work: RunWork) -> Collected:
+def commit_reported(session: StreamSession, work: RunWork) -> Collected:
     """Commit the batches reported so far while Spark still runs; return the attempt's outcome so far.
 
     Retryable errors are left to the call after Spark has ended. Any other error (another run has taken over the stream)
@@ -33,13 +33,13 @@ def commit_reported(session: Session, work: RunWork) -> Collected:
     except FdsError as error:
         if not error.retryable:
             raise
-        logger.warning("a batch could not be committed while Spark is at the next one, which is tried again: %s", error)
+        logger.warning("A batch could not be committed while Spark works on the next one; FDS tries again: %s", error)
         return Collected()
 
 
 @contextmanager
 def collecting(
-    session: Session,
+    session: StreamSession,
     work: RunWork,
     tell: Callable[[Collected], object] | None = None,
     *,
@@ -64,7 +64,7 @@ def collecting(
 
     def say(collected: Collected) -> None:
         done, planned = len(collected.committed), len(work.batches)
-        logger.info("Committed %d of %d batches; Spark is at the next one.", done, planned)
+        logger.info("Committed %d of %d batches; Spark works on the next one.", done, planned)
 
     def collect() -> None:
         count = 0
@@ -72,7 +72,7 @@ def collecting(
             try:
                 collected = commit_reported(session, work)
             except Exception:
-                logger.warning("Batches are committed when Spark has ended, not before.", exc_info=True)
+                logger.warning("Batches are committed only after Spark has ended.", exc_info=True)
                 return
             if len(collected.committed) > count:
                 count = len(collected.committed)

@@ -11,7 +11,7 @@ from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import canonical_uri, open_storage
 from airflow_provider_fds.delta.paths import PATH_SAFE
-from airflow_provider_fds.errors import CheckpointError, ConfigurationError, LedgerError
+from airflow_provider_fds.errors import CheckpointError, ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.entries import Action
+    from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import StreamState
@@ -87,6 +87,10 @@ class ConnectedStream:
         self.folder = StreamFolder(stream.name)
         #: Tables already searched for traces of an earlier stream of this name.
         self.searched: set[str] = set()
+        #: Version and metadata of the batches in a sink that was read in this session.
+        self.batches_in: dict[str, list[tuple[int, dict[str, object]]]] = {}
+        #: What was said about a start option that has no effect, ``None`` if there is none.
+        self.start_note: str | None = None
         self._shown: Checkpoint | None = None
 
     @property
@@ -121,9 +125,9 @@ class ConnectedStream:
         reach("ledger.read")
         if state.phase != "empty" and state.table != self.table.uri:
             raise LedgerError(
-                f"stream {self.stream.name!r} reads {state.table} since it was created, and is now told to read "
-                f"{self.table.uri}. A position belongs to one table: give the stream that reads the other table "
-                "another name, or write the table's URI as it was",
+                f"stream {self.stream.name!r} has read {state.table} since it was created, but its table is now "
+                f"{self.table.uri}. A position belongs to one table: use a stream with another name for the other "
+                "table, or restore the table's URI",
                 table=self.table.uri,
             )
         return state
@@ -135,7 +139,7 @@ class ConnectedStream:
             self.show_checkpoint()
         return state
 
-    def execute(self, action: Action) -> StreamState:
+    def execute(self, action: BaseAction) -> StreamState:
         """Propose one action to the ledger, then show the new position in the checkpoint."""
         self.ledger.execute(action, self.context.actor)
         self.show_checkpoint()
@@ -192,7 +196,26 @@ def lie_inside_each_other(one: str, other: str) -> bool:
 def _refuse_nested(table: str, staging: str) -> None:
     if lie_inside_each_other(table, staging):
         raise ConfigurationError(
-            f"staging {staging} and table {table} lie inside each other: VACUUM on the table would remove the ledger, "
-            "or the stream its own files. Put staging into a folder of its own.",
+            f"staging {staging} and table {table} overlap: VACUUM on the table would remove the ledger, or the "
+            "stream would read its own files. Use a separate folder for staging.",
             table=table,
         )
+
+
+def readable(log: DeltaLog) -> DeltaLog | None:
+    """Return the log if it can be read from here, else ``None``."""
+    try:
+        log.latest()
+    except FdsError:
+        return None
+    return log
+
+
+def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> DeltaLog | None:
+    """Return the log of the sink that FDS writes to if it can be read from here, else ``None``."""
+    if state.sink is None or state.sink.is_user_defined:
+        return None
+    try:
+        return readable(DeltaLog(open_table(state.sink.target)))
+    except FdsError:
+        return None

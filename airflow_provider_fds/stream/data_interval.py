@@ -21,7 +21,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 #: A timetable that gives runs non-empty intervals, for messages.
-TIMETABLE: Final = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC") (from airflow.sdk)'
+TIMETABLE: Final = (
+    'CronDataIntervalTimetable("0 0 * * *", timezone="UTC") (from airflow.sdk, in Airflow 3.1 from '
+    "airflow.timetables.interval)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class DataInterval:
         end: Exclusive.
 
     Raises:
-        ConfigurationError: The end is not after the start, or an end has no time zone.
+        ConfigurationError: The end is not after the start, or one of the two has no time zone.
     """
 
     start: datetime
@@ -66,7 +69,9 @@ def instant_text(instant: datetime) -> str:
 
 
 def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary], *, now: datetime) -> int:
-    """Return the first version at or after ``instant``; if it has passed without one, the version after the newest.
+    """Return the first version at or after ``instant``.
+
+    If the instant has passed and there is no such commit, return the version after the newest.
 
     Commit times are those the log gives now; ``known`` boundaries take precedence over them.
 
@@ -86,9 +91,9 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
             break
         if now < instant:
             raise ConfigurationError(
-                f"the data interval is not over: it ends at {text}, now it is {iso_time(now)}, and the newest commit "
-                f"of table {log.table_uri}, version {newest}, is from before. Let DeltaTableVersionSensor wait for it "
-                "(wait_for='interval_complete'), or run later.",
+                f"the data interval is not over: it ends at {text}, it is now {iso_time(now)}, and the newest "
+                f"commit of table {log.table_uri}, version {newest}, is earlier than its end. Let "
+                "DeltaTableVersionSensor wait for it (wait_for='interval_complete'), or run later.",
                 table=log.table_uri,
                 version=newest,
             )
@@ -102,9 +107,9 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
     if found > earliest or times.at_or_before(instant_ms(instant)) == found:
         return version
     raise LostPositionError(
-        f"{log.table_uri}: the log begins with version {earliest}, which was committed after {text}; it is unknown "
-        f"which of the {earliest} versions before it were committed after that time, because log cleanup has removed "
-        "them. Begin with a later interval (start_date of the DAG), or keep the log for longer "
+        f"{log.table_uri}: the log begins with version {earliest}, which was committed after {text}; it is "
+        f"unknown which of the {earliest} versions before it were committed after that time, because log cleanup "
+        "has removed them. Start with a later interval (start_date of the DAG), or keep the log for longer "
         "(delta.logRetentionDuration)",
         table=log.table_uri,
         version=earliest,

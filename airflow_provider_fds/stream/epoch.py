@@ -1,26 +1,18 @@
-"""Where a requested epoch starts, and the Spark job that closes the earlier epochs in the sink."""
+"""Where a requested epoch starts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from airflow_provider_fds.batch.location import sql_name
-from airflow_provider_fds.batch.report import FENCE_OUTCOMES, FenceReport, fence_report_name
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, txn_app_id
-from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.delta.timestamps import CommitTimestamps
-from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, LedgerError, LostPositionError
+from airflow_provider_fds.errors import LedgerError, LostPositionError
 from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
-from airflow_provider_fds.stream.attempts import refused
-from airflow_provider_fds.stream.evidence import SinkLog
-from airflow_provider_fds.stream.function_writes import fence_problem
-from airflow_provider_fds.stream.sink_before import lacks_committed, refuse_older_sink
+from airflow_provider_fds.stream.sink_before import refuse_older_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,15 +22,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SnapshotRef
-    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 
 #: Start options that a person's request replaces.
 _NO_START: Final = {"starting_version": None, "starting_timestamp": None}
-
-#: Requests after which a stream continues at its position.
-_KEEPING: Final = ("replan", "rebind", "sink_appeared")
 
 
 class LandedBatchError(LedgerError):
@@ -63,6 +51,7 @@ class EpochStart:
         snapshot: The frozen snapshot that contains the position.
         meaning_digest: Digest of the options by which a position within a version was counted.
         continues: Whether the epoch continues where the previous one ended.
+        follows_options: Whether the stream's own start options decided it, or a start given in their place.
     """
 
     start: Offset | SnapshotStart | None
@@ -70,6 +59,7 @@ class EpochStart:
     snapshot: SnapshotRef | None = None
     meaning_digest: str | None = None
     continues: bool = False
+    follows_options: bool = False
 
 
 def epoch_start(
@@ -99,7 +89,7 @@ def epoch_start(
         refuse_older_sink(state, closed, fence, evidence)
         return _after(state, closed, Offset.from_json(_end_of_landed(connected, closed, landed) or closed.position))
     if to is None or "start" in to:
-        return EpochStart(resolve_start(connected.log, options))
+        return EpochStart(resolve_start(connected.log, options), follows_options=True)
     if "offset" in to:
         kept = _kept(state, Offset.from_json(to["offset"]), to)
         is_same_epoch = state.request is not None and state.request.reason == "sink_appeared"
@@ -136,14 +126,14 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
     which = "epoch" if reason == "sink_appeared" else reason
     merges = sink is not None and sink.merges
     lead = (
-        f"stream {name!r}: the sink has {', '.join(_describe(run) for run in _runs(again))}, written before epoch "
-        f"{state.epoch} closed the epochs before it and never committed; the {which} would read "
-        f"{'its' if len(again) == 1 else 'their'} rows again, and "
+        f"stream {name!r}: the sink has {', '.join(_describe(run) for run in _runs(again))}, which were written "
+        f"before epoch {state.epoch} closed the earlier epochs but were never committed. The {which} would read "
+        f"{'its' if len(again) == 1 else 'their'} rows again and "
     )
-    lead += "merge them again (with scd=2 they would be there twice). " if merges else "they would be there twice. "
+    lead += "merge them again (with scd=2 they would be in the sink twice). " if merges else "load them twice. "
     if reason == "recover":
-        return LedgerError(f"{lead}To keep them, go on after them: `fds recover {name} --why …`.", table=state.table)
-    keep = f"To keep them, go on after them: `fds replan {name} --replace --why …`."
+        return LedgerError(f"{lead}To keep them, continue after them: `fds recover {name} --why …`.", table=state.table)
+    keep = f"To keep them, continue after them: `fds replan {name} --replace --why …`."
     if merges:
         merge = f"`fds reset {name} --replace --sink keep --why …`"
         if reason == "rewind":
@@ -160,7 +150,8 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
     if reason == "rewind":
         ask = f"`fds rewind {name} --replace --to-version N --why …`"
     return LedgerError(
-        f"{lead}Take them out: {remove}, if nothing else writes to it, or a DELETE; then ask again, {ask}. {keep}",
+        f"{lead}To load them again, remove them first ({remove}, if nothing else writes to it, or a DELETE) and "
+        f"repeat the request: {ask}. {keep}",
         table=state.table,
     )
 
@@ -226,19 +217,19 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
         where = f"stream {connected.stream.name!r}: batch {batch.batch_id} of epoch {batch.epoch} is in the sink as "
         if found is None or found.batch_id != batch.batch_id:
             raise LandedBatchError(
-                f"{where}version {batch.sink_version}, and the ledger does not know its manifest {batch.digest}. Was "
-                "the ledger restored from a copy? Restore the sink to the version before, or say where to go on: "
-                f"`fds rewind {connected.stream.name} --replace --to-version N --why …`",
+                f"{where}version {batch.sink_version}, but the ledger does not know its manifest {batch.digest}: "
+                "it may have been restored from a copy. Restore the sink to the previous version, or say where to "
+                f"continue: `fds rewind {connected.stream.name} --replace --to-version N --why …`",
                 batch=batch,
                 table=connected.table.uri,
             )
         blocked = closed.blocked
         if blocked is not None and (blocked.epoch, blocked.batch_id) == (batch.epoch, batch.batch_id):
             raise LandedBatchError(
-                f"{where}version {batch.sink_version}, and its verification failed: {blocked.reason}. Planned "
-                "anew it would be there twice. Take it out of the sink first (RESTORE TABLE … TO VERSION AS OF "
-                f"{batch.sink_version - 1}), then ask again, `fds replan {connected.stream.name} --replace --why …`, "
-                "and the next run loads it again",
+                f"{where}version {batch.sink_version}, but its verification failed: {blocked.reason}. Planned "
+                "again, its rows would be in the sink twice. Remove it from the sink first (RESTORE TABLE … TO "
+                f"VERSION AS OF {batch.sink_version - 1}), then repeat the request with `fds replan "
+                f"{connected.stream.name} --replace --why …`; the next run loads it again",
                 batch=batch,
                 table=connected.table.uri,
             )
@@ -273,136 +264,6 @@ def _planned_before(
     return found
 
 
-def fence_job(
-    connected: ConnectedStream, state: StreamState, sink: Sink, attempt_id: str, *, stays: bool = False
-) -> JobSpec:
-    """Return the job that closes the epochs before the requested one, in the sink they were written to.
-
-    Args:
-        connected: The stream.
-        state: Its state; an epoch is requested and needs a fence.
-        sink: The sink of the run. Its settings apply to the fence; its location may differ.
-        attempt_id: Name of the attempt.
-        stays: Whether the new epoch uses the same sink.
-
-    Raises:
-        LedgerError: Rows are to be removed by their version, and the source is now another table.
-    """
-    assert state.closed is not None  # noqa: S101  # epoch 1 needs no fence
-    return JobSpec(
-        batches=(),
-        sink=sink.to_dict(),
-        sink_table_id=state.closed.sink_table_id,
-        sink_version=state.closed.sink_version,
-        reports=connected.staging_location(connected.folder.attempts),
-        attempt_id=attempt_id,
-        fence=_fence_spec(connected, state, stays=stays),
-    )
-
-
-def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) -> FenceSpec:
-    is_kept = state.request is not None and state.request.reason in _KEEPING
-    fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch, keeps_position=is_kept and stays)
-    removal = None if state.request is None else state.request.removal
-    if removal is None:
-        return fence
-    newest = connected.log.latest()
-    metadata = connected.log.state_at(newest).metadata
-    if removal.what == "rows" and state.table_id is not None and metadata.id != state.table_id:
-        raise LedgerError(
-            f"stream {state.name!r}: the rewind removes rows by the version of the source that they came from, and "
-            f"{state.table} is another table now (id {metadata.id}, the stream read {state.table_id}). Nothing was "
-            f"removed: `fds reset {state.name} --replace --sink empty --why …` empties the sink and loads the table of "
-            "now.",
-            table=state.table,
-        )
-    return replace(
-        fence,
-        removes=removal.what,
-        from_version=removal.from_version,
-        is_forced=removal.is_forced,
-        closed_at_ms=commit_time(connected.log, newest) if removal.what == "all" else None,
-    )
-
-
-def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> FenceReport | BatchFailedError:
-    """Read an attempt's report about a fence; return an error if there is none or the fence failed."""
-    table = connected.stream.table
-    what = f"stream {connected.stream.name!r}: closing the epochs before {epoch} in the sink"
-    try:
-        data, _ = connected.staging.get(f"{connected.folder.attempts}/{fence_report_name(epoch, attempt_id)}")
-    except FileNotFoundError:
-        return BatchFailedError(f"{what} was not finished: Spark ended without a report. A retry does it", table=table)
-    name = fence_report_name(epoch, attempt_id)
-    try:
-        report = _decoded(connected, name, data)
-        if (report.uuid, report.epoch, report.attempt_id) != (connected.state.uuid, epoch, attempt_id):
-            raise refused(connected, name, "it is of another stream, epoch or attempt")
-        sink = connected.state.fence_sink
-        if sink is not None and sink.is_function:
-            problem = fence_problem(connected, connected.state, report.writes) if report.outcome != "failed" else None
-            if problem is not None:
-                raise refused(connected, name, problem)
-        elif report.outcome == "fenced" and sink is not None:
-            log = SinkLog(connected, sink.target)
-            request = connected.state.request
-            asked = None if request is None or not report.has_removed else request.removal
-            removal = None if asked is None else {"what": asked.what, "from_version": asked.from_version}
-            log.check_fence(connected.state.uuid, epoch, report.sink_version, report.landed, removal)
-            closed = connected.state.closed
-            known = None if closed is None else closed.sink_version
-            log.check_before_fence(report, known, is_removing=removal is not None)
-        elif report.outcome == "sink_missing" and sink is not None:
-            SinkLog(connected, sink.target).check_missing(epoch)
-    except BatchFailedError as error:
-        return error
-    if report.outcome != "failed":
-        return report
-    kind = BatchFailedError if report.retryable else BatchRejectedError
-    return kind(
-        f"{what} failed with {report.error_class}: {report.error_message}", error_class=report.error_class, table=table
-    )
-
-
-def _decoded(connected: ConnectedStream, name: str, data: bytes) -> FenceReport:
-    try:
-        FenceReport.from_json(data)
-        report = msgspec.json.decode(data, type=FenceReport)
-    except DAMAGE as error:
-        raise refused(connected, name, f"it is not a report ({error})") from error
-    if report.outcome not in FENCE_OUTCOMES:
-        raise refused(connected, name, f"its outcome is {report.outcome!r}")
-    return report
-
-
-def fence_of(report: FenceReport, state: StreamState) -> Fence:
-    """Return the report as the ledger records it."""
-    if report.outcome == "sink_missing":
-        return Fence(status="sink_missing")
-    app_ids = state.fence_sink.app_ids if state.fence_sink is not None else ()
-    if state.fence_sink is not None and state.fence_sink.is_function:
-        app_ids = tuple(txn_app_id(state.uuid, write=name) for name in report.writes)
-    fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch)
-    removal = None if state.request is None else state.request.removal
-    if removal is not None and not report.has_removed:
-        raise LedgerError(
-            f"stream {state.name!r}: epoch {state.epoch} asks for rows to be removed from the sink, and another "
-            f"statement has closed it in version {report.sink_version}, under its transaction. What that removed is "
-            "not known, so the epoch is not begun. Look at the sink, then make the request again with --replace.",
-            table=state.table,
-        )
-    return Fence(
-        status="done",
-        versions=dict.fromkeys(app_ids, fence.txn_version),
-        sink_version=report.sink_version,
-        sink_table_id=report.sink_table_id,
-        removal=removal,
-        removed_rows=None if removal is None else report.removed_rows,
-        lacks_committed=lacks_committed(state.closed, report.evidence),
-        warnings=report.warnings,
-    )
-
-
 def commit_time(log: DeltaLog, version: int) -> int | None:
     """Return the commit time of a version in milliseconds, ``None`` if log cleanup removed its commit."""
     try:
@@ -417,9 +278,6 @@ __all__ = [
     "as_seen",
     "commit_time",
     "epoch_start",
-    "fence_job",
-    "fence_of",
-    "fence_report",
     "unseen_batches",
     "unseen_error",
 ]

@@ -125,9 +125,13 @@ class SinkLog:
         if not commit.holds(batch):
             raise self._refused(what, f"version {version} of the sink is not this batch")
         if commit.rows is not None and rows != commit.rows:
-            raise self._refused(what, f"version {version} of the sink has {commit.rows} rows, the report says {rows}")
+            raise self._refused(
+                what, f"version {version} of the sink has {commit.rows} rows, but the report says {rows}"
+            )
         if commit.table_id is not None and table_id != commit.table_id:
-            raise self._refused(what, f"version {version} made the table {commit.table_id}, the report says {table_id}")
+            raise self._refused(
+                what, f"version {version} created the table {commit.table_id}, but the report says {table_id}"
+            )
 
     def check_fence(
         self,
@@ -158,7 +162,7 @@ class SinkLog:
             raise self._refused(what, f"version {version} of the sink is not this fence")
         metadata = {key: value for key, value in (commit.metadata.get("removes") or {}).items() if key != "to"}
         if removal is not None and metadata != removal:
-            raise self._refused(what, f"version {version} of the sink did not remove the rows that were asked for")
+            raise self._refused(what, f"version {version} of the sink did not remove the requested rows")
         for batch in landed:
             wanted = ReportedBatch(uuid, batch.epoch, batch.batch_id, batch.digest)
             found = self._read(batch.sink_version, what)
@@ -202,12 +206,15 @@ class SinkLog:
         except (AccessDeniedError, RequestRefusedError, ConfigurationError) as error:
             self._refuse_reading(error)
             return
-        raise self._refused(f"the fence of epoch {epoch}", f"it says that there is no sink, which is at {version}")
+        raise self._refused(
+            f"the fence of epoch {epoch}", f"it says that there is no sink, but the sink is at {version}"
+        )
 
     def _refuse_reading(self, error: Exception) -> None:
         self._is_readable = False
         logger.warning(
-            "stream %s: the sink %s cannot be read from here, so the report of the Spark driver alone counts: %s",
+            "Stream %s: the sink %s cannot be read from here, so FDS relies on the report of the Spark driver "
+            "alone: %s",
             self._connected.stream.name,
             self._uri,
             error,
@@ -233,9 +240,9 @@ class SinkLog:
     def _refused(self, what: str, why: str) -> BatchFailedError:
         connected = self._connected
         return BatchFailedError(
-            f"stream {connected.stream.name!r}: the report of {what} does not agree with the sink {self._uri}: {why}. "
-            "Nothing was committed; a retry looks into the sink and works on the same rows. If this comes again, find "
-            "out who else can write to 'attempts/' in staging",
+            f"stream {connected.stream.name!r}: the report of {what} does not match the sink {self._uri}: {why}. "
+            "Nothing was committed; a retry checks the sink and works on the same rows. If this happens again, "
+            "find out who else can write to 'attempts/' in staging",
             error_class="ReportRefused",
             table=connected.stream.table,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from airflow_provider_fds.batch.commit_metadata import read_write_metadata
 from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import transactions
+from airflow_provider_fds.delta.replay import transactions
 from airflow_provider_fds.errors import TableNotFoundError
 
 if TYPE_CHECKING:

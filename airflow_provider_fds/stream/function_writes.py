@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.report import AttemptReport
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
-from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.errors import (
-    AccessDeniedError,
     ConfigurationError,
     FdsError,
     LedgerError,
-    RequestRefusedError,
-    TableNotFoundError,
 )
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.function_tables import TableWrite, find_write, floor_of, look, tables_in_order
+from airflow_provider_fds.stream.attempts import is_reported_done
+from airflow_provider_fds.stream.function_tables import TableWrite, floor_of, look, tables_in_order
 from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes, refuse_gone, refuse_lost
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 
@@ -33,29 +29,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
-    from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.function_tables import TableLook
 
-_TRUTHS: Final = {"yes": True, "true": True, "no": False, "false": False}
-
 logger = logging.getLogger(__name__)
-
-
-def landed_of(text: str) -> bool | dict[str, bool]:
-    """Parse a person's answer: for all writes (``yes``), or for each by name (``kept=yes,gone=no``).
-
-    Raises:
-        ValueError: It is neither.
-    """
-    if text.strip().lower() in _TRUTHS:
-        return _TRUTHS[text.strip().lower()]
-    answers: dict[str, bool] = {}
-    for part in text.split(","):
-        name, _, answer = (piece.strip() for piece in part.partition("="))
-        if not name or answer.lower() not in _TRUTHS or name in answers:
-            raise ValueError(f"expected yes, no, or WRITE=yes|no for each write once, got {text!r}")
-        answers[name] = _TRUTHS[answer.lower()]
-    return answers
 
 
 class FunctionWrites:
@@ -96,7 +72,7 @@ class FunctionWrites:
                 assert self._open is not None  # noqa: S101  # the loop is empty without it
                 found[name] = look(self._open(uri), txn_app_id(self._uuid, write=name), floor_of(self._state))
             except FdsError as error:
-                logger.warning("stream %s: the table %s cannot be read from here: %s", self._name, uri, error)
+                logger.warning("Stream %s: the table %s cannot be read from here: %s", self._name, uri, error)
         return found
 
     def table_versions(self) -> dict[str, int]:
@@ -127,14 +103,14 @@ class FunctionWrites:
         self._refuse_lost()
         if not self._planned:
             return None
-        reported = [self._is_reported(batch) for batch in self._planned]
+        reported = [is_reported_done(self._ledger, self._epoch, batch) for batch in self._planned]
         known = self._landed_by_evidence(reported, is_answered=landed is not None)
         end = self._planned[known - 1].end if known else None
         if known == len(self._planned):
             if landed is not None and not (landed if isinstance(landed, bool) else all(landed.values())):
                 raise ConfigurationError(
-                    f"stream {self._name!r}: tables and reports say that all planned batches have landed, up to "
-                    f"version {self._planned[-1].last_version}. To load them again, rewind the stream"
+                    f"stream {self._name!r}: according to tables and reports, all planned batches have landed, up "
+                    f"to version {self._planned[-1].last_version}. To load them again, rewind the stream"
                 )
             return end
         touched = [n for n, batch in enumerate(self._planned) if reported[n] or self._has_traces(batch)]
@@ -167,21 +143,21 @@ class FunctionWrites:
         notes = []
         if told:
             notes.append(
-                f"Not committed, and in the tables of the function: {_listed(told)}. Their rows are read again, and "
-                "are there twice unless they were taken out."
+                f"Not committed, but in the function's tables: {_listed(told)}. Their rows are read again; remove "
+                "them, or they are there twice."
             )
         if later:
             notes.append(
-                f"Written after an earlier request: {_listed(later)}. The next run names these writes and does not "
-                "begin the epoch."
+                f"Written after an earlier request: {_listed(later)}. The next run reports these writes and does "
+                "not begin the epoch."
             )
         if unknown := self._unknown():
             which = ", ".join(sorted({f"batch {write.batch_id} of epoch {write.epoch}" for _, write in unknown}))
             notes.append(f"Also, the ledger does not know {which}: it may have been restored from an older copy.")
         if unread := self._unread:
             notes.append(
-                f"The table of {_names(unread)} cannot be read from here. If it has other rows that were not "
-                "committed, the next run names them and does not begin the epoch."
+                f"The table of {_names(unread)} cannot be read from here. If it has other uncommitted rows, the "
+                "next run reports them and does not begin the epoch."
             )
         unnamed = [name for name in self.names if self._sink is not None and name not in self._sink.tables]
         if self._planned and unnamed:
@@ -262,10 +238,10 @@ class FunctionWrites:
         position = self._state.position if self._state.closed is None else self._state.closed.position
         version = "N" if position is None else Offset.from_json(position).version
         raise LedgerError(
-            f"stream {self._name!r}: write {name!r} has {what}{where} of {self._sink.tables[name]}, which the ledger "
-            "does not know; the ledger may have been restored from an older copy. Restore the newest copy of the "
-            "staging folder. If there is none, take the rows of all later batches out of the tables, then `fds rewind "
-            f"{self._name}{again} --to-version {version} --why …`",
+            f"stream {self._name!r}: write {name!r} has {what}{where} of {self._sink.tables[name]}, which the "
+            "ledger does not know; the ledger may have been restored from an older copy. Restore the newest copy "
+            "of the staging folder. If there is none, remove the rows of all later batches from the tables, then "
+            f"run `fds rewind {self._name}{again} --to-version {version} --why …`",
             table=self._state.table,
         )
 
@@ -282,21 +258,6 @@ class FunctionWrites:
             if is_open or not all(writes):
                 return number
         return len(self._planned)
-
-    def _is_reported(self, batch: PlannedBatch) -> bool:
-        """Return whether the function has returned from the batch, according to the driver."""
-        folder = self._ledger.folder.attempt_reports(self._epoch, batch.batch_id)
-        return any(self._says_done(meta.key, batch) for meta in self._ledger.storage.list_after(folder))
-
-    def _says_done(self, key: str, batch: PlannedBatch) -> bool:
-        if not key.endswith(".json") or key.endswith((".started.json", ".job.json")):
-            return False
-        try:
-            report = AttemptReport.from_json(self._ledger.storage.get(key)[0])
-        except (FileNotFoundError, TypeError, ValueError):
-            return False
-        found = (report.uuid, report.epoch, report.batch_id, report.manifest_digest)
-        return found == (self._uuid, self._epoch, batch.batch_id, batch.digest) and report.is_done
 
     def _has_traces(self, batch: PlannedBatch) -> bool:
         return any(self._write(name, batch) is not None for name in self.looks)
@@ -375,15 +336,15 @@ class FunctionWrites:
                 reasons.append(f"the table of {name!r} was restored or replaced after that, in version {undone_at}")
             elif self._state.request is not None and any(self._is_given_up(name, batch) for batch in batches):
                 reasons.append(
-                    f"the {self._state.request.reason} that waits has it loaded again, so its rows may have been taken "
-                    f"out of {name!r}"
+                    f"the waiting {self._state.request.reason} loads it again, so its rows may have been removed "
+                    f"from {name!r}"
                 )
             elif name in self.looks:
                 reasons.append(f"the table of {name!r} lacks a write that the driver reported")
-        why = ", and ".join(reasons) or "no table tells which of its writes landed"
+        why = ", and ".join(reasons) or "no table shows which of its writes landed"
         return ConfigurationError(
-            f"stream {self._name!r}: {_batch_words(batches)} was handed to {sink}, and {why}. Look into your tables, "
-            f"and say it: --landed {question}"
+            f"stream {self._name!r}: {_batch_words(batches)} was handed to {sink}, and {why}. Check your tables "
+            f"and answer with --landed {question}"
         )
 
     def _half_landed(
@@ -394,7 +355,7 @@ class FunctionWrites:
         none = ",".join(f"{name}=no" for name in answers)
         every = ",".join(f"{name}=yes" for name in answers)
         finish = (
-            "The next run of the stream finishes the batch, with a repaired function if need be. "
+            "The next run of the stream finishes the batch; correct the function first if necessary. "
             if self._state.closed is None and can_finish
             else ""
         )
@@ -402,9 +363,10 @@ class FunctionWrites:
             f"{self._ledger.storage.uri}/{self._ledger.folder.below(batch.manifest)}" for batch in batches
         )
         return LedgerError(
-            f"stream {self._name!r}: of {_batch_words(batches)} {there} has landed and {lacking} has not; a new epoch "
-            f"would load the one again or lose the other. {finish}Otherwise take its rows out of {there} and answer "
-            f"--landed {none}, or write {lacking} yourself, from the rows of {manifests}, and answer --landed {every}",
+            f"stream {self._name!r}: of {_batch_words(batches)} {there} has landed but {lacking} has not, so a "
+            f"new epoch would either load the first again or lose the second. {finish}Otherwise remove its rows "
+            f"from {there} and answer --landed {none}, or write {lacking} yourself from the rows of {manifests} "
+            f"and answer --landed {every}",
             table=self._state.table,
         )
 
@@ -424,52 +386,10 @@ def _listed(writes: Mapping[str, Sequence[TableWrite]]) -> str:
 
 
 def _write_words(write: TableWrite) -> str:
-    where = "its commit is gone" if write.version is None else f"version {write.version}"
+    where = "its commit is missing" if write.version is None else f"version {write.version}"
     if write.place == "unsure":
         where += f", restored or replaced in version {write.undone_at}"
     return f"batch {write.batch_id} ({where})"
-
-
-def fence_problem(connected: ConnectedStream, state: StreamState, fenced: Sequence[str]) -> str | None:
-    """Return how the tables' logs contradict the report of a fence, ``None`` if they do not.
-
-    Args:
-        connected: The stream.
-        state: Its state; an epoch is requested.
-        fenced: Names of the writes whose tables hold the fence, according to the report.
-    """
-    tables = {} if state.fence_sink is None else state.fence_sink.tables
-    if unknown := [name for name in fenced if name not in tables]:
-        return f"it names {', '.join(map(repr, unknown))}, whose tables are unknown"
-    for name, uri in tables.items():
-        storage = connected.open_sink(uri)
-        try:
-            found = find_write(storage, txn_app_id(state.uuid, write=name)).transaction
-            is_there = found is not None or _is_there(storage)
-        except (AccessDeniedError, ConfigurationError, RequestRefusedError):
-            # this worker may not read the table
-            continue
-        if name in fenced and found != fence_version(state.epoch):
-            return f"the newest transaction of write {name!r} in {uri} is {found}, not this fence"
-        if name not in fenced and is_there:
-            return f"{uri} is there now, and is not fenced"
-        if name not in fenced:
-            logger.warning(
-                "stream %s: write %r has no table at %s yet, so nothing keeps a driver of an older epoch from creating "
-                "it. Make sure that no Spark application of the stream runs any more",
-                state.name,
-                name,
-                uri,
-            )
-    return None
-
-
-def _is_there(storage: Storage) -> bool:
-    try:
-        DeltaLog(storage).latest()
-    except TableNotFoundError:
-        return False
-    return True
 
 
 def _function_of(state: StreamState) -> SinkBinding | None:
@@ -477,4 +397,4 @@ def _function_of(state: StreamState) -> SinkBinding | None:
     return sink if sink is not None and sink.is_function else None
 
 
-__all__ = ["FunctionWrites", "fence_problem", "landed_of"]
+__all__ = ["FunctionWrites"]

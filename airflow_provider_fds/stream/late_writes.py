@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, LedgerError, RequestRefusedError
-from airflow_provider_fds.ledger.epoch_entries import Shown
+from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import SeenBatch
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look, tables_in_order
@@ -45,7 +45,9 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
         except (AccessDeniedError, ConfigurationError, RequestRefusedError):
             if name in request.table_versions:
                 raise
-            logger.warning("stream %s: nobody could read the table of write %r, %s", state.name, name, uri)
+            logger.warning(
+                "Stream %s: neither FDS nor the driver could read the table of write %r, %s", state.name, name, uri
+            )
     if request.reason == "replan":
         refuse_gone(state, looks, sink.tables)
     if request.reason in ("replan", "rebind"):
@@ -74,9 +76,9 @@ def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
             continue
         replaced = " --replace" if state.phase == "requested" else ""
         raise LedgerError(
-            f"stream {state.name!r}: batch {write.batch_id} was committed, and the table {tables[name]} of "
-            f"write {name!r} was restored or replaced after that, in version {write.undone_at}, so it lacks rows, "
-            f"or may lack them. Load them again: `fds rewind {state.name}{replaced} --to-batch N --why …`",
+            f"stream {state.name!r}: batch {write.batch_id} was committed, but the table {tables[name]} of write "
+            f"{name!r} was later restored or replaced in version {write.undone_at}, so it may lack rows. Load "
+            f"them again: `fds rewind {state.name}{replaced} --to-batch N --why …`",
             table=state.table,
         )
 
@@ -92,9 +94,9 @@ def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
     for name, found in looks.items():
         if name in known and (found.version < known[name] or not found.has_any):
             raise LedgerError(
-                f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, put back from a copy, "
-                "or made again after the stream had written it. Put it back; or take the rows out of the other tables, "
-                f"and load all again: `fds reset {state.name}{replaced} --why …`",
+                f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, restored from a "
+                "copy, or created again after the stream had written to it. Restore it, or remove the rows from "
+                f"the other tables and load everything again: `fds reset {state.name}{replaced} --why …`",
                 table=state.table,
             )
 
@@ -151,16 +153,16 @@ def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str,
         for name, version in firsts.items()
         if version
     )
-    by_restore = f"{restores}, if nothing else was written since, or " if restores else ""
+    by_restore = f"{restores}, if nothing else was written since then, or " if restores else ""
     reason = "rewind" if state.request is None else state.request.reason
     command = reason if reason in ("rewind", "reset", "rebind") else "replan"
     more = " --to-version N" if command == "rewind" else ""
-    answer = "" if command in ("rewind", "reset") else ", with --landed for what your tables have then"
-    keep = f"; to keep a batch that is in all its tables, `fds replan {state.name} --replace --why …`"
+    answer = "" if command in ("rewind", "reset") else ", with --landed according to your tables"
+    keep = f"; to keep a batch that is in all its tables, use `fds replan {state.name} --replace --why …`"
     return LedgerError(
         f"stream {state.name!r}: a driver of the previous epoch wrote {wrote}, which the request for epoch "
-        f"{state.epoch} did not show. Remove these rows ({by_restore}a DELETE), then repeat the request: "
-        f"`fds {command} {state.name} --replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
+        f"{state.epoch} did not report. Remove these rows ({by_restore}a DELETE), then repeat the request: `fds "
+        f"{command} {state.name} --replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
         table=state.table,
     )
 

@@ -7,8 +7,8 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.delta.interval import FILE_RETENTION, LOG_RETENTION, retention
 from airflow_provider_fds.delta.names import commit_key
+from airflow_provider_fds.delta.retention import FILE_RETENTION, LOG_RETENTION, retention
 from airflow_provider_fds.errors import FdsError, LogTruncatedError
 from airflow_provider_fds.ledger.plan_entries import Advanced
 from airflow_provider_fds.ledger.values import Skipped
@@ -59,8 +59,8 @@ def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
     words = " and ".join(f"{name} is {length}" for name, length in short.items())
     old = timedelta(seconds=int(age.total_seconds()))
     return (
-        f"{log.table_uri}: version {version}, the oldest that is still to be read, is {old} old, and {words}: what it "
-        "needs may be gone soon. Let the stream run more often, or raise the property"
+        f"{log.table_uri}: version {version}, the oldest unread version, is {old} old, and {words}: its files may "
+        "be removed soon. Run the stream more often, or raise the property"
     )
 
 
@@ -87,10 +87,10 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
             raise
         if state.sink is not None and state.sink.merges:
             raise LogTruncatedError(
-                f"{error} on_lost_position='earliest' does not apply to a sink that merges: updates and deletes in "
-                f"the versions that are gone would be missing, and the sink {state.sink.target} would not show it. "
-                f"Load the table of now instead: `fds reset {state.name} --sink empty --why …` without a start option "
-                "on the stream.",
+                f"{error} on_lost_position='earliest' does not apply to a sink that merges: the updates and "
+                f"deletes of the removed versions would be missing from the sink {state.sink.target} without a "
+                f"trace. Load the current table instead: `fds reset {state.name} --sink empty --why …` without a "
+                "start option on the stream.",
                 table=connected.log.table_uri,
                 version=error.version,
                 earliest_version=error.earliest_version,
@@ -103,8 +103,8 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     newest = log.verify_position(earliest)
     position.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
     reason = (
-        f"on_lost_position='earliest': {_versions(position.version, earliest - 1)} removed by log cleanup "
-        "before the stream had read them; what they held is not in the sink"
+        f"on_lost_position='earliest': {_versions(position.version, earliest - 1)} removed by log cleanup before "
+        "the stream had read them, so their rows are not in the sink"
     )
     logger.warning("stream %s: %s (%s)", state.name, reason, lost)
     state = connected.execute(

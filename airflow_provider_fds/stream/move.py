@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.ledger.epoch_entries import Requested
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.entries import Action
+    from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
 
@@ -28,11 +28,11 @@ class Move:
     """
 
     stream: str
-    commands: tuple[Action, ...]
+    commands: tuple[BaseAction, ...]
     before: str
     after: str
     notes: tuple[str, ...] = ()
-    unchanged: str = "stays as it is, nothing to do"
+    unchanged: str = "is unchanged; there is nothing to do"
 
     def describe(self) -> str:
         """Return the move as shown to people before they confirm it."""
@@ -79,4 +79,9 @@ def describe_position(position: str | None) -> str:
     return f"the beginning of version {offset.version}"
 
 
-__all__ = ["Move", "describe_position", "is_answered", "perform"]
+def describe_batches(number: int, kind: str = "planned") -> str:
+    """Return ``1 planned batch`` or ``3 planned batches``."""
+    return f"{number} {kind} batch" if number == 1 else f"{number} {kind} batches"
+
+
+__all__ = ["Move", "describe_batches", "describe_position", "is_answered", "perform"]

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.commit_entries import Accepted
-from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.ledger.plan_entries import Claimed, Planned
+from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.function_writes import FunctionWrites
-from airflow_provider_fds.stream.move import Move, describe_position
+from airflow_provider_fds.stream.handed_out import HandedOut
+from airflow_provider_fds.stream.move import Move, describe_batches, describe_position
 from airflow_provider_fds.stream.repeated import repeated_notes
+from airflow_provider_fds.stream.rewind_target import check_version, planned_batch, version_at
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 from airflow_provider_fds.stream.sink_removal import Asked, removal_of
 from airflow_provider_fds.stream.whole_commits import is_inside_commit
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.entries import Action
+    from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch, Removal, SeenBatch, SinkBinding
+    from airflow_provider_fds.ledger.values import Removal, SeenBatch
 
 
-_READ_AGAIN: Final = "Their rows are read again, and are there twice unless they were taken out."
+_READ_AGAIN: Final = "Their rows are read again; remove them, or they are there twice."
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,16 @@ class Mover:
         given = [value for value in (to_version, to_timestamp, to_batch) if value is not None]
         if len(given) != 1:
             raise ConfigurationError(
-                f"stream {self._name!r}: a rewind takes exactly one of a version, a timestamp and a batch, got "
+                f"stream {self._name!r}: a rewind needs exactly one of a version, a timestamp and a batch, got "
                 f"{len(given)}"
             )
-        self._check_user_job(landed, needs_word=False)
+        self._handed_out.check(landed, needs_word=False)
         asked = Asked(is_delete=delete, sink=sink, is_forced=force_sink)
         if to_batch is not None:
             return self._to_batch(to_batch, asked)
-        version = to_version if to_timestamp is None else self._version_at(to_timestamp)
+        version = to_version if to_timestamp is None else version_at(self._name, self.log, to_timestamp)
         if version is not None:
-            self._check_version(version)
+            check_version(self._name, self.log, self._position(), version)
         removal = self._removal("rewind", asked, self._start_at(version), is_known=version is not None)
         to: dict[str, Any] = {"starting_version": version}
         if to_timestamp is not None and removal is None:
@@ -124,12 +125,12 @@ class Mover:
         Raises:
             ConfigurationError: It is not stated what happens to the sink's rows, or that cannot be done.
         """
-        self._check_user_job(None, needs_word=False)
+        self._handed_out.check(None, needs_word=False)
         removal = self._removal("reset", Asked(is_delete=False, sink=sink, is_forced=force_sink), None, is_known=True)
         return self._request(
             "reset",
             {"start": "options"},
-            "begins as its start options say, like a new stream",
+            "begins at its start options, like a new stream",
             repeated_notes(self.ledger, None, is_reset=True, removal=removal),
             removal,
         )
@@ -141,16 +142,16 @@ class Mover:
             landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
                 function also per write.
         """
-        if self._is_function:
-            self._writes.refuse_gone()
+        if self._handed_out.is_function:
+            self._handed_out.writes.refuse_gone()
         to = self._behind_landed(landed)
         state = self._state
         batches = len(state.planned if state.closed is None else state.closed.planned)
-        note = f"{batches} planned batches are given up; those that are in the sink by then count as loaded."
-        if self._is_function:
+        note = f"Discards {describe_batches(batches)}; those that are in the sink by then count as loaded."
+        if self._handed_out.is_function:
             # the tables are checked for these now, and anything later is refused
-            note = f"{batches} planned batches are given up."
-        return self._request("replan", to, "stays there, and plans anew", (note,))
+            note = f"Discards {describe_batches(batches)}."
+        return self._request("replan", to, "stays there and plans again", (note,))
 
     def rebind(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
         """Let the next run bind the stream to the sink that it names.
@@ -164,7 +165,7 @@ class Mover:
         return self._request(
             "rebind",
             to,
-            "stays there; its next run binds it to the sink it has then",
+            "stays there; its next run binds it to that run's sink",
             (
                 f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.",
                 *self._inside_notes(None if to is None else Offset.from_json(to["offset"])),
@@ -192,8 +193,8 @@ class Mover:
             self._name,
             tuple(Acknowledged(version=version, why=self.why, skip=True) for version in range(first, last + 1)),
             self._before(),
-            f"passes over {which} when it comes to it",
-            (f"No row of {which} is loaded; the history says so, with the reason.",),
+            f"skips {which} when it reaches it",
+            (f"No row of {which} is loaded; the history records this with the reason.",),
         )
 
     def acknowledge(self, version: int) -> Move:
@@ -217,13 +218,13 @@ class Mover:
             ConfigurationError: Not exactly one of the two.
         """
         if (batch is None) == (interval is None):
-            raise ConfigurationError(f"stream {self._name!r}: accept takes a batch or a data interval, and one of them")
+            raise ConfigurationError(f"stream {self._name!r}: accept needs either a batch or a data interval")
         if interval is not None:
             command = Accepted(interval=interval, why=self.why)
-            return self._word(command, f"takes {interval} as it is in the sink; now clear the task of that run")
+            return self._word(command, f"accepts {interval} as it is in the sink; now clear the task of that run")
         assert batch is not None  # noqa: S101  # one of the two is given
         taken = Accepted(epoch=self._state.epoch, batch_id=batch, why=self.why)
-        return self._word(taken, f"takes batch {batch} as it is in the sink")
+        return self._word(taken, f"accepts batch {batch} as it is in the sink")
 
     def hold(self) -> Move:
         """Plan nothing new until the stream is resumed."""
@@ -246,16 +247,16 @@ class Mover:
             return Move(self._name, (), self._before(), "stays as it is", unchanged="has no planned batches")
         if self.owner_is_running(owner):
             raise ConfigurationError(
-                f"the planned batches of stream {self._name!r} belong to {owner.describe()}, which counts as "
-                "running here. If it is gone for sure: --force"
+                f"the planned batches of stream {self._name!r} belong to {owner.describe()}, which appears to be "
+                "running. If you are sure that it is gone, use --force"
             )
         claim = Claimed(epoch=state.epoch, owner=Owner.of_plan(state.deployment), previous=owner, why=self.why)
-        return self._word(claim, f"has a next run that takes over {len(state.planned)} planned batches")
+        return self._word(claim, f"lets its next run take over {describe_batches(len(state.planned))}")
 
     def transfer(self) -> Move:
         """Give the stream to the Airflow installation that ``deployment`` names."""
         before = self._state.deployment
-        after = f"belonged to deployment {before!r}, now to {self.deployment!r}"
+        after = f"belonged to deployment {before!r} and now belongs to {self.deployment!r}"
         return self._word(Transferred(deployment=self.deployment, why=self.why), after)
 
     def retire(self) -> Move:
@@ -264,11 +265,13 @@ class Mover:
             self._name,
             (Retired(why=self.why),),
             self._before(),
-            "has ended for good; its name can not be used again",
+            "has ended for good; its name cannot be used again",
             ("Its ledger and manifests stay in staging; remove the folder when nobody needs the history.",),
         )
 
-    def _word(self, command: Action, after: str, *, unchanged: str = "stays as it is, nothing to do") -> Move:
+    def _word(
+        self, command: BaseAction, after: str, *, unchanged: str = "is unchanged; there is nothing to do"
+    ) -> Move:
         return Move(self._name, (command,), self._before(), after, unchanged=unchanged)
 
     @property
@@ -287,8 +290,8 @@ class Mover:
         if state.request is not None:
             request += f" ({state.request.reason}: {state.request.why})"
         if state.closed is None:
-            return f"{request}, and was not begun yet"
-        return f"{request}; epoch {state.closed.epoch} stood at {describe_position(state.closed.position)}"
+            return f"{request} but has not begun"
+        return f"{request}; epoch {state.closed.epoch} was at {describe_position(state.closed.position)}"
 
     def _request(
         self,
@@ -301,17 +304,21 @@ class Mover:
         on_their_way = len(self._state.planned if self._state.closed is None else self._state.closed.planned)
         versions: dict[str, int] = {}
         after_epoch = 0
-        if self._is_function:
-            notes = (*notes, *self._function_notes(reason, on_their_way, to))
-            versions, after_epoch = self._writes.table_versions(), self._writes.newest_epoch
+        is_function = self._handed_out.is_function
+        if is_function:
+            notes = (*notes, *self._handed_out.notes(reason, to))
+            writes = self._handed_out.writes
+            versions, after_epoch = writes.table_versions(), writes.newest_epoch
         elif on_their_way and reason in ("rewind", "reset"):
-            given_up = f"{on_their_way} planned batches are given up; should one be in the sink by then, the next run "
-            notes = (*notes, f"{given_up}says so and reads nothing again before a person has looked.")
+            given_up = (
+                f"Discards {describe_batches(on_their_way)}. If one of them is in the sink by then, the next run "
+            )
+            notes = (*notes, f"{given_up}reports it and reads nothing again until a person has checked.")
         # for a replan or a rebind, the position determines what is read again
-        seen = self._state.shown if reason in ("rewind", "reset") or self._is_function else ()
-        if seen and not self._is_function:
+        seen = self._state.shown if reason in ("rewind", "reset") or is_function else ()
+        if seen and not is_function:
             which = ", ".join(_describe_seen(b) for b in seen)
-            notes = (*notes, f"Not committed, and shown by an earlier run: the sink has {which}. {_READ_AGAIN}")
+            notes = (*notes, f"Not committed, but reported by an earlier run: the sink has {which}. {_READ_AGAIN}")
         epoch = max(self._state.epoch, after_epoch) + 1
         command = Requested(
             epoch=epoch,
@@ -326,57 +333,19 @@ class Mover:
         )
         return Move(self._name, (command,), self._before(), f"epoch {epoch}, {after}", notes)
 
-    def _function_notes(self, reason: str, on_their_way: int, to: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """Describe what a request means for the tables of a function."""
-        notes: tuple[str, ...] = ()
-        if reason in ("rewind", "reset"):
-            if on_their_way:
-                given_up = f"{on_their_way} planned batches are given up. Where one is written into a named table after"
-                notes = (f"{given_up} this request, the next run says so and does not begin the epoch.",)
-            notes = (*notes, *self._writes.repeated_notes())
-        elif self._on_their_way:
-            notes = (self._writes.loaded_note((to or {}).get("offset")),)
-        return (*notes, *self._writes.notes())
-
     @cached_property
-    def _writes(self) -> FunctionWrites:
-        return FunctionWrites(self.ledger, self.open_table)
+    def _handed_out(self) -> HandedOut:
+        return HandedOut(self.ledger, self.open_table, self.owner_is_running)
+
+    def _behind_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
+        """Return where an epoch continues if the batch in progress is known to be in the sink."""
+        end = self._handed_out.end_of_landed(landed)
+        return None if end is None else {"offset": end}
 
     def _position(self) -> Offset | None:
         state = self._state
         text = state.position if state.closed is None else state.closed.position
         return None if text is None else Offset.from_json(text)
-
-    def _version_at(self, text: str) -> int | None:
-        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
-
-        try:
-            instant = parse_timestamp(text)
-        except ValueError as error:
-            raise ConfigurationError(f"stream {self._name!r}: the time to rewind to {error}") from error
-        if self.log is None:
-            return None
-        found = CommitTimestamps(self.log).at_or_after(instant)
-        if found is None:
-            raise ConfigurationError(
-                f"stream {self._name!r}: no commit of {self.log.table_uri} is as young as {text}; a rewind goes back"
-            )
-        return found
-
-    def _check_version(self, version: int) -> None:
-        position = self._position()
-        if position is not None and version > position.version:
-            raise ConfigurationError(
-                f"stream {self._name!r} is at {describe_position(position.to_json())}, and version {version} is "
-                f"later; a rewind can only move backwards. To skip a version: `fds skip {self._name} "
-                "--version N --why …`"
-            )
-        if self.log is not None and version < (earliest := self.log.earliest()):
-            raise ConfigurationError(
-                f"stream {self._name!r}: version {version} of {self.log.table_uri} is gone, the oldest commit in "
-                "the log "
-                f"is {earliest}. Rewind to that, or `fds reset {self._name} --why …` to begin with a snapshot"
-            )
 
     def _removal(
         self, reason: Literal["rewind", "reset"], asked: Asked, start: Offset | None, *, is_known: bool
@@ -387,30 +356,13 @@ class Mover:
         return None if version is None else Offset(self._state.table_id or "", version)
 
     def _to_batch(self, batch_id: int, asked: Asked) -> Move:
-        found: tuple[Planned, PlannedBatch] | None = None
-        expected = 0
-        is_known = True
-        for entry in self.ledger.entries():
-            is_known = is_known and entry.n == expected
-            expected = entry.n + 1
-            if isinstance(entry.action, Planned):
-                is_known = is_known or any(b.batch_id == batch_id for b in entry.action.batches)
-                batches = (b for b in entry.action.batches if b.batch_id == batch_id)
-                found = next(((entry.action, batch) for batch in batches), found)
-        if found is None:
-            raise ConfigurationError(f"stream {self._name!r} has no batch {batch_id}; see `fds history {self._name}`")
-        if not is_known:
-            raise ConfigurationError(
-                f"stream {self._name!r}: entries of its ledger are gone or cannot be read, and may have planned a "
-                f"later batch {batch_id} than the one that is known. Name a version: --to-version N"
-            )
-        planned, batch = found
+        planned, batch = planned_batch(self.ledger, batch_id)
         start = Offset.from_json(batch.start)
         position = self._position()
         if position is not None and start > position:
             raise ConfigurationError(
-                f"stream {self._name!r} stands at {describe_position(position.to_json())}; batch {batch_id} of epoch "
-                f"{planned.epoch} begins later; a rewind can only move backwards"
+                f"stream {self._name!r} is at {describe_position(position.to_json())}, but batch {batch_id} of "
+                f"epoch {planned.epoch} begins later; a rewind can only move backwards"
             )
         to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
         after = f"reads from {describe_position(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
@@ -424,67 +376,16 @@ class Mover:
         if place is None or not is_inside_commit(place):
             return ()
         note = (
-            f"That is inside version {place.version}. With read_change_feed, a sink that decides per key (a merge) "
-            "needs all of a version that adds and removes rows: then use "
-            f"`fds rewind {self._name} --to-version {place.version} --sink keep --why …`."
+            f"That is inside version {place.version}. With read_change_feed, a sink that decides per key (a "
+            "merge) needs the whole of a version that adds and removes rows. In that case use `fds rewind "
+            f"{self._name} --to-version {place.version} --sink keep --why …`."
         )
         return (note,)
 
     def _repeated(self, version: int | None, removal: Removal | None) -> tuple[str, ...]:
         if version is None:
-            return ("Rows of commits at or after that time that the sink has already are there twice then.",)
+            return ("Rows of commits at or after that time that are already in the sink are then there twice.",)
         return repeated_notes(self.ledger, self._start_at(version), removal=removal)
-
-    def _behind_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
-        """Return where an epoch continues if a person knows that the batch in progress is in the sink."""
-        self._check_user_job(landed, needs_word=not self._is_function)
-        if self._is_function:
-            end = self._writes.end_of_landed(landed)
-            return None if end is None else {"offset": end}
-        return {"offset": self._state.planned[0].end} if landed and self._state.planned else None
-
-    @property
-    def _bound(self) -> SinkBinding | None:
-        """The sink, also that of an epoch that a request has closed and that is requested again."""
-        return self._state.sink or self._state.fence_sink
-
-    @property
-    def _is_function(self) -> bool:
-        return self._bound is not None and self._bound.is_function
-
-    @property
-    def _on_their_way(self) -> tuple[PlannedBatch, ...]:
-        state = self._state
-        if state.closed is None:
-            return state.planned
-        # only a function's tables can be checked again
-        return state.closed.planned if self._is_function else ()
-
-    def _check_user_job(self, landed: bool | Mapping[str, bool] | None, *, needs_word: bool) -> None:
-        """A batch of a user job cannot be fenced: a person must know what became of it."""
-        state = self._state
-        sink = self._bound
-        if sink is None or not sink.is_user_defined or not self._on_their_way:
-            if landed is not None:
-                raise ConfigurationError(
-                    f"stream {self._name!r}: --landed is only for a planned, uncommitted batch of a user job; "
-                    "the stream has no such batch"
-                )
-            return
-        owner = state.owner
-        if owner is not None and self.owner_is_running(owner):
-            raise ConfigurationError(
-                f"stream {self._name!r}: its planned batch belongs to {owner.describe()}, which appears to be "
-                "running, and its job may still write. Wait for it or stop it; if you are sure that it is gone, use "
-                "--force"
-            )
-        if needs_word and landed is None:
-            batch = self._on_their_way[0]
-            raise ConfigurationError(
-                f"stream {self._name!r}: batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) was handed to {sink.describe()}, and only you can know whether its rows "
-                "are in your tables: --landed yes, or --landed no"
-            )
 
 
 def _describe_seen(batch: SeenBatch) -> str:
@@ -492,25 +393,4 @@ def _describe_seen(batch: SeenBatch) -> str:
     return f"batch {batch.batch_id} of epoch {batch.epoch}{where}"
 
 
-def readable(log: DeltaLog) -> DeltaLog | None:
-    """Return the log if it can be read from here, else ``None``."""
-    try:
-        log.latest()
-    except FdsError:
-        return None
-    return log
-
-
-def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> DeltaLog | None:
-    """Return the log of the sink that FDS writes to if it can be read from here, else ``None``."""
-    from airflow_provider_fds.delta.log import DeltaLog
-
-    if state.sink is None or state.sink.is_user_defined:
-        return None
-    try:
-        return readable(DeltaLog(open_table(state.sink.target)))
-    except FdsError:
-        return None
-
-
-__all__ = ["Mover", "readable", "readable_sink"]
+__all__ = ["Mover"]

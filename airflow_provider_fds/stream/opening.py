@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
@@ -10,20 +10,20 @@ import msgspec
 from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import (
-    EXIT_OK,
     ConfigurationError,
-    FdsError,
     LostPositionError,
     SinkError,
     TableNotFoundError,
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened, Shown
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
+from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
+from airflow_provider_fds.stream.changed_start import keep_start, range_options
 from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.epoch import (
     EpochStart,
@@ -34,9 +34,8 @@ from airflow_provider_fds.stream.epoch import (
     unseen_batches,
     unseen_error,
 )
-from airflow_provider_fds.stream.lost_position import nearly_lost, oldest_commit
+from airflow_provider_fds.stream.overlap import refuse_overlap_of_new
 from airflow_provider_fds.stream.repeated import removal_problem
-from airflow_provider_fds.stream.result import RunResult, StreamStatus, totals_of
 from airflow_provider_fds.stream.sink_before import (
     hidden_batch,
     hidden_error,
@@ -48,15 +47,11 @@ from airflow_provider_fds.stream.sink_before import (
     wider_removals,
 )
 from airflow_provider_fds.stream.sink_traces import refuse_lost_ledger
-from airflow_provider_fds.stream.stream_end import end_of, reason_to_end
-from airflow_provider_fds.stream.verifying import check_planned, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
-    from airflow_provider_fds.ledger.commit_entries import Committed
-    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -70,9 +65,9 @@ def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset 
         sink: The intended sink, searched for traces of an earlier stream of the same name.
         start: Where a new stream starts, instead of its start options; an open stream must have this start.
     """
-    state = ensure_created(connected, sink)
+    state = ensure_created(connected, sink, start=start)
     if state.retired is not None:
-        raise refusals.retired(state, "a run")
+        raise refusals.retired(state, "start a run")
     if state.phase == "requested":
         # if Spark must first close the earlier epochs, the caller that has Spark opens the epoch
         return state if state.needs_fence else open_epoch(connected, state, given=start)
@@ -82,10 +77,10 @@ def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset 
             f"stream {state.name!r} started at {state.epoch_start} and is at {state.position}. A start can only "
             f"be given to a new stream, got {start.to_json()}. Omit the start, or choose another name"
         )
-    return state
+    return keep_start(connected, state)
 
 
-def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState:
+def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
     """Create the stream, if it does not exist yet."""
     state = connected.load_to_work()
     if state.phase != "empty":
@@ -93,6 +88,7 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None) -> StreamState
     connected.log.latest()  # no stream for a missing table
     if sink is not None:
         refuse_lost_ledger(connected, sink)
+        refuse_overlap_of_new(connected, sink, start)
     return connected.execute(
         Created(
             uuid=str(uuid4()),
@@ -158,115 +154,6 @@ def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
         return None
 
 
-def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
-    """Return what a run has committed; reads old entries only if the state no longer has the run."""
-    record = connected.ledger.find_run(owner, since=connected.context.run_since)
-    if record is None or not record.batches:
-        return None
-    return RunResult(
-        stream=connected.stream.name,
-        epoch=record.epoch,
-        first_batch_id=record.first_batch_id or 0,
-        last_batch_id=record.last_batch_id or 0,
-        start=record.start or "",
-        end=record.end or "",
-        **totals_of(record),
-    )
-
-
-def _more_of(state: StreamState) -> dict[str, Any]:
-    """Return the optional fields of a status: those that have something to report."""
-    more: dict[str, Any] = {}
-    if state.request is not None:
-        more["requested"] = f"{state.request.reason}: {state.request.why}"
-    if state.sink_warnings:
-        more["warnings"] = list(state.sink_warnings)
-    if state.quarantined is not None:
-        more["quarantined"] = state.quarantined.why
-    if state.held is not None:
-        more["held"] = state.held.why
-    if state.reads_by_interval:
-        more["intervals"] = len(state.intervals)
-        more["intervals not done"] = [record.interval for record in state.intervals if not record.is_done]
-    if state.retired is not None:
-        more["retired"] = state.retired.why
-    return more
-
-
-def _last_commit(last: Committed | None) -> dict[str, Any] | None:
-    if last is None:
-        return None
-    measures = {} if last.measures is None else msgspec.to_builtins(last.measures)
-    return {"epoch": last.epoch, "batch_id": last.batch_id, "rows": last.rows, **measures}
-
-
-def status_of(connected: ConnectedStream) -> StreamStatus:
-    """Return the status of the stream; an unreadable table is reported in it."""
-    state = connected.load()
-    newest: int | None = None
-    problem: FdsError | None = None
-    extra: dict[str, Any] = {}
-    finished: str | None = None
-    try:
-        newest = connected.log.latest()
-        finished = _checked(connected, state, newest)
-    except FdsError as error:
-        problem = error
-    lag: int | None = None
-    if newest is not None and problem is None and state.position is not None:
-        position = Offset.from_json(state.position)
-        end = end_of(connected, state)
-        last = newest if end is None else end.target(position, newest)
-        lag = max(0, last + 1 - position.version)
-        if position.is_initial_snapshot:
-            lag += 1
-        if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
-            extra["warning"] = warning
-    extra.update(_more_of(state))
-    return StreamStatus(
-        name=connected.stream.name,
-        table=connected.table.uri,
-        # intervals are loaded without an open epoch, so a requested phase would mislead
-        phase="open" if state.reads_by_interval else state.phase,
-        uuid=state.uuid or None,
-        deployment=state.deployment or None,
-        epoch=state.epoch,
-        position=state.position,
-        newest_version=newest,
-        lag_versions=lag,
-        last_batch_id=state.last_batch_id,
-        last_commit=_last_commit(state.last_committed),
-        planned_batches=len(state.planned),
-        owner=state.owner.describe() if state.owner is not None else None,
-        sink=None if state.sink is None else {"kind": state.sink.kind, "target": state.sink.target},
-        sink_version=state.sink_version,
-        blocked=None if state.blocked is None else state.blocked.reason,
-        finished=finished,
-        entries=connected.ledger.n + 1,
-        problem=None if problem is None else str(problem),
-        exit_code=EXIT_OK if problem is None else problem.exit_code,
-        extra=extra,
-    )
-
-
-def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str | None:
-    """Return why the stream is finished, ``None`` if it is not; in that case check its position and its plan.
-
-    Raises:
-        LostPositionError: The stream cannot continue from its position, or the planned batches belong to another table.
-    """
-    if state.position is None:
-        return None
-    finished = reason_to_end(state, end_of(connected, state))
-    if finished is None and state.retired is None:
-        log = connected.log
-        check_position(log, state)
-        Offset.from_json(state.position).ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
-        if state.planned and state.blocked is None and state.accepted is None:
-            check_planned(log, state.planned)
-    return finished
-
-
 def open_epoch(
     connected: ConnectedStream,
     state: StreamState,
@@ -296,7 +183,11 @@ def open_epoch(
     landed = () if report is None else report.landed
     evidence = None if report is None else report.evidence
     try:
-        asked = epoch_start(connected, state, landed, fence, evidence) if given is None else EpochStart(given)
+        asked = (
+            epoch_start(connected, state, landed, fence, evidence)
+            if given is None
+            else EpochStart(given, follows_options=True)
+        )
     except LandedBatchError as error:
         _record_shown(connected, state, (error.batch,))
         raise
@@ -329,6 +220,7 @@ def open_epoch(
             last_commit_sha256=None if offset.is_initial_snapshot else _digest_before(log, offset),
             meaning_digest=asked.meaning_digest,
             continues=asked.continues,
+            range_options=range_options(connected.stream.options) if asked.follows_options else None,
         )
     )
 
@@ -401,8 +293,8 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
         return
     asked = "timestamp_as_of" if options.version_as_of is None else f"version_as_of={options.version_as_of}"
     raise ConfigurationError(
-        f"stream {state.name!r} has started at {state.epoch_start} and stands at {state.position}; {asked} can only be "
-        "given to a new stream. Leave it out, or choose another name",
+        f"stream {state.name!r} started at {state.epoch_start} and is at {state.position}; {asked} can only be "
+        "given to a new stream. Omit it, or choose another name",
         table=connected.table.uri,
     )
 
@@ -424,8 +316,8 @@ def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
     for what, own in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
         if lie_inside_each_other(target, own):
             raise SinkError(
-                f"stream {connected.stream.name!r}: the sink {target} and {what} {own} lie inside each other. Write "
-                "into a folder of its own",
+                f"stream {connected.stream.name!r}: the sink {target} overlaps {what} {own}. Use a separate "
+                "folder for the sink",
                 table=target,
             )
     return target

@@ -86,7 +86,7 @@ class OperatorAction:
             values: By name of the argument, of all actions.
 
         Raises:
-            ConfigurationError: With all problems at once.
+            ConfigurationError: Reports all problems at once.
         """
         known = {argument.name: argument for argument in self.arguments}
         given: dict[str, Any] = {}
@@ -162,9 +162,24 @@ def _flag(_: Argument, value: object) -> bool:
 def _landed(_: Argument, value: object) -> bool | dict[str, bool]:
     if isinstance(value, bool):
         return value
-    from airflow_provider_fds.stream.function_writes import landed_of
-
     return landed_of(str(value))
+
+
+def landed_of(text: str) -> bool | dict[str, bool]:
+    """Parse a person's answer: for all writes (``yes``), or for each by name (``kept=yes,gone=no``).
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if text.strip().lower() in _TRUTHS:
+        return _TRUTHS[text.strip().lower()]
+    answers: dict[str, bool] = {}
+    for part in text.split(","):
+        name, _, answer = (piece.strip() for piece in part.partition("="))
+        if not name or answer.lower() not in _TRUTHS or name in answers:
+            raise ValueError(f"expected yes, no, or WRITE=yes|no for each write once, got {text!r}")
+        answers[name] = _TRUTHS[answer.lower()]
+    return answers
 
 
 _PARSERS: Final[dict[str, Callable[[Argument, object], Any]]] = {
@@ -179,7 +194,8 @@ _PARSERS: Final[dict[str, Callable[[Argument, object], Any]]] = {
 _LANDED: Final = Argument(
     "landed",
     "landed",
-    "for a user job or function: whether the planned batch is in its table; for a function, per write",
+    "for a user job or function: whether the planned batch's rows are already in its table; for a function, one answer "
+    "per write",
     metavar="yes|no|WRITE=yes,WRITE=no",
 )
 _DELETE: Final = Argument(
@@ -198,7 +214,7 @@ _SINK: Final = Argument(
 _FORCE_SINK: Final = Argument(
     "force_sink", "flag", "with delete, or sink empty: proceed even if others have written to the sink"
 )
-_REPLACE: Final = Argument("replace", "flag", "replace a request that is still waiting for its run")
+_REPLACE: Final = Argument("replace", "flag", "replace a request that no run has started on yet")
 _FORCE: Final = Argument("force", "flag", "proceed even if the owner of the planned batches appears to be running")
 #: Arguments of all actions that request an epoch.
 FOR_ALL_REQUESTS: Final = (_REPLACE, _FORCE)
@@ -219,7 +235,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                 Argument(
                     "to_timestamp",
                     "text",
-                    "read from the first commit at or after it; UTC without a zone",
+                    "read from the first commit at or after this time; UTC if no zone is given",
                     metavar="TIME",
                     excludes="target",
                 ),
@@ -234,7 +250,8 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         OperatorAction(
             "reset",
             "restart a stream from its start options",
-            "A new epoch begins as a new stream does. Rows that the sink already has are loaded again.",
+            "A new epoch begins from the start options, as a new stream would. Rows that the sink already has are "
+            "loaded again.",
             (_SINK, _FORCE_SINK, *FOR_ALL_REQUESTS),
         ),
         OperatorAction(
@@ -247,7 +264,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         ),
         OperatorAction(
             "rebind",
-            "continue a stream in another sink",
+            "continue a stream in a different sink",
             "The stream keeps its position. Its next run binds it to the sink that the run uses. Earlier rows stay "
             "where they are.",
             (_LANDED, *FOR_ALL_REQUESTS),
@@ -262,9 +279,9 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         OperatorAction(
             "acknowledge",
             "let a stream continue past a version that stops it",
-            "A change of the schema takes effect at the version: earlier rows are read with the old schema, "
+            "A schema change takes effect at the version: earlier rows are read with the old schema, "
             "rows of this and later versions with the new one. Any other commit is skipped as a whole, and the reason "
-            "is recorded. A quarantine before the version ends.",
+            "is recorded. If the stream is in quarantine at this version, the quarantine ends.",
             (Argument("version", "number", "version of the table", metavar="N", is_required=True),),
             asks=False,
         ),
@@ -278,7 +295,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                 Argument(
                     "interval",
                     "text",
-                    "the blocked data interval, as the message gives it",
+                    "the blocked data interval, as shown in the message",
                     metavar="START/END",
                     excludes="blocked",
                 ),
@@ -295,14 +312,14 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         OperatorAction(
             "resume",
             "let a stream continue after a hold or a quarantine",
-            "The next run checks the version again, with the options that the stream has then.",
+            "After a quarantine, the next run checks the version again, with the stream's options at that time.",
             asks=False,
         ),
         OperatorAction(
             "adopt",
             "release planned batches whose owner is gone",
-            "Planned batches belong to one run. If that run is gone and FDS cannot detect it (another machine, an "
-            "Airflow that no longer exists), this lets the next run take them over.",
+            "Planned batches belong to one run. If that run is gone and FDS cannot detect it (it ran on another "
+            "machine, or in an Airflow installation that no longer exists), this lets the next run take them over.",
             (_FORCE,),
             asks=False,
         ),
@@ -323,10 +340,10 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
             "recover",
             "show what sink, ledger, checkpoint and Airflow record about a stream, and repair it",
             "Show what the sink's commits, the ledger in staging, the checkpoint and (--airflow) Airflow's "
-            "asset events record. A ledger that was lost (use --table to name the source), is older than the sink, or "
-            "has unreadable entries continues after the last batch in the sink. Unreadable entries are listed with "
-            "what is lost. A checkpoint file that is missing or does not match is written again from the ledger; a "
-            "Variable that does not match is removed, and the next run writes it.",
+            "asset events record. If the ledger was lost (name the source with --table), is older than the sink or "
+            "has unreadable entries, it is continued after the last batch in the sink. Unreadable entries are listed "
+            "with what is lost. A checkpoint file that is missing or does not match is written again from the ledger; "
+            "a Variable that does not match is removed, and the next run writes it.",
             (
                 Argument(
                     "sink_uri",
@@ -335,7 +352,9 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                     metavar="URI",
                     spelling="sink",
                 ),
-                Argument("table", "text", "the source, for a stream without a ledger", metavar="URI"),
+                Argument(
+                    "table", "text", "URI of the source table; only needed if the stream has no ledger", metavar="URI"
+                ),
                 Argument(
                     "checkpoint", "text", "file that holds the committed offset", metavar="FILE", is_cli_only=True
                 ),

@@ -1,17 +1,21 @@
-"""Plans batches from the position: plan, write the manifests, describe the batches for the ledger."""
+"""Plans the batches of a run: plan, write the manifests, describe the batches for the ledger.
+
+From a position as many batches as a run wants are planned; of a data interval all of them or none.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.spec import txn_version
-from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.errors import FdsError, LostPositionError
+from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_digest
 from airflow_provider_fds.source.start import starting_state
 
 if TYPE_CHECKING:
@@ -19,9 +23,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.manifest import Manifest
     from airflow_provider_fds.delta.log import DeltaLog, TableState
-    from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.source.plan import SourceBatch
+    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream
+
+_NO_COMMITS: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,7 @@ def plan_batches(
             empty = None if batches else batch
             break
         batch_id = state.next_batch_id + len(batches)
-        key = manifest_folder(state.epoch, batch_id, manifest.digest)
-        write_manifest(manifest, connected.staging, connected.folder.below(key))
-        batches.append(describe(batch, batch_id, key, manifest.digest, previous))
+        batches.append(_written(connected, batch, manifest, str(state.epoch), batch_id, previous))
         previous = txn_version(state.epoch, batch_id)
         if len(batches) == max_batches:
             break
@@ -148,8 +151,79 @@ def _good_batches(
         yield again, manifest
 
 
-def describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous: int | None) -> PlannedBatch:
-    """Return a batch as the ledger records it, with its manifest's folder and digest and the previous transaction."""
+def plan_interval(
+    connected: ConnectedStream, state: StreamState, record: IntervalRecord, *, replaces: bool
+) -> tuple[PlannedBatch, ...]:
+    """Plan all versions of an interval and write the manifests. Writes nothing to the ledger.
+
+    Args:
+        connected: The stream.
+        state: State of the ledger.
+        record: The opened interval.
+        replaces: Whether the sink replaces; such a sink needs a batch even if there are no rows.
+
+    Raises:
+        StoppedError: The interval has a version that the stream may not pass.
+        LostPositionError: Commits of the interval are gone.
+    """
+    place = f"{interval_folder(record.interval)}/{record.generation}"
+    empty: SourceBatch | None = None
+    batches: list[PlannedBatch] = []
+    if record.first_version <= record.last_version:
+        start = Offset(str(state.table_id), record.first_version)
+        planner = BatchPlanner(
+            connected.log,
+            start,
+            starting_state(connected.log, start),
+            connected.stream.options,
+            record.last_version,
+            acknowledged=acknowledged_of(state),
+        )
+        for batch, manifest in with_manifests(connected, planner):
+            if manifest is None:
+                empty = batch
+            else:
+                previous = txn_version(record.generation, len(batches) - 1) if batches else None
+                batches.append(_written(connected, batch, manifest, place, len(batches), previous))
+        if planner.outcome is not None and planner.outcome.error is not None:
+            raise planner.outcome.error
+    if batches or not replaces:
+        return tuple(batches)
+    empty = empty or _nothing(connected, state, record)
+    manifest = build_manifest(empty, table_uri=connected.log.table_uri)
+    return (_written(connected, empty, manifest, place, 0, None),)
+
+
+def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRecord) -> SourceBatch:
+    """Return a batch without files, for an interval without commits, with the schema the table had."""
+    start = Offset(str(state.table_id), record.first_version)
+    return SourceBatch(
+        start,
+        start,
+        (),
+        _state_near(connected.log, max(record.last_version, 0)),
+        (),
+        record.first_version,
+        record.last_version,
+        range_digest(()),
+        _NO_COMMITS,
+        "whole_files" if connected.stream.options.read_change_feed else None,
+    )
+
+
+def _state_near(log: DeltaLog, version: int) -> TableState:
+    try:
+        return log.state_at(version)
+    except LostPositionError:
+        return log.state_at(log.latest())
+
+
+def _written(
+    connected: ConnectedStream, batch: SourceBatch, manifest: Manifest, epoch: str, batch_id: int, previous: int | None
+) -> PlannedBatch:
+    """Write the manifest to the folder of its epoch, or of its interval's generation; return the planned batch."""
+    key = manifest_folder(epoch, batch_id, manifest.digest)
+    write_manifest(manifest, connected.staging, connected.folder.below(key))
     return PlannedBatch(
         batch_id=batch_id,
         start=batch.start.to_json(),
@@ -157,7 +231,7 @@ def describe(batch: SourceBatch, batch_id: int, key: str, digest: str, previous:
         first_version=batch.first_version,
         last_version=batch.last_version,
         manifest=key,
-        digest=digest,
+        digest=manifest.digest,
         num_files=batch.num_files,
         num_bytes=batch.num_bytes,
         num_rows=batch.num_rows,

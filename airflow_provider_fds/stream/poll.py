@@ -1,4 +1,4 @@
-"""Polls a table for anything that a stream has not committed. Writes nothing."""
+"""Polls a table for anything that a stream has not committed, or for the end of a data interval. Writes nothing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.delta.interval import LOG_RETENTION, retention
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.retention import LOG_RETENTION, retention
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
 from airflow_provider_fds.errors import (
     ConfigurationError,
@@ -25,6 +25,7 @@ from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.data_interval import instant_ms, instant_text
 from airflow_provider_fds.stream.lost_position import nearly_lost
 from airflow_provider_fds.stream.verifying import verify_version
 
@@ -77,8 +78,8 @@ class TablePoller:
     """Polls a table from a position.
 
     A poll costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked (:meth:`check`),
-    and one GET per commit that was not read before. The first commit without data, and a stream with
-    ``partition_filter``, read the table's metadata once more.
+    and one GET per commit that was not read before. The first commit without data, and any stream with
+    ``partition_filter``, cost one extra read of the table's metadata.
 
     Args:
         stream: The stream.
@@ -238,3 +239,50 @@ class TablePoller:
             return self._filter.of(self._metadata).keeps
         except (ConfigurationError, StoppedError):
             return None
+
+
+class IntervalPoller:
+    """Polls a table until an interval is complete.
+
+    It is complete once there is a commit at or after its end, since commit times only increase; or, for a table that
+    may have no commits for a long time, once ``grace`` has passed since the end. Later commits belong to the next
+    interval.
+
+    Args:
+        storage: Storage of the table.
+        end: End of the interval (exclusive), with a time zone.
+        grace: Time to wait after the end; ``None`` to wait for a commit.
+    """
+
+    def __init__(self, storage: Storage, end: datetime, grace: timedelta | None) -> None:
+        self._log = DeltaLog(storage)
+        self._end = end
+        self._grace = grace
+        self._newest: int | None = None
+
+    def check(self) -> PollResult | None:
+        """Read the log and return a result if the interval is complete.
+
+        Raises:
+            TableNotFoundError: There is no table.
+        """
+        newest = self._log.latest()
+        if newest != self._newest:
+            found = CommitTimestamps(self._log).at_or_after(instant_ms(self._end))
+            if found is not None:
+                reason = f"version {found} was committed at or after {instant_text(self._end)}"
+                return PollResult(newest, has_data=False, reason=reason)
+            self._newest = newest
+        return self._grace_passed()
+
+    async def poll(self) -> PollResult | None:
+        """Poll with one HEAD if there is no new version; otherwise run :meth:`check` in a thread."""
+        if self._newest is not None and not await self._log.probe_async(self._newest + 1):
+            return self._grace_passed()
+        return await asyncio.to_thread(self.check)
+
+    def _grace_passed(self) -> PollResult | None:
+        if self._grace is None or self._newest is None or datetime.now(UTC) < self._end + self._grace:
+            return None
+        reason = f"no commit has reached {instant_text(self._end)}, but {self._grace} have passed since then"
+        return PollResult(self._newest, has_data=False, reason=reason)

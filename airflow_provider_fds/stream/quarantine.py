@@ -25,17 +25,17 @@ def paused_work(state: StreamState) -> RunWork | None:
 def pause_of(state: StreamState) -> str | None:
     """Return why the stream is paused and what resumes it, ``None`` if it is not paused."""
     if state.held is not None:
-        return f"stream {state.name!r} is held ({state.held.why}); `fds resume {state.name} --why …` lets it go on"
+        return f"stream {state.name!r} is held ({state.held.why}); `fds resume {state.name} --why …` lets it continue"
     if state.quarantined is None:
         return None
     acknowledge = ""
-    if state.quarantined.version is not None:
+    if state.quarantined.version is not None and state.quarantined.can_be_acknowledged:
         acknowledge = (
             f"`fds acknowledge {state.name} --version {state.quarantined.version} --why …` lets it pass the version, "
         )
     return (
         f"stream {state.name!r} is in quarantine: {state.quarantined.why}\n{acknowledge}`fds resume {state.name} "
-        "--why …` tries again, for example with other options"
+        "--why …` lets it try again, for example with other options"
     )
 
 
@@ -46,4 +46,8 @@ def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | Non
         connected: The stream, with nothing planned.
         error: The violation.
     """
-    return paused_work(connected.execute(Quarantined(why=str(error), version=error.version)))
+    return paused_work(
+        connected.execute(
+            Quarantined(why=str(error), version=error.version, can_be_acknowledged=error.can_be_acknowledged)
+        )
+    )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import transactions
+from airflow_provider_fds.delta.replay import transactions
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
-from airflow_provider_fds.ledger.epoch_entries import Created, Requested
+from airflow_provider_fds.ledger.epoch_entries import Created
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.move import Move, describe_position
@@ -91,10 +92,10 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
             continue
         if "interval" in told:
             raise ConfigurationError(
-                f"stream {stream!r} reads data intervals (version {commit.version} of the sink {log.table_uri} has "
-                f"{told['interval']}), and has no offset that could be recovered. Restore the staging folder from a "
-                "copy; or, where the sink is one that replaces, load the intervals again under another name of the "
-                "stream"
+                f"stream {stream!r} reads data intervals (version {commit.version} of the sink {log.table_uri} "
+                f"has {told['interval']}), so it has no offset that could be recovered. Restore the staging "
+                "folder from a copy, or, with a sink that replaces, load the intervals again with a stream of "
+                "another name"
             )
         if found is not None and told["uuid"] != found["uuid"]:
             # a stream of the same name was started anew; the newest one counts
@@ -163,16 +164,15 @@ def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False
     """
     if account.broke_at is not None:
         raise ConfigurationError(
-            f"stream {name!r}: the sink {account.uri} was restored or replaced at version "
-            f"{account.broke_at}, or a fence removed rows there, after {account.describe()}: its commits "
-            "do not say which rows it has. Look for the last "
-            "batch that it has, and rewind the stream to the one after it"
+            f"stream {name!r}: the sink {account.uri} was restored or replaced at version {account.broke_at}, or "
+            f"a fence removed rows there, after {account.describe()}: its commits do not say which rows it has. "
+            "Find the last batch that it has, and rewind the stream to the next one"
         )
     if Offset.from_json(account.end).is_initial_snapshot and not has_snapshot:
         raise ConfigurationError(
-            f"stream {name!r}: {account.describe()} lies within the initial snapshot, whose frozen list of "
-            "files was in the staging folder. Without it the snapshot has to be loaded anew, into an empty sink: "
-            "start a stream under another name"
+            f"stream {name!r}: {account.describe()} is within the initial snapshot, whose frozen file list was in "
+            "the staging folder. Without it the snapshot must be loaded again into an empty sink: start a stream "
+            "with another name"
         )
 
 
@@ -193,10 +193,12 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     end = Offset.from_json(account.end)
     snapshot = state.snapshot if state.closed is None else state.closed.snapshot
     check_account(ledger.folder.name, account, has_snapshot=snapshot is not None and snapshot.version == end.version)
-    after = f"epoch {max(account.epoch, state.epoch) + 1}, goes on at {describe_position(account.end)}"
+    after = f"epoch {max(account.epoch, state.epoch) + 1}, continues at {describe_position(account.end)}"
     notes = [f"The sink {account.uri} has {account.describe()}."]
     if account.version < 0:
-        notes.append("Its log no longer says whether it was restored or overwritten since: compare it with the source.")
+        notes.append(
+            "Its log no longer shows whether it was restored or overwritten since then: compare it with the source."
+        )
     if state.phase == "empty":
         sink = SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),))
         command = Created(

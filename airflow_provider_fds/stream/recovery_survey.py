@@ -82,10 +82,11 @@ class RecoverySurvey:
         state, name, staging = self.ledger.state, self.ledger.folder.name, self.ledger.storage.uri
         if state.phase == "empty" and self.account is None and self.sink_uri and table:
             raise ConfigurationError(
-                f"stream {name!r} has no ledger in {staging}, and nothing was done: the commits of {self.sink_uri} "
-                "name no batch of it, and its newest transaction is not that of a checkpoint. If log cleanup removed "
-                "the commits, name the checkpoint (--checkpoint FILE, or --airflow); otherwise restore a copy of the "
-                "staging folder, or load everything under another name of the stream into an empty sink"
+                f"stream {name!r} has no ledger in {staging}, and nothing was done: the commits of "
+                f"{self.sink_uri} name no batch of the stream, and its newest transaction does not match a "
+                "checkpoint. If log cleanup removed the commits, name the checkpoint (--checkpoint FILE, or "
+                "--airflow). Otherwise restore a copy of the staging folder, or load everything into an empty "
+                "sink with a stream of another name"
             )
         if state.phase == "empty" and (self.account is None or table is None):
             raise ConfigurationError(
@@ -167,7 +168,7 @@ def survey(
         )
     lines += [f"            {line}" for line in damage.describe()]
     if is_readable and any(one.n > damage.begun_again for one in damage.unreadable):
-        lines.append("            a fold of a later entry has what it came to: only its line of the history is lost")
+        lines.append("            a fold of a later entry has its effect: only its line in the history is lost")
     account = None
     if target:
         sink = open_table(target)

@@ -17,10 +17,11 @@ from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, UnreadableEntryError
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened, Requested
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
 from airflow_provider_fds.ledger.interval_entries import Boundary
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp, Recovered, SinkBinding
 from airflow_provider_fds.source.offset import Offset
@@ -72,7 +73,7 @@ class LedgerDamage:
         """Return a line for each unreadable entry, and a summary of the others; empty if all entries are readable."""
         lines = []
         for damage in self.unreadable:
-            passed = ", passed over" if damage.n < self.begun_again else ""
+            passed = ", skipped" if damage.n < self.begun_again else ""
             lines.append(f"entry {damage.n} of 0 to {self.last} cannot be read{passed}: {_first_sentence(damage)}")
             if (said := _said(damage.data)) is not None:
                 lines.append(f"  its bytes look like {said}")
@@ -113,8 +114,8 @@ class Repair:
         """Begin the ledger again and return the outcome in one sentence."""
         entry = ledger.begin_again(self.created, actor, after=self.after, missing=self.missing)
         return (
-            f"stream {self.created.name}: its ledger begins again with entry {entry.n}. The next run closes the epochs "
-            f"before epoch {ledger.state.epoch} in the sink, and begins it"
+            f"stream {self.created.name}: its ledger continues with entry {entry.n}. The next run closes the "
+            f"epochs before epoch {ledger.state.epoch} in the sink and begins that epoch"
         )
 
 
@@ -130,9 +131,9 @@ def inspect(ledger: Ledger) -> LedgerDamage:
     for found in ledger.readable():
         if found.n - last - 1 > MOST_MISSING:
             raise ConfigurationError(
-                f"the ledger {ledger.uri}/ledger has a file for entry {found.n}, and none for the "
-                f"{found.n - last - 1} before it. FDS does not write such a file: remove it, or restore the folder "
-                "from a copy"
+                f"the ledger {ledger.uri}/ledger has a file for entry {found.n}, but none for the "
+                f"{found.n - last - 1} before it. FDS does not write such a file: remove it, or restore the "
+                "folder from a copy"
             )
         unreadable += [_missing(ledger, n) for n in range(last + 1, found.n)]
         last = found.n
@@ -181,9 +182,9 @@ def repair(
         raise ConfigurationError(f"stream {name!r}: its ledger does not say which table it reads; name it: --table URI")
     if account is None:
         raise ConfigurationError(
-            f"stream {name!r}: its ledger cannot be read, and the sink has no batch of the stream that says where it "
-            f"goes on. Restore the ledger from a copy. If nothing of it was ever loaded: end its runs, remove "
-            f"{ledger.uri}, and let the stream begin anew"
+            f"stream {name!r}: its ledger cannot be read, and the sink has no batch of the stream that says where "
+            "it continues. Restore the ledger from a copy. If nothing was ever loaded, end the stream's runs, "
+            f"remove {ledger.uri}, and start the stream again"
         )
     _refuse_another_sink(name, damage, account, checkpoint, is_sink_named=is_sink_named)
     _refuse_blocked(name, damage, account)
@@ -212,14 +213,14 @@ def repair(
     )
     which = ", ".join(str(one.n) for one in damage.unreadable)
     lost = (
-        f"Lost: what entry {which} decided, acknowledgements and skipped versions among it; and the results of earlier "
-        "runs, which a cleared task of before does not return again."
+        f"Lost: the decisions of entry {which}, including acknowledgements and skipped versions, and the results "
+        "of earlier runs, so that clearing their tasks no longer returns them."
     )
     notes = (
         f"The sink {account.uri} has {account.describe()}.",
-        f"Epoch {recovered.after + 1} goes on at {describe_position(account.end)}; all after that is planned anew.",
+        f"Epoch {recovered.after + 1} continues at {describe_position(account.end)}; the rest is planned again.",
         lost,
-        "A rewind to before that place cannot tell which rows to remove.",
+        "A rewind to an earlier position cannot tell which rows to remove.",
         *(("The stream stays on hold.",) if held is not None else ()),
     )
     new = Created(uuid=account.uuid, name=name, table=source, deployment=owner, recovered=recovered)
@@ -242,18 +243,19 @@ def known_uuid(damage: LedgerDamage) -> str | None:
 
 def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
     if damage.of_kind(Retired):
-        raise LedgerError(f"stream {name!r} has ended for good; its ledger is not begun again")
+        raise LedgerError(f"stream {name!r} has ended for good, so its ledger is not recovered")
     reads_by_interval = (getattr(entry.action, "interval", None) is not None for entry in damage.entries)
     if damage.of_kind(Boundary) or any(reads_by_interval):
         raise ConfigurationError(
-            f"stream {name!r} reads data intervals, and has no offset that a sink could tell. Restore the ledger from "
-            "a copy; or, where the sink is one that replaces, load the intervals again under another name of the stream"
+            f"stream {name!r} reads data intervals, so the sink does not show an offset. Restore the ledger from "
+            "a copy, or, with a sink that replaces, load the intervals again with a stream of another name"
         )
     bound = damage.of_kind(Bound)
     if bound and bound[-1].sink.is_user_defined:
         raise ConfigurationError(
-            f"stream {name!r} is loaded by {bound[-1].sink.describe()}, and FDS has no sink to ask what is there. "
-            "Restore the ledger from a copy; or find out what was loaded, and continue with a stream of another name"
+            f"stream {name!r} is loaded by {bound[-1].sink.describe()}, so FDS has no sink to check for what was "
+            "loaded. Restore the ledger from a copy, or find out what was loaded and continue with a stream of "
+            "another name"
         )
 
 
@@ -267,17 +269,17 @@ def _refuse_another_sink(
     newest = max(committed, default=(0, -1))
     if newest > (account.batch_epoch, account.batch_id):
         raise ConfigurationError(
-            f"stream {name!r}: batch {newest[1]} of epoch {newest[0]} was committed, and the newest that the sink "
-            f"{account.uri} has is {account.describe()}. It is another sink, or was put back from a copy: name the one "
-            "that the stream wrote to last (--sink URI)"
+            f"stream {name!r}: batch {newest[1]} of epoch {newest[0]} was committed, but the newest that the sink "
+            f"{account.uri} has is {account.describe()}. It is another sink, or was restored from a copy: name "
+            "the sink that the stream last wrote to (--sink URI)"
         )
     kinds = [entry.action for entry in damage.entries if isinstance(entry.action, Bound | Requested)]
     is_left = bool(kinds) and isinstance(kinds[-1], Requested) and kinds[-1].reason == "rebind"
     # binding a stream to another sink takes three entries
     if not is_sink_named and (is_left or len(damage.unreadable) > 1):
         raise ConfigurationError(
-            f"stream {name!r}: the entries that cannot be read may have bound it to another sink. Name the one that it "
-            "wrote to last: --sink URI"
+            f"stream {name!r}: the unreadable entries may have bound it to another sink. Name the sink that it "
+            "last wrote to: --sink URI"
         )
 
 
@@ -291,9 +293,9 @@ def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> No
     ]
     if words and isinstance(words[-1], Blocked):
         raise LedgerError(
-            f"stream {name!r}: the newest batch that the sink {account.uri} has is {account.describe()}, and its "
-            f"verification failed: {words[-1].reason}. Begun again, the ledger would take it for loaded. Restore the "
-            "ledger from a copy; or continue with a stream of another name, once the sink's rows are right"
+            f"stream {name!r}: the newest batch that the sink {account.uri} has is {account.describe()}, but its "
+            f"verification failed: {words[-1].reason}. A recovered ledger would count it as loaded. Restore the "
+            "ledger from a copy, or correct the sink's rows and continue with a stream of another name"
         )
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final, Literal
 from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.epoch_entries import Created, Opened, Requested
+from airflow_provider_fds.ledger.epoch_entries import Created, Opened
 from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.move import describe_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,13 +27,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, Removal
 
-_PAUSE: Final = "Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done."
+_PAUSE: Final = "Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)."
 _LATE_DELETE: Final = (
-    " A DELETE under the transaction above prints no count, and changes nothing, once the epoch has begun."
+    " Once the epoch has begun, a DELETE under the transaction above changes nothing and prints no count."
 )
-_LATE_RESTORE: Final = (
-    " A RESTORE that comes later takes out what was read again, too; the next run stops and names it."
-)
+_LATE_RESTORE: Final = " A later RESTORE also removes rows that were read again; the next run stops and reports it."
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
@@ -95,15 +95,15 @@ def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset 
         )
         return None if is_whole else "the sink has rows that are not read again"
     if _forgotten(entries, state) is not None:
-        return "the history lacks batches of before the ledger was lost, whose rows may be among them"
+        return "the history lacks batches from before the ledger was lost, whose rows may be among them"
     again = [load for load in loads if load.reaches(start)]
     if not _is_told_by_version(again, start):
         return (
-            "the rows that are read again cannot be told by their _source_version: they begin within a version, or "
-            "were loaded with an initial snapshot"
+            "_source_version does not identify the rows that are read again: they begin within a version, or were "
+            "loaded with an initial snapshot"
         )
     if len({load.end.table_id for load in loads}) > 1:
-        return "the sink has rows of more than one source table, whose versions are not the same"
+        return "the sink has rows of more than one source table, whose versions differ"
     return None
 
 
@@ -150,7 +150,8 @@ def repeated_notes(
     lead = _lead(again, in_part)
     if is_forgotten:
         lead = (
-            "The history lacks batches of before the ledger was lost: all that the sink has from there on is read again"
+            "The history lacks batches from before the ledger was lost: everything that the sink has from there "
+            "on is read again"
         )
     if is_reset:
         lead += ", if it begins where it began before"
@@ -158,19 +159,19 @@ def repeated_notes(
         return (f"{lead}.", *_removal_notes(state, removal))
     sink = state.sink
     if sink is None or sink.is_user_defined:
-        return (f"{lead}: unless the job replaces them, take their rows out of its table before the next run.",)
+        return (f"{lead}: unless the job replaces them, remove their rows from its table before the next run.",)
     if sink.merges:
         stays = (
-            "Nothing is removed from the sink: a row whose key the source no longer has stays there, and with scd=2 "
-            "the history that is read again is there twice."
+            "Nothing is removed from the sink: a row whose key the source no longer has stays, and with scd=2 the "
+            "history that is read again is there twice."
         )
-        return (f"{lead}, and merged again by their keys.", stays)
+        return (f"{lead} and merged again by their keys.", stays)
     table = sql_name(sink.target)
     statements = _forgotten_statements(table, start) if is_forgotten else _statements(table, loads, again, start)
     statements = [line for statement in statements for line in _closing(state, statement)]
     if statements:
         return (
-            f"{lead}. Before the next run take their rows out of the sink, or they are there twice; one of:",
+            f"{lead}. Before the next run, remove their rows from the sink, or they are there twice. Use one of:",
             *statements,
             _PAUSE + _late(statements),
         )
@@ -178,7 +179,10 @@ def repeated_notes(
         return (
             f"{lead}. Remove its rows with your own statement before the next run; otherwise the sink has them twice.",
         )
-    return (f"{lead}, and no one statement takes exactly their rows out of the sink.", _way_out(state, again, in_part))
+    return (
+        f"{lead}, and no single statement removes exactly their rows from the sink.",
+        _way_out(state, again, in_part),
+    )
 
 
 def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
@@ -188,12 +192,14 @@ def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
     else:
         what = f"empties the sink{target}"
         if state.sink is not None and state.sink.merges:
-            what += " (with scd=2 it closes the rows that are current, and the history stays)"
+            what += " (with scd=2 it closes the current rows, and the history stays)"
     others = (
-        "Rows of other writers go, too."
+        "Rows of other writers are removed, too."
         if removal.is_forced
-        else "It refuses to where the sink's log shows rows of other writers, or does not reach back to its beginning "
-        "(--force-sink removes them, too)."
+        else (
+            "It refuses to if the sink's log shows rows of other writers, or does not reach back to its beginning "
+            "(--force-sink removes them, too)."
+        )
     )
     return (f"The next run {what}, in the transaction that closes the old epoch. {others}",)
 
@@ -275,13 +281,13 @@ def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start:
 
 def _way_out(state: StreamState, again: Sequence[Load], in_part: Sequence[Load]) -> str:
     if any(load.start.is_initial_snapshot for load in in_part):
-        return f"They are part of the initial snapshot: `fds reset {state.name} --why …` loads it anew."
+        return f"They are part of the initial snapshot: `fds reset {state.name} --why …` loads it again."
     newest = max(load.epoch for load in again)
     batch = next((load for load in again if load.epoch == newest), None)
     if batch is None or batch not in in_part:
         return "Remove them with your own statement, or rewind to an earlier version."
     return (
-        f"Rewind to where a batch began, and the sink can be restored to the version before it: `fds rewind "
+        "If you rewind to the start of a batch, the sink can be restored to the version before it: `fds rewind "
         f"{state.name} --to-batch {batch.batch_id} --why …`."
     )
 
@@ -290,10 +296,11 @@ def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
     known = [load.rows for load in again]
     rows = sum(n for n in known if n is not None)
     counted = "rows" if None in known else f"{rows:,} rows"
+    described, verb = describe_batches(len(again), "committed"), "is" if len(again) == 1 else "are"
     if not in_part:
-        return f"{len(again)} committed batches ({counted}) are read again"
-    part = "the last part of one of them only" if len(in_part) == 1 else f"of {len(in_part)} of them the last part only"
-    return f"{len(again)} committed batches (up to {counted}) are read again, {part}"
+        return f"{described} ({counted}) {verb} read again"
+    part = "only the last part of one of them" if len(in_part) == 1 else f"only the last part of {len(in_part)} of them"
+    return f"{described} (up to {counted}) {verb} read again, {part}"
 
 
 def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:

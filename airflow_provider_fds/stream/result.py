@@ -1,15 +1,16 @@
-"""What a stream returns, as values: the work of a run, its result, and the status."""
+"""What a run returns, as values: its work, its result, and the seconds of its phases."""
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
@@ -40,7 +41,7 @@ class LoadResult:
         bytes_written: Bytes of these files.
         seconds: Wall-clock seconds by phase: those of the driver (``look``, ``load``, ``write``, ``verify``) and,
             unless an earlier attempt did the work, those of the run itself (``plan``, ``spark``, ``commit``).
-        warnings: Sentences for a person about what another writer did to the sink.
+        warnings: Human-readable warnings about what another writer did to the sink.
     """
 
     stream: str
@@ -99,7 +100,7 @@ class RunResult(LoadResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalResult(LoadResult):
-    """What is committed of one data interval.
+    """What has been committed for one data interval.
 
     Attributes:
         interval_start: Inclusive (ISO 8601, UTC).
@@ -174,51 +175,24 @@ class Collected:
     failure: BatchFailedError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """The status of a stream. Reading it writes nothing.
+class PhaseSeconds:
+    """Wall-clock seconds by phase, summed over the applications of a run."""
 
-    Attributes:
-        position: Committed offset (Delta streaming offset JSON), ``None`` before the stream was opened.
-        newest_version: Newest version of the table, ``None`` if the table could not be read (``problem`` says why).
-        lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
-            if unknown.
-        last_commit: Measures of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, if known,
-            ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
-        planned_batches: Number of batches that are planned and not committed.
-        owner: The run that owns them, in words.
-        finished: A sentence if the stream has read everything up to its end; ``None`` if it has not, or has no end.
-        problem: Why the stream cannot continue, or the table cannot be read; ``None`` if it can. With a problem, the
-            lag is unknown.
-        exit_code: Exit code of `fds status`: that of the problem, else 0.
-    """
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
 
-    name: str
-    table: str
-    phase: str
-    uuid: str | None = None
-    deployment: str | None = None
-    epoch: int = 0
-    position: str | None = None
-    newest_version: int | None = None
-    lag_versions: int | None = None
-    last_batch_id: int | None = None
-    last_commit: dict[str, Any] | None = None
-    planned_batches: int = 0
-    owner: str | None = None
-    sink: dict[str, str] | None = None
-    sink_version: int | None = None
-    blocked: str | None = None
-    finished: str | None = None
-    entries: int = 0
-    problem: str | None = None
-    exit_code: int = EXIT_OK
-    extra: dict[str, Any] = field(default_factory=dict)
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the body to the phase ``name``, however the body ends."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - began
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON values, the problem first."""
-        found = asdict(self)
-        return {"problem": found.pop("problem"), **found}
+    def to_dict(self) -> dict[str, float]:
+        """Return the seconds by phase, rounded to milliseconds, in the order in which the phases first began."""
+        return {name: round(took, 3) for name, took in self._seconds.items()}
 
 
 def describe_reports(reports: Sequence[AttemptReport]) -> str:
@@ -250,7 +224,7 @@ def rows_differ(report: AttemptReport, sink: Sink | None, planned: int | None) -
     """
     is_counted = sink is not None and sink.writes_rows_as_they_are and planned is not None
     if report.outcome == "mismatch" or (is_counted and report.rows_written != planned):
-        return "the sink has other rows than the log counts"
+        return "the sink's row count differs from the log's"
     return None
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.delta.interval import FILE_RETENTION
-from airflow_provider_fds.delta.interval import retention as file_retention
+from airflow_provider_fds.delta.retention import FILE_RETENTION
+from airflow_provider_fds.delta.retention import retention as file_retention
 from airflow_provider_fds.errors import (
     LedgerError,
     LostPositionError,
@@ -35,7 +35,7 @@ def purge_stream(connected: ConnectedStream, retention: Retention) -> None:
         age = min(retention.age, _file_retention(connected))
         purge_expired(connected.ledger, connected.staging, now=datetime.now(UTC), retention=replace(retention, age=age))
     except (StorageError, LedgerError) as error:
-        logger.warning("stream %s: old manifests and reports stay for now: %s", connected.stream.name, error)
+        logger.warning("Stream %s: old manifests and reports are kept for now: %s", connected.stream.name, error)
 
 
 def _file_retention(connected: ConnectedStream) -> timedelta:

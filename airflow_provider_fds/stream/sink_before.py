@@ -12,8 +12,8 @@ from airflow_provider_fds.batch.report import LandedBatch, RemovedRows
 from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch, txn_version
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.repeated import announced_rows
@@ -51,13 +51,16 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
         return
     now = None
     if fence.status == "sink_missing":
-        now = "the sink is gone: it was removed"
+        now = "the sink was removed"
     elif (found or 0) <= known:
-        now = f"the sink was at version {(found or 1) - 1} before the fence: it was removed, or put back from a copy"
+        now = f"the sink was at version {(found or 1) - 1} before the fence: it was removed, or restored from a copy"
     elif evidence is not None and lacks_committed(closed, evidence):
-        now = f"the newest transaction of the stream in the sink is {evidence.newest}: it was put back from a copy"
+        now = f"the newest transaction of the stream in the sink is {evidence.newest}: it was restored from a copy"
         if evidence.broken_at is not None:
-            now = f"version {evidence.broken_at} of the sink restored it to before that, or to a time, or replaced it"
+            now = (
+                f"version {evidence.broken_at} of the sink restored it to an earlier version or to a time, or "
+                "replaced it"
+            )
     name = state.name
     again = f"`fds rewind {name} --replace --to-batch N --why …`, or `fds reset {name} --replace --why …`"
     if state.sink.merges:
@@ -67,8 +70,8 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
         )
     if now is not None:
         raise LedgerError(
-            f"stream {state.name!r}: its last commit in the sink is version {known}, and {now}, and lacks rows that "
-            f"were committed, or may lack them. Load them again, from the first batch on that it lacks or all: {again}",
+            f"stream {state.name!r}: its last commit in the sink is version {known}, but {now}, so committed rows "
+            f"may be missing. Load them again from the first missing batch on, or load everything: {again}",
             table=state.table,
         )
 
@@ -107,10 +110,11 @@ def refuse_lost_batches(
     name, sink = state.name, state.sink or state.fence_sink
     keep = " --sink keep" if sink is not None and sink.merges else ""
     raise LedgerError(
-        f"stream {name!r}: version {evidence.broken_at} of the sink restored it to version {evidence.restored_to}, so "
-        f"it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at version {first.version} of "
-        f"{state.table}. The requested epoch {state.epoch} would begin after that. Load all of it again: `fds rewind "
-        f"{name} --replace --to-version {first.version}{keep} --why …`; to leave versions out, also `fds skip`",
+        f"stream {name!r}: version {evidence.broken_at} of the sink restored it to version "
+        f"{evidence.restored_to}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
+        f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
+        f"Load everything from there on again: `fds rewind {name} --replace --to-version {first.version}{keep} "
+        "--why …`; to omit versions, also use `fds skip`",
         table=state.table,
     )
 
@@ -156,16 +160,17 @@ def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
     name = state.name
     empty = f"`fds reset {name} --replace --sink empty --force-sink --why …`"
     if sink is not None and sink.merges:
-        ways = f"{empty}; to merge them again into what is there, `fds reset {name} --replace --sink keep --why …`"
+        ways = f"{empty}; to merge them again into the existing rows, `fds reset {name} --replace --sink keep --why …`"
     else:
         ways = (
             f"`fds rewind {name} --replace --to-version N --delete --force-sink --why …`, or {empty}; after you have "
             "removed them yourself, the same without --delete, --sink empty and --force-sink"
         )
     return LedgerError(
-        f"stream {name!r}: batch {batch.batch_id} of epoch {batch.epoch} is in the sink, or batches up to it are, "
-        "though it was never committed, and its commit was cleaned up from the sink's log. Nobody can say what it "
-        f"holds, so the epoch does not begin. Compare, and have the rows removed and read again: {ways}",
+        f"stream {name!r}: batch {batch.batch_id} of epoch {batch.epoch} and possibly earlier batches are in the "
+        "sink, although it was never committed, and log cleanup removed its commit from the sink's log. It is "
+        "unknown which rows it has, so the epoch does not begin. Compare the sink with the source, then have the "
+        f"rows removed and read again: {ways}",
         table=state.table,
     )
 
@@ -241,10 +246,10 @@ def wider_removals(
         announced = None if place is None and not is_reset else announced_rows(ledger, place, state.closed.planned)
         if announced is not None and removed.rows > announced:
             found.append(
-                f"version {removed.sink_version} of the sink, a statement that was typed under the transaction of "
-                f"epoch {removed.epoch}, removed {removed.rows:,} rows, and the {request.reason} announced at most "
-                f"{announced:,}. If rows are missed that are not read again, `fds rewind {state.name} --to-version N "
-                "--why …` loads them again"
+                f"version {removed.sink_version} of the sink, a manual statement under the transaction of epoch "
+                f"{removed.epoch}, removed {removed.rows:,} rows, but the {request.reason} announced at most "
+                f"{announced:,}. If rows are missing that are not read again, `fds rewind {state.name} "
+                "--to-version N --why …` loads them again"
             )
     return tuple(found)
 
@@ -264,9 +269,9 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
         if merges:
             again = f"`fds rewind {name} --replace --to-version {limit.version} --sink keep --why …`"
     return LedgerError(
-        f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may have "
-        f"removed them, and no epoch has read them again. The requested epoch {state.epoch} would not read them "
-        f"either. Read them again: {again}",
+        f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may "
+        f"have, and no epoch has read them again. The requested epoch {state.epoch} would not read them either. "
+        f"To read them again, use {again}",
         table=state.table,
     )
 

@@ -34,7 +34,7 @@ class Asked:
     def check(self, name: str) -> None:
         """Refuse contradictory arguments."""
         if self.sink not in (None, "keep", "empty"):
-            raise ConfigurationError(f"stream {name!r}: what becomes of the sink is keep or empty, got {self.sink!r}.")
+            raise ConfigurationError(f"stream {name!r}: --sink must be keep or empty, got {self.sink!r}.")
         if self.is_delete and self.sink is not None:
             raise ConfigurationError(f"stream {name!r}: --delete and --sink {self.sink} contradict each other.")
         if self.is_forced and self.what is None:
@@ -69,14 +69,14 @@ def removal_of(
     asked.check(name)
     if sink is not None and sink.merges and asked.is_delete:
         raise ConfigurationError(
-            f"stream {name!r} merges into {sink.target}, and a merge keeps no row that it replaced, so "
-            "--delete would lose rows. Use --sink empty, where all is read again, or --sink keep."
+            f"stream {name!r} merges into {sink.target}. A merge does not keep the rows that it replaced, so "
+            "--delete would lose rows. Use --sink empty, which reads everything again, or --sink keep."
         )
     if sink is not None and sink.merges and asked.sink is None:
         raise ConfigurationError(
-            f"stream {name!r} merges into {sink.target}, where a row whose key the source no longer has "
-            f"stays after a {reason}: its delete is not read. Say what becomes of the sink: --sink empty (its rows "
-            "are removed, or closed with scd=2, before the new epoch begins) or --sink keep."
+            f"stream {name!r} merges into {sink.target}, where a row whose key the source no longer has stays "
+            f"after a {reason}: its delete is not read. Say what happens to the sink: --sink empty (its rows are "
+            "removed, or closed with scd=2, before the new epoch begins) or --sink keep."
         )
     what = asked.what
     if what is None:
@@ -84,14 +84,16 @@ def removal_of(
     option = "--delete" if what == "rows" else "--sink empty"
     if sink is None or sink.is_user_defined:
         bound = (
-            "is bound to no sink" if sink is None else f"writes by {sink.describe()}, whose tables FDS does not know"
+            "is bound to no sink"
+            if sink is None
+            else f"writes through {sink.describe()}, whose tables FDS does not know"
         )
-        raise ConfigurationError(f"stream {name!r} {bound}, so {option} cannot be done; remove the rows yourself.")
-    problem = "the version that the time means is not known here" if not is_known else None
+        raise ConfigurationError(f"stream {name!r} {bound}, so {option} is not available; remove the rows yourself.")
+    problem = "the version at that time is unknown" if not is_known else None
     problem = problem or removal_problem(ledger, what, start) or _sink_problem(sink_log, what)
     if problem is not None:
         raise ConfigurationError(
-            f"stream {name!r}: {option} cannot be done, {problem}. Leave it out to see what else takes the rows out."
+            f"stream {name!r}: {option} is not available: {problem}. Omit it to see how else the rows can be removed."
         )
     from_version = start.version if what == "rows" and start is not None else None
     return Removal(what=what, from_version=from_version, is_forced=asked.is_forced)

@@ -13,8 +13,8 @@ import msgspec
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata, read_write_metadata
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import transactions_with
-from airflow_provider_fds.errors import FdsError, LedgerError, LogGapError, TableNotFoundError
+from airflow_provider_fds.delta.replay import transactions_with
+from airflow_provider_fds.errors import AccessDeniedError, FdsError, LedgerError, LogGapError, TableNotFoundError
 from airflow_provider_fds.ledger.entries import Entry
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.layout import StreamFolder
@@ -46,14 +46,62 @@ def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
             connected.searched.add(uri)
 
 
+def batches_of_others(connected: ConnectedStream, sink: Sink) -> list[tuple[int, dict[str, object]]]:
+    """Return version and metadata of the batches in the sink that other streams wrote, except those declared on it.
+
+    Commits that log cleanup has removed are not seen; of a sink that may not be read from here, none is. A sink that
+    was searched in this session is not read again.
+    """
+    ours = (connected.state.uuid, *sink.others)
+    found = []
+    for uri in sink.known_tables:
+        if uri not in connected.batches_in:
+            connected.batches_in[uri] = _batches(connected, uri)
+        found += [(version, told) for version, told in connected.batches_in[uri] if told["uuid"] not in ours]
+    return found
+
+
+def _batches(connected: ConnectedStream, uri: str) -> list[tuple[int, dict[str, object]]]:
+    log = DeltaLog(connected.open_sink(uri))
+    try:
+        newest = log.latest()
+    except (TableNotFoundError, AccessDeniedError, LogGapError):
+        # Delta itself does not write to a table whose newest commits have a gap
+        return []
+    commits = _readable_commits(log, newest)
+    return [(commit.version, told) for commit in commits if (told := _batch_of(commit)) is not None]
+
+
+def _batch_of(commit: Commit) -> dict[str, object] | None:
+    found = read_commit_metadata(None if commit.info is None else commit.info.userMetadata)
+    return found if found is not None and "batch_id" in found else None
+
+
+def _readable_commits(log: DeltaLog, newest: int) -> Iterator[Commit]:
+    """Yield all existing commits, also around versions that are missing from the log."""
+    first = log.earliest()
+    try:
+        for commit in _commits(log, newest):
+            yield commit
+            first = commit.version + 1
+    except LogGapError:
+        for version in range(first, newest + 1):
+            if log.probe(version):
+                yield log.commit(version)
+
+
 def _search(connected: ConnectedStream, uri: str, others: set[str]) -> None:
     log = DeltaLog(connected.open_sink(uri))
     try:
         newest = log.latest()
     except TableNotFoundError:
+        connected.batches_in[uri] = []
         return
     known = set(others)
+    batches: list[tuple[int, dict[str, object]]] = []
     for commit in _commits(log, newest):
+        if (batch := _batch_of(commit)) is not None:
+            batches.append((commit.version, batch))
         text = commit.info.userMetadata if commit.info is not None else None
         found = read_commit_metadata(text) or read_write_metadata(text)
         if found is None or found.get("uuid") in others:
@@ -61,6 +109,7 @@ def _search(connected: ConnectedStream, uri: str, others: set[str]) -> None:
         if found.get("stream") == connected.stream.name:
             raise _lost(connected, log.table_uri, commit.version, found)
         known.add(str(found.get("uuid")))
+    connected.batches_in[uri] = batches
     transactions = transactions_with(log, newest, "fds:")
     unknown = {uuid for app_id in transactions if (uuid := stream_uuid(app_id)) is not None} - known
     if unknown:
@@ -101,20 +150,20 @@ def _subject(connected: ConnectedStream) -> str:
     state, staging = connected.state, connected.staging.uri
     if state.phase == "empty":
         return f"stream {connected.stream.name!r} has no ledger in {staging}"
-    return f"stream {connected.stream.name!r} has a ledger in {staging} that knows no batch in its sink"
+    return f"stream {connected.stream.name!r} has a ledger in {staging} that knows of no batch in its sink"
 
 
 def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, object]) -> LedgerError:
     name = connected.stream.name
     # a function's write does not record the stream's position
-    recover = f"; where it is gone, `fds recover {name} --sink URI --table URI` makes it again from the sink"
+    recover = f"; if it is lost, `fds recover {name} --sink URI --table URI` rebuilds it from the sink"
     where = f"batch {found['batch_id']} of epoch {found['epoch']}" if "write" in found else f"end {found.get('end')}"
     return LedgerError(
-        f"{_subject(connected)}, but version {version} of the sink {sink} was written by a stream of this name (uuid "
-        f"{found.get('uuid')}, {where}). The ledger was lost, or staging points elsewhere: started "
-        "anew, the stream would load the same rows again. Point [fds] staging to the folder with the ledger, or "
-        f"restore it{'' if 'write' in found else recover}. For "
-        "a new beginning, give the stream another name and, where it starts with rows that the sink has, another sink",
+        f"{_subject(connected)}, but version {version} of the sink {sink} was written by a stream of this name "
+        f"(uuid {found.get('uuid')}, {where}). The ledger was lost, or staging points elsewhere: a new start "
+        "would load the same rows again. Point [fds] staging to the folder with the ledger, or restore "
+        f"it{'' if 'write' in found else recover}. To start again, give the stream another name and, if it starts "
+        "with rows that are already in the sink, another sink",
         table=sink,
         version=version,
     )
@@ -122,13 +171,14 @@ def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, 
 
 def _maybe_lost(connected: ConnectedStream, sink: str, newest: int, unknown: Sequence[str]) -> LedgerError:
     return LedgerError(
-        f"{_subject(connected)}, but the table {sink} (version {newest}) has transactions of streams that nobody here "
-        f"knows (uuid {', '.join(unknown)}), without a commit that names their stream. If one of them was this stream, "
-        "its ledger was lost: point [fds] staging to the folder with it, or restore it. If they are other streams, "
-        f"with ledgers in other staging folders, say so on the sink: other_streams={list(unknown)!r}",
+        f"{_subject(connected)}, but the table {sink} (version {newest}) has transactions of unknown streams "
+        f"(uuid {', '.join(unknown)}), without a commit that names their stream. If one of them was this stream, "
+        "its ledger was lost: point [fds] staging to the folder with it, or restore it. If they are other "
+        "streams, with ledgers in other staging folders, declare them on the sink: "
+        f"other_streams={list(unknown)!r}",
         table=sink,
         version=newest,
     )
 
 
-__all__ = ["refuse_lost_ledger"]
+__all__ = ["batches_of_others", "refuse_lost_ledger"]

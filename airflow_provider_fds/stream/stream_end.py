@@ -14,6 +14,7 @@ from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.epoch_entries import Ended
 from airflow_provider_fds.source.end import StreamEnd, ending_at, known_end
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.backfill_range import LIVE_START
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -34,6 +35,9 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
     """Return the stream's end as :func:`end_of` does, and record the version that a timestamp resolves to."""
     end = end_of(connected, state)
     text = connected.stream.options.ending_timestamp
+    backfill = connected.stream.backfill_range
+    if end is not None and backfill is not None and backfill.ends_at_live_start and state.ended is None:
+        return connected.execute(Ended(epoch=state.epoch, instant=LIVE_START, version=end.version)), end
     if text is None or end is None or not end.is_a_commit:
         return state, end
     instant = _instant(text)

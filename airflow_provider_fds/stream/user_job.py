@@ -48,15 +48,16 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
     missing = [key for key in _NEEDED if not batch.get(key)]
     if missing:
         raise ConfigurationError(
-            f"the batch to commit lacks {', '.join(missing)}: it must be the output of DeltaPlanOperator "
+            f"the batch to commit lacks {', '.join(missing)}; it must be the output of DeltaPlanOperator "
             "(`batch=plan.output`)"
         )
     state = connected.load_to_work()
     epoch, batch_id = int(batch["epoch"]), int(batch["batch_id"])
     if state.uuid != batch["uuid"]:
         raise LedgerError(
-            f"stream {connected.stream.name!r} has uuid {state.uuid or 'none, it does not exist'}, the batch belongs "
-            f"to {batch['uuid']}: the stream was made anew, or staging is another one. Plan again"
+            f"stream {connected.stream.name!r} has uuid {state.uuid or 'none, it does not exist'}, but the batch "
+            f"belongs to {batch['uuid']}: the stream was created again, or this is another staging folder. Plan "
+            "again"
         )
     if state.epoch == epoch and batch_id < state.first_uncommitted:
         return _owner_of(connected, state)  # an earlier attempt of this task has already committed it
@@ -107,9 +108,9 @@ def _block(connected: ConnectedStream, command: Blocked) -> None:
     if connected.execute(command).blocked is None:
         return
     raise VerificationError(
-        f"stream {connected.stream.name!r}, batch {command.batch_id}: {command.reason}. The offset stays where it is "
-        "until a person has looked: compare what the job loaded with the source, then run "
-        f"`fds accept {connected.stream.name} --batch {command.batch_id} --why …`",
+        f"stream {connected.stream.name!r}, batch {command.batch_id}: {command.reason}. The offset does not move "
+        "until a person has checked: compare what the job loaded with the source, then run `fds accept "
+        f"{connected.stream.name} --batch {command.batch_id} --why …`",
         table=connected.log.table_uri,
     )
 
@@ -135,17 +136,17 @@ def _verify_transaction(connected: ConnectedStream, sink: DeltaSink, app_id: str
     found = find_write(storage, app_id)
     if found.transaction != wanted:
         raise VerificationError(
-            f"the sink {storage.uri} has transaction {found.transaction} of application {app_id} as the newest, "
-            f"expected exactly {wanted}: the job did not write the batch, or wrote it without .option('txnAppId', …) "
-            "and .option('txnVersion', …) from the plan. The offset stays where it is",
+            f"the sink {storage.uri} has {found.transaction} as the newest transaction of application {app_id}, "
+            f"expected exactly {wanted}: the job did not write the batch, or wrote it without .option('txnAppId', "
+            "…) and .option('txnVersion', …) from the plan. The offset does not move",
             table=storage.uri,
         )
     if found.is_undone:
         # a transaction survives a RESTORE, its rows do not
         raise VerificationError(
-            f"the sink {storage.uri} has the batch in its history, and was restored or replaced after version "
-            f"{found.version}: its rows may be gone. The offset stays where it is; look into the sink, and write the "
-            "batch again or put the rows back",
+            f"the sink {storage.uri} has the batch in its history, but was restored or replaced after version "
+            f"{found.version}, so its rows may be missing. The offset does not move; check the sink, and write the "
+            "batch again or restore the rows",
             table=storage.uri,
             version=found.version,
         )

@@ -28,7 +28,7 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
             or another table is at the URI.
     """
     if state.position is None:
-        raise AssertionError("the position of an epoch that is not open was asked for")
+        raise AssertionError("the position of an epoch that is not open was requested")
     position = Offset.from_json(state.position)
     if position.is_initial_snapshot:
         return log.latest()
@@ -39,9 +39,9 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
         if found != state.last_commit_sha256:
             raise TableReplacedError(
                 f"{log.table_uri}: version {last} is not the commit that this stream has read: its content has "
-                f"SHA-256 {found}, the ledger has {state.last_commit_sha256}. The table was replaced, by a copy or by "
-                "writing its history again, and what else changed is not known. Restore the table as it was, or start "
-                "a new stream for the new one",
+                f"SHA-256 {found}, but the ledger has {state.last_commit_sha256}. The table was replaced by a "
+                "copy, or its history was rewritten, so it is unknown what else changed. Restore the table, or "
+                "start a new stream for the new one",
                 table=log.table_uri,
                 version=last,
             )
@@ -81,9 +81,10 @@ def check_planned(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
         return
     if found != last.last_commit_sha256:
         raise TableReplacedError(
-            f"{log.table_uri}: version {last.last_version} is not the commit that batch {last.batch_id} was planned "
-            f"from: its content has SHA-256 {found}, the plan has {last.last_commit_sha256}. The history of the table "
-            "was written again. Restore the table as it was, or start a stream with another name for the new one",
+            f"{log.table_uri}: version {last.last_version} is not the commit that batch {last.batch_id} was "
+            f"planned from: its content has SHA-256 {found}, but the plan has {last.last_commit_sha256}. The "
+            "history of the table was rewritten. Restore the table, or start a stream with another name for the "
+            "new one",
             table=log.table_uri,
             version=last.last_version,
         )
@@ -96,9 +97,9 @@ def _check_table_of(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
     found = log.state_at(log.latest()).metadata.id
     if found != planned_from:
         raise TableReplacedError(
-            f"{log.table_uri}: {which} planned from the table with id {planned_from}, and the table there now has id "
-            f"{found}: it was deleted and made again. Nothing more is loaded. Put the old table back, or start a "
-            "stream with another name for the new one",
+            f"{log.table_uri}: {which} planned from the table with id {planned_from}, but the table there now has "
+            f"id {found}: it was deleted and created again. Nothing more is loaded. Restore the old table, or "
+            "start a stream with another name for the new one",
             table=log.table_uri,
             version=batches[-1].last_version,
         )

@@ -35,9 +35,9 @@ def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
     if not is_known or not options.read_change_feed or options.whole_commits is not False:
         return None
     return (
-        f"stream {stream.name!r} has read_change_feed and whole_commits=False, and {type(sink).__name__} decides per "
-        "key: with half of a commit that replaces rows it can delete keys that are still there. Leave whole_commits "
-        "out."
+        f"stream {stream.name!r} has read_change_feed and whole_commits=False, but {type(sink).__name__} decides "
+        "per key: half of a commit that replaces rows can make it delete keys that still exist. Omit "
+        "whole_commits."
     )
 
 
@@ -79,7 +79,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
     unless = (
         ""
         if state.sink is not None and not state.sink.is_user_defined
-        else " If what writes the rows does not decide per key, say whole_commits=False on the stream."
+        else " If the writer of the rows does not decide per key, set whole_commits=False on the stream."
     )
     # a rewind of such a sink requires --sink
     keep = " --sink keep" if state.sink is not None and state.sink.merges else ""
@@ -87,9 +87,9 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
     if position is not None and commits.are_divided_at(position):
         version = position.version
         raise ConfigurationError(
-            f"stream {state.name!r} is at {state.position}, inside version {version} of {log.table_uri}, which {why}: "
-            f"the rest of the version alone can delete keys that are still there. Read the version again from its "
-            f"beginning with `fds rewind {state.name} --to-version {version}{keep} --why …`.{unless}",
+            f"stream {state.name!r} is at {state.position}, inside version {version} of {log.table_uri}, which "
+            f"{why}: the rest of the version alone can delete keys that still exist. Read the version again from "
+            f"its beginning with `fds rewind {state.name} --to-version {version}{keep} --why …`.{unless}",
             table=log.table_uri,
             version=version,
         )
@@ -97,10 +97,9 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
         end = Offset.from_json(batch.end)
         if commits.are_divided_at(end):
             raise ConfigurationError(
-                f"stream {state.name!r}: batch {batch.batch_id} was planned to end inside version {end.version} of "
-                f"{log.table_uri}, which {why}: the rest of the version can delete keys that are still there. "
-                f"Nothing of it was handed to the sink by this run; plan again with `fds replan {state.name} "
-                f"--why …`.{unless}",
+                f"stream {state.name!r}: batch {batch.batch_id} was planned to end inside version {end.version} "
+                f"of {log.table_uri}, which {why}: the rest of the version can delete keys that still exist. This "
+                f"run handed nothing of it to the sink; plan again with `fds replan {state.name} --why …`.{unless}",
                 table=log.table_uri,
                 version=end.version,
             )

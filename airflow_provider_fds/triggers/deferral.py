@@ -11,7 +11,7 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.stream_context import reading_context
-from airflow_provider_fds.stream.interval_poll import IntervalPoller
+from airflow_provider_fds.stream.poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
     """Return what is wrong with the poll counts given to a trigger, one sentence each."""
     return [
-        f"{name} must be a whole number from 1, got {value!r}; to wait through any outage, give a large one"
+        f"{name} must be an integer of at least 1, got {value!r}; to wait through any outage, use a large one"
         for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals))
         if not isinstance(value, int) or isinstance(value, bool) or value < 1
     ]
@@ -87,4 +87,4 @@ def grace_problems(grace: object) -> list[str]:
     """Return what is wrong with ``grace``, the time to wait after the end of an interval."""
     if grace is None or (isinstance(grace, timedelta) and grace >= timedelta(0)):
         return []
-    return [f"grace must be a timedelta that is not negative, or None, got {grace!r}."]
+    return [f"grace must be None or a non-negative timedelta, got {grace!r}."]

@@ -8,7 +8,7 @@ from typing import Any
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.interval_poll import IntervalPoller
+from airflow_provider_fds.stream.poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 
@@ -16,8 +16,8 @@ class DeltaIntervalTrigger(DeltaTableVersionTrigger):
     """Fires once, when no more commits can fall into a data interval of a table.
 
     It fires when a commit at or after the end of the interval exists, or when ``grace`` has passed since the end.
-    Polls, events and refusals are those of :class:`DeltaTableVersionTrigger`. The trigger writes nothing; the run that
-    loads the interval resolves its ends.
+    Polling, events and the handling of refused polls are the same as in :class:`DeltaTableVersionTrigger`. The trigger
+    writes nothing; the run that loads the interval determines which versions it contains.
 
     Args:
         interval_end: End of the interval (exclusive), ISO 8601 with a zone.

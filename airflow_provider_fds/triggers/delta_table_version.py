@@ -20,8 +20,7 @@ from airflow_provider_fds.stream.poll import TablePoller
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from airflow_provider_fds.stream.interval_poll import IntervalPoller
-    from airflow_provider_fds.stream.poll import PollResult
+    from airflow_provider_fds.stream.poll import IntervalPoller, PollResult
 
 #: Maximum number of polls that all triggers of a process run at once.
 _LOOKS_AT_ONCE: Final = 64
@@ -44,10 +43,10 @@ class DeltaTableVersionTrigger(BaseTrigger):
           committed, and list the log, which shows whether the table is gone, cleaned up or replaced.
 
     Events:
-        - ``{"status": "success", "version": int, "reason": str}``: there is data, or the position has become old, or
-          the stream may not pass the next version, or the stream is finished (the sensor is then skipped). ``version``
-          is the newest one seen. The event is a hint, not a promise: it may arrive twice or late, and another run may
-          have committed meanwhile, so the receiver must poll again.
+        - ``{"status": "success", "version": int, "reason": str}``: there is data, or the position must move before log
+          cleanup reaches it, or the stream may not pass the next version, or the stream is finished (the sensor is then
+          skipped). ``version`` is the newest one seen. The event is a hint, not a promise: it may arrive twice or late,
+          and another run may have committed meanwhile, so the receiver must poll again.
         - ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the position is lost,
           the configuration is invalid, or storage refused ``max_refusals`` times in a row.
 
@@ -55,12 +54,12 @@ class DeltaTableVersionTrigger(BaseTrigger):
     trigger looks the connection up where it runs.
 
     Args:
-        stream: The stream, as :meth:`DeltaStream.to_dict`.
+        stream: The stream, as returned by :meth:`DeltaStream.to_dict`.
         staging: URI of the staging folder; ``None``: as configured where the trigger runs.
         deployment: Name of the Airflow installation; ``None``: as configured where the trigger runs.
         poll_interval: Seconds between two polls.
         recheck_every: Every Nth poll lists the log and reads the position again.
-        max_refusals: Consecutive refusals of storage or Airflow after which the trigger gives up.
+        max_refusals: Number of consecutive polls refused by storage or Airflow after which the trigger gives up.
         pauses_first: Whether to pause for a poll interval before the first poll: for a task that was woken and found
             nothing.
         obsolete: Arguments that an older or newer version of FDS has stored; ignored.
@@ -87,7 +86,9 @@ class DeltaTableVersionTrigger(BaseTrigger):
         self.max_refusals = max(1, int(max_refusals))
         self.pauses_first = bool(pauses_first)
         if obsolete:
-            self.log.info("Arguments %s of this trigger come from another version of FDS.", sorted(obsolete))
+            self.log.info(
+                "Ignoring the arguments %s of this trigger: they come from another version of FDS.", sorted(obsolete)
+            )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and all arguments that another triggerer needs to continue."""
@@ -161,7 +162,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     def _log_refusal(self, error: Exception, refusals: int) -> None:
         self.log.warning(
-            "Look %d of at most %d at table %s was refused: %s: %s",
+            "Poll %d of at most %d of table %s was refused: %s: %s",
             refusals,
             self.max_refusals,
             self.stream.get("table"),
@@ -178,8 +179,9 @@ class DeltaTableVersionTrigger(BaseTrigger):
         text = str(error)
         if is_retryable:
             text = (
-                f"{refusals} looks in a row at table {self.stream.get('table')} were refused, the last with: {text}. "
-                f"Check the connection {self.stream.get('storage_conn_id')!r} and the store, then clear the task."
+                f"{refusals} polls in a row of table {self.stream.get('table')} were refused, the last one with: "
+                f"{text}. Check the connection {self.stream.get('storage_conn_id')!r} and the store, then clear "
+                "the task."
             )
         payload = {"status": "error", "error": type(error).__name__, "message": text, "retryable": is_retryable}
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]

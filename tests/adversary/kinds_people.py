@@ -75,7 +75,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
     said = (later.said + stream.status().said + first.said) if done else ""
     bounds = Bounds(source.emitted())
     bounds.maybe_again(again)
-    told = later.is_refused or scene.refusals > before or re.search(r"taken out|DELETE|missing|RESTORE", said)
+    told = later.is_refused or scene.refusals > before or re.search(r"removed|DELETE|missing|RESTORE", said)
     if not told:
         judge_keys(scene, bounds, stream.sink)
     # following the message must lead to every row, once

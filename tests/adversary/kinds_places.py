@@ -332,7 +332,7 @@ def sink_overwritten_by_another_job(scene: Scene) -> None:
     said = stream.run()
     after = stream.run() if not said.is_refused else said
     lines = said.said + after.said
-    words = ("overw", "removed", "taken out", "replaced", "DELETE", "another job", "not FDS")
+    words = ("overw", "removed", "replaced", "DELETE", "another job", "not FDS")
     if not any(word.lower() in lines.lower() for word in words):
         raise VerdictError(
             "silent", f"{how}: rows of the stream were removed from the sink, and the run says nothing: {said}"
@@ -392,7 +392,9 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
             "silent",
             f"the source is another table, the run has loaded {sum((found - there).values())} rows: {said}",
         )
-    if not re.search("made again|replaced|another table|written again|older than|earlier table", said.said):
+    if not re.search(
+        "created again|replaced|another table|rewritten|written again|older than|earlier table", said.said
+    ):
         raise VerdictError("silent", f"the source is another table, and the refusal says something else: {said}")
     again = stream.run()
     if not again.is_refused:

@@ -75,7 +75,7 @@ def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: lis
 
 def committed_before(asked: Outcome, source: Source) -> Counter[int]:
     """Return the rows that were committed when a move was requested: those before the position that it names."""
-    found = re.search(r"before: +epoch \d+(?:,| is requested.*stood at) .*?version (\d+)", asked.out)
+    found = re.search(r"before: +epoch \d+(?:,| is requested.*was at) .*?version (\d+)", asked.out)
     return source.emitted(0, int(found[1]) - 1) if found else Counter()
 
 

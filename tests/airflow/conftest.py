@@ -174,7 +174,11 @@ class Installation:
         return self._load((ROOT / "airflow_provider_fds" / "example_dags" / f"{name}.py").read_text(), f"{name}.py")
 
     def _load(self, text: str, file_name: str) -> Any:
-        from airflow.dag_processing.dagbag import DagBag
+        try:
+            from airflow.dag_processing.dagbag import DagBag
+        except ImportError:
+            # Airflow 3.1
+            from airflow.models.dagbag import DagBag
 
         path = DAGS / file_name
         path.write_text(text)

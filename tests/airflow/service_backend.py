@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer
+from airflow_provider_fds.spark.connect import ConnectServer
+from airflow_provider_fds.spark.connect_job import ConnectJob
 from airflow_provider_fds.stream.collecting import collecting
 from airflow_provider_fds.stream.driver_files import driver_files
 

@@ -12,7 +12,7 @@ from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.registry import find_backend
 from airflow_provider_fds.backends.spark_master import SparkMaster, check_master, prepare_submission
 from airflow_provider_fds.errors import ConfigurationError, StorageError
-from airflow_provider_fds.hooks.backfill import refuse_backfill
+from airflow_provider_fds.hooks.data_interval import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.spark import own_spark
 from airflow_provider_fds.spark.install import delta_package
@@ -52,7 +52,7 @@ def test_the_master_is_the_one_that_the_spark_provider_would_use(spark_connectio
 
 def test_a_missing_spark_connection_is_named(airflow_database):
     with pytest.raises(
-        ConfigurationError, match=r"no Airflow connection 'spark_lost'.*Spark connection.*connections add"
+        ConfigurationError, match=r"Airflow connection 'spark_lost'.*Spark connection.*does not exist.*connections add"
     ):
         find_backend("spark_lost")
 
@@ -121,15 +121,15 @@ def test_a_delta_of_another_version_is_refused_before_anything_is_planned_with_t
     other = "io.delta:delta-spark_2.12:3.3.2"
     given = UserArguments(packages=f"org.x:y:1,{other}", conf={"spark.jars": "/own/delta-spark_2.12-3.3.1.jar"})
     one = UserArguments(packages=f"org.x:y:1,{other}")
-    with pytest.raises(ConfigurationError, match="Leave it out: FDS adds") as caught:
+    with pytest.raises(ConfigurationError, match="Omit it: FDS adds") as caught:
         check_master(LOCAL, given)
     assert [problem.split()[0] for problem in caught.value.problems] == [other, "/own/delta-spark_2.12-3.3.1.jar"]
-    assert f"FDS adds {delta_package()} by itself" in caught.value.problems[0]
+    assert f"FDS adds {delta_package()} itself" in caught.value.problems[0]
     # another Spark has another Delta
     cluster = SparkMaster("spark_default", "yarn", "cluster", binary="spark-submit")
     spark_on_path("3.5.7", "2.12")
     check_master(cluster, one)
-    with pytest.raises(ConfigurationError, match="there is more than one Delta for one Spark"):
+    with pytest.raises(ConfigurationError, match="there is more than one Delta for Spark"):
         check_master(cluster, given)
     spark_on_path("4.2.0", "2.13")
     with pytest.raises(ConfigurationError, match=r"starts Spark 4\.2\.0 .* and needs Delta for Spark 4\.2"):
@@ -191,7 +191,7 @@ def test_a_missing_spark_connection_stops_the_task_before_a_ledger_is_made(insta
 
 
 def test_a_retryable_error_is_left_to_airflow_and_all_others_fail_for_good():
-    from airflow.sdk.exceptions import AirflowFailException
+    from airflow.providers.common.compat.sdk import AirflowFailException
 
     with pytest.raises(StorageError), task_failures():
         raise StorageError("503")
@@ -218,6 +218,6 @@ def test_a_stream_that_lets_limits_cut_commits_does_not_go_with_a_merge_when_the
     changes = {"read_change_feed": True, "whole_commits": False}
     merge = DeltaMergeSink(str(tmp_path / "sink"), keys=["id"])
     stream = DeltaStream("orders", table=str(tmp_path), staging=str(tmp_path / "staging"), **changes)
-    with pytest.raises(ConfigurationError, match="has read_change_feed and whole_commits=False, and DeltaMergeSink"):
+    with pytest.raises(ConfigurationError, match="has read_change_feed and whole_commits=False, but DeltaMergeSink"):
         DeltaIngestOperator(task_id="merge", stream=stream, sink=merge)
     DeltaIngestOperator(task_id="append", stream=stream, sink=DeltaTableSink(str(tmp_path / "sink")))

@@ -6,7 +6,6 @@ import json
 from uuid import uuid4
 
 import pytest
-from airflow.sdk.configuration import clear_secrets_backends_cache
 
 from airflow_provider_fds.ledger.position import Checkpoint
 
@@ -192,7 +191,7 @@ def test_an_xcom_that_was_edited_is_named_and_removing_it_settles_it(installatio
             .values(value=edited)
         )
     message = refusal(installation, dag)
-    assert "it was edited: batch_id is 5, by entry 3 it is None" in message
+    assert "it was edited: batch_id is 5, but None in entry 3" in message
     assert "remove XCom 'fds_checkpoint.orders' of the newest run" in message
     remove_xcoms(first)
     assert committed(installation.run(dag)).batch_id == 1
@@ -311,6 +310,8 @@ def test_a_variable_that_the_environment_hides_is_named_at_the_next_run(
 def test_a_variable_that_a_secrets_backend_hides_is_named_and_nothing_is_lost(
     installation, lake, dag_of, capsys, tmp_path, monkeypatch
 ):
+    reason = "Airflow 3.1 reads its secrets backends once per process, when it is imported"
+    configuration = pytest.importorskip("airflow.sdk.configuration", reason=reason)
     dag = dag_of("variable")
     lake.append("orders", 1)
     installation.run(dag)
@@ -320,11 +321,13 @@ def test_a_variable_that_a_secrets_backend_hides_is_named_and_nothing_is_lost(
         patch.setenv("AIRFLOW__WORKERS__SECRETS_BACKEND", "airflow.secrets.local_filesystem.LocalFilesystemBackend")
         kwargs = json.dumps({"variables_file_path": f"{tmp_path}/secrets.json"})
         patch.setenv("AIRFLOW__WORKERS__SECRETS_BACKEND_KWARGS", kwargs)
-        clear_secrets_backends_cache()
+        configuration.clear_secrets_backends_cache()
         capsys.readouterr()
         hidden = installation.run(dag)
-    clear_secrets_backends_cache()
+    configuration.clear_secrets_backends_cache()
     assert hidden.state("plan") == "failed"
     message = capsys.readouterr().out
-    assert f"in a secrets backend ([secrets] backend) is read before Airflow's own. Remove '{KEY}' there" in message
+    assert (
+        f"in a secrets backend ([secrets] backend) takes precedence over Airflow's own. Remove '{KEY}' there" in message
+    )
     assert installation.run(dag).xcom("commit")["first_batch_id"] == 1

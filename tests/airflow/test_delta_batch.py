@@ -7,8 +7,8 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_fds import DeltaStream
 from airflow_provider_fds.delta.open import open_storage
@@ -69,10 +69,10 @@ async def later(df):
     ("function", "call", "arguments", "text"),
     [
         (no_rows, {}, {}, "no_rows has no parameter df"),
-        (lambda df: df, {}, {}, "not a function with a name"),
+        (lambda df: df, {}, {}, "not a named function"),
         (by_position, {}, {}, "takes rest by position only"),
-        (later, {}, {}, "not a function with a name"),
-        (load, {"batch": 1}, {}, "was given batch, which the task gives it"),
+        (later, {}, {}, "not a named function"),
+        (load, {"batch": 1}, {}, "got batch, which the task passes"),
         (load, {}, {"sink": None}, "sink is not an argument"),
         (load, {}, {"multiple_outputs": True}, "multiple_outputs is not available"),
         (load, {}, {"wait": False, "timeout": 1}, "without wait=True"),
@@ -84,7 +84,7 @@ def test_what_cannot_be_called_is_refused_when_the_dag_is_read(function, call, a
 
 
 def test_arguments_by_position_are_refused_since_rows_and_batch_come_first():
-    with DAG("functions", schedule=None), pytest.raises(ConfigurationError, match="give them by name"):
+    with DAG("functions", schedule=None), pytest.raises(ConfigurationError, match="pass them by name"):
         task.delta_batch(stream=ORDERS)(load)(5)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
 from airflow_provider_fds import (
     DeltaIngestOperator,
@@ -110,7 +110,7 @@ def test_the_operator_refuses_what_does_not_go_with_the_way_a_stream_reads():
     replacing = DeltaReplaceSink("s3://lake/s", replace_where="a = 1")
     with pytest.raises(ConfigurationError, match="run_time_limit"):
         DeltaIngestOperator(task_id="load", stream=days, sink=replacing, run_time_limit=timedelta(hours=1))
-    with pytest.raises(ConfigurationError, match="DeltaReplaceSink goes with"):
+    with pytest.raises(ConfigurationError, match="DeltaReplaceSink requires"):
         DeltaIngestOperator(task_id="load", stream=orders, sink=replacing)
 
 

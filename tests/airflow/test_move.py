@@ -184,13 +184,13 @@ def test_recover_shows_what_airflow_has_and_removes_a_variable_that_contradicts_
     asked = ["recover", "orders", "--staging", (tmp_path / "staging").as_uri(), "--airflow", "--yes"]
     assert main(asked) == 0
     said = capsys.readouterr().out
-    assert re.search(r"variable: +entry \d, epoch 1, the beginning of version 1, as the ledger has it", said)
+    assert re.search(r"variable: +entry \d, epoch 1, the beginning of version 1, as in the ledger", said)
     assert re.search(r"event: +epoch 1, up to batch 0, the beginning of version 1; .* by loads/" + run.run_id[:6], said)
     assert Variable.get("fds.orders")
 
     Variable.set("fds.orders", Variable.get("fds.orders").replace('"epoch":1', '"epoch":7'))
     assert main(asked) == 0
-    assert "is removed; the next run writes it from ledger entry" in capsys.readouterr().out
+    assert "was removed; the next run writes it from ledger entry" in capsys.readouterr().out
     assert Variable.get("fds.orders", None) is None
     lake.append("orders", 2)
     assert installation.run(loads).state("ingest") == "success"
@@ -210,10 +210,10 @@ def test_a_lost_ledger_is_recovered_from_the_ui_and_no_row_is_loaded_again(insta
     run = moved(move="recover", sink_uri=f"{lake.uri}/bronze/orders", table=f"{lake.uri}/orders")
 
     assert run.state("move") == "success"
-    assert "epoch 2, goes on at the beginning of version 1" in run.xcom("move")["after"]
+    assert "epoch 2, continues at the beginning of version 1" in run.xcom("move")["after"]
     assert ledger().state.epoch == 2
     assert '"epoch":1' not in Variable.get("fds.orders")
-    assert moved(move="recover").xcom("move")["after"] == "the ledger agrees with the sink, nothing to do"
+    assert moved(move="recover").xcom("move")["after"] == "the ledger matches the sink; there is nothing to do"
     lake.append("orders", 2)
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2]

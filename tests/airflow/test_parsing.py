@@ -8,13 +8,18 @@ from pathlib import Path
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "airflow_provider_fds" / "example_dags").glob("*.py"))
 
-_PARSE = """
+_PARSE = '''
 import sys
+import airflow
 FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "sqlite3.connect", "subprocess.Popen", "os.listdir", "os.scandir")
 seen = None
 
+def is_of_airflow(args):
+    """Airflow 3.1's timetables describe a cron expression each time they are made, from a file of that library."""
+    return airflow.__version__.startswith("3.1.") and "/cron_descriptor/locale/" in str(args[0])
+
 def watch(event, args):
-    if seen is not None and (event in FORBIDDEN or event == "open"):
+    if seen is not None and (event in FORBIDDEN or event == "open" and not is_of_airflow(args)):
         seen.append((event, str(args[:1])))
 
 sys.addaudithook(watch)
@@ -27,7 +32,7 @@ for turn in range(2):
 found, seen = seen, None
 print("io", found)
 print("heavy", sorted({"pyspark", "pyarrow", "pandas", "numpy", "deltalake", "boto3"} & set(sys.modules)))
-"""
+'''
 
 
 def test_parsing_the_examples_does_no_io_and_imports_nothing_heavy(airflow_home):

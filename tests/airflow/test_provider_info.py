@@ -7,6 +7,8 @@ import pkgutil
 import subprocess
 import sys
 from importlib import import_module, metadata, resources
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -62,6 +64,30 @@ def test_every_module_with_a_public_class_of_a_kind_is_listed_under_it(kind, bas
             there.add(found.name)
     listed = {module for integration in get_provider_info()[kind] for module in integration["python-modules"]}
     assert there == listed
+
+
+def test_the_logo_of_every_integration_is_a_picture_of_the_project_where_providers_keep_theirs():
+    for integration in get_provider_info()["integrations"]:
+        path = integration["logo"]
+        assert path.startswith("/docs/integration-logos/")
+        picture = ET.parse(Path(__file__).parents[2] / path.removeprefix("/")).getroot()
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert picture.get("viewBox")
+
+
+def test_connection_types_are_listed_if_and_only_if_a_hook_defines_one():
+    package = import_module("airflow_provider_fds.hooks")
+    defined = {
+        value.conn_type
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+        for value in vars(import_module(found.name)).values()
+        if isinstance(value, type)
+        and value.__module__.startswith("airflow_provider_fds")
+        # the connections are of types of Airflow's own providers: spark, spark_connect, aws …
+        and isinstance(vars(value).get("conn_type"), str)
+    }
+    listed = get_provider_info().get("connection-types", [])
+    assert {entry["connection-type"] for entry in listed} == defined
 
 
 def test_options_have_text_defaults_as_airflow_needs_them():
@@ -126,7 +152,9 @@ def test_staging_is_local_by_default_only_where_tasks_share_a_disk(airflow_home,
 
 
 def test_airflow_lists_the_options_with_their_values(airflow_home):
-    command = [sys.executable, "-m", "airflow", "config", "list", "--section", "fds", "--show-values"]
+    # Airflow 3.1 shows the values anyway
+    shows_values = [] if metadata.version("apache-airflow-core").startswith("3.1.") else ["--show-values"]
+    command = [sys.executable, "-m", "airflow", "config", "list", "--section", "fds", *shows_values]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=airflow_home).stdout
     options = get_provider_info()["config"]["fds"]["options"]
     lines = [line.removeprefix("# ").strip() for line in shown.splitlines()]

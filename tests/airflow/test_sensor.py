@@ -7,10 +7,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import (
+from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
-    AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
     TaskDeferred,
@@ -20,10 +19,11 @@ from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.stream_context import reading_context
-from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
@@ -151,7 +151,7 @@ def test_a_lost_position_fails_for_good_and_soft_fail_is_honoured(sensor, table,
 
 def test_in_reschedule_mode_it_leaves_the_worker(sensor, consumed, context):
     consumed(1)
-    with pytest.raises(AirflowRescheduleException):
+    with pytest.raises(sdk_exception("AirflowRescheduleException")):
         sensor(mode="reschedule", poll_interval=60).execute(context)
 
 
@@ -199,7 +199,7 @@ def test_it_refuses_to_run_in_a_backfill(sensor, context):
 @pytest.mark.parametrize("name", ["max_refusals", "recheck_every"])
 @pytest.mark.parametrize("value", [0, -1, -2, 1.5, True, "3"])
 def test_a_number_of_looks_that_is_none_is_refused_by_name(sensor, name, value):
-    with pytest.raises(ConfigurationError, match=f"{name} must be a whole number from 1"):
+    with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at least 1"):
         sensor(**{name: value})
 
 

@@ -137,7 +137,7 @@ def test_azure_by_key_token_application_and_connection_string(connection):
 
 def test_a_connection_that_is_not_there_is_named_with_what_to_do():
     with pytest.raises(
-        ConfigurationError, match=r"no Airflow connection 'aws_lake'.*s3://lake/orders.*connections add"
+        ConfigurationError, match=r"Airflow connection 'aws_lake'.*s3://lake/orders.*does not exist.*connections add"
     ):
         storage_options("aws_lake", "s3://lake/orders")
 

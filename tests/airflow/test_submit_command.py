@@ -154,7 +154,7 @@ def test_a_log_without_end_is_cut_but_for_what_matters_and_its_end():
     assert "FDS batch 3 written: 10 rows" in kept
     assert kept[-1] == said[-1]
     assert len(kept) < MOST_LINES + 300
-    assert any("lines of spark-submit left out" in line for line in kept)
+    assert any("lines of spark-submit omitted" in line for line in kept)
 
 
 def test_a_short_log_is_left_as_it_is():

@@ -220,10 +220,9 @@ def test_while_another_run_owns_the_batch_a_plan_skips_or_fails_as_it_is_told(da
 
 
 def test_a_plan_that_waits_for_its_turn_leaves_the_worker():
-    from airflow.sdk.exceptions import AirflowRescheduleException
-
     from airflow_provider_fds.errors import StreamBusyError
     from airflow_provider_fds.operators.on_busy import give_way
+    from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 
-    with pytest.raises(AirflowRescheduleException):
+    with pytest.raises(sdk_exception("AirflowRescheduleException")):
         give_way("wait", StreamBusyError("busy", owner="somebody"))

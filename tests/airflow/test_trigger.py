@@ -180,7 +180,7 @@ async def test_refusals_in_a_row_end_it_instead_of_waiting_for_days(watched, mon
     monkeypatch.setattr(LocalStorage, "head_async", refuse)
     event = await payload(watched.trigger(max_refusals=3))
     assert (event["status"], event["error"], event["retryable"]) == ("error", "StorageError", True)
-    assert "3 looks in a row" in event["message"]
+    assert "3 polls in a row" in event["message"]
     assert "503 slow down" in event["message"]
     assert len(refused) == 3
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import (
+from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
-    AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
     TaskDeferred,
@@ -25,6 +24,7 @@ from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Retired
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_session
 from tests.interop.connect_server import free_port
 
@@ -173,7 +173,7 @@ def test_while_another_run_owns_the_next_batches_on_busy_decides(ingest, consume
     plan(stream, tmp_path, context_of("manual__0"))
     with pytest.raises(AirflowSkipException, match="manual__0"):
         ingest().execute(context_of())
-    with pytest.raises(AirflowRescheduleException):
+    with pytest.raises(sdk_exception("AirflowRescheduleException")):
         ingest(on_busy="wait").execute(context_of())
 
 
@@ -282,9 +282,9 @@ def test_a_waiting_run_of_a_backfill_is_refused_at_once(ingest):
         ({"poll_interval": 0}, "poll_interval must be a timedelta or a number of seconds above 0"),
         ({"timeout": -1}, "timeout must be a timedelta or a number of seconds of at least 0"),
         ({"timeout": True}, "timeout must be"),
-        ({"max_refusals": 0}, "max_refusals must be a whole number from 1"),
-        ({"grace": timedelta(hours=1)}, "grace goes with read='data_interval'"),
-        ({"grace": 3}, "grace must be a timedelta"),
+        ({"max_refusals": 0}, "max_refusals must be an integer of at least 1"),
+        ({"grace": timedelta(hours=1)}, "grace requires read='data_interval'"),
+        ({"grace": 3}, "grace must be None or a non-negative timedelta"),
     ],
 )
 def test_what_does_not_go_together_is_refused_when_the_dag_is_read(arguments, text):

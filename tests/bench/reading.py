@@ -113,7 +113,7 @@ def _write_manifest(table: Path, folder: Path, files: int) -> str:
 def _session(folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
-    from airflow_provider_fds.spark.install import delta_jars
+    from airflow_provider_fds.spark.jars import delta_jars
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return (

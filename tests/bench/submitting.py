@@ -68,7 +68,7 @@ def by_hand(root: str) -> dict[str, Any]:
 
 def by_hand_light(root: str) -> dict[str, Any]:
     """Run the same with Delta's two JARs as ``--jars``, no UI, and small shuffles and snapshots."""
-    from airflow_provider_fds.spark.install import delta_jars
+    from airflow_provider_fds.spark.jars import delta_jars
 
     return _by_hand(
         root, "--jars", ",".join(map(str, delta_jars())),

@@ -14,7 +14,7 @@ from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink, DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext
 from airflow_provider_fds.stream.data_interval import DataInterval
-from airflow_provider_fds.stream.interval_session import IntervalSession
+from airflow_provider_fds.stream.session import StreamSession
 from tests.chaos.warm_spark import run_in
 
 
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     """Load the interval; no other run is assumed to be active."""
     port, table, sink_uri, staging, name, kind, start, end = arguments
     sink: DeltaSink = DeltaReplaceSink(sink_uri, provenance=True) if kind == "replace" else DeltaTableSink(sink_uri)
-    session = IntervalSession(
+    session = StreamSession(
         DeltaStream(name, table=table, staging=staging, read="data_interval"),
         StreamContext(
             staging_uri=staging,

@@ -30,7 +30,7 @@ def serve(s3_endpoint: str | None = None) -> None:
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.spark import job
     from airflow_provider_fds.spark.files import hadoop_path, read_bytes
-    from airflow_provider_fds.spark.install import HADOOP_AWS_PACKAGE, delta_jars
+    from airflow_provider_fds.spark.jars import HADOOP_AWS_PACKAGE, delta_jars
     from airflow_provider_fds.spark.settings import lean_conf
 
     builder = SparkSession.builder.master("local[2]").appName("fds-chaos")

@@ -24,7 +24,7 @@ from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
-from airflow_provider_fds.stream import attempts, epoch
+from airflow_provider_fds.stream import attempts, fencing
 from tests.conftest import LogBuilder
 from tests.fuzz import mutations
 from tests.unit.delta.conftest import CheckpointWriter
@@ -266,7 +266,7 @@ class Stream:
         with contextlib.suppress(ValueError):
             # the driver's own decoder does not use FDS's errors
             AttemptReport.from_json(self.report.read_bytes())
-        epoch._decoded(connected, "fence", self.fence.read_bytes())
+        fencing._decoded(connected, "fence", self.fence.read_bytes())
 
     def run_command(self, path: Path | None, rng: random.Random) -> None:
         """Run a command with damaged arguments. Paths are not damaged: a command writes to the given paths."""

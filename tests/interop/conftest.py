@@ -19,9 +19,9 @@ from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.spark.batch_rows import listed_rows
 from airflow_provider_fds.spark.connect import ConnectServer
-from airflow_provider_fds.spark.install import delta_jars
-from airflow_provider_fds.spark.listed_rows import listed_rows
+from airflow_provider_fds.spark.jars import delta_jars
 from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:

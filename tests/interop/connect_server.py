@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.spark.install import bundled_spark_home, delta_jars
+from airflow_provider_fds.spark.install import bundled_spark_home
+from airflow_provider_fds.spark.jars import delta_jars
 from tests.compose import command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -43,9 +44,18 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(folder: Path, **conf: str) -> Iterator[RunningServer]:
-    """Start a server in ``folder``, wait until it listens, and end it."""
-    home, port = bundled_spark_home(), free_port()
+def running_server(
+    folder: Path, *, home: Path | None = None, jars: Iterable[Path] | None = None, **conf: str
+) -> Iterator[RunningServer]:
+    """Start a server in ``folder``, wait until it listens, and end it.
+
+    Args:
+        folder: For its log and files.
+        home: Its Spark, default that of the installed pyspark.
+        jars: Its Delta, default the one for the installed pyspark.
+        conf: More settings.
+    """
+    home, port = home or bundled_spark_home(), free_port()
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -59,8 +69,8 @@ def running_server(folder: Path, **conf: str) -> Iterator[RunningServer]:
         f"-Dderby.system.home={folder}",
         **conf,
     }
-    jars = ",".join(str(jar) for jar in delta_jars())
-    words = command("spark-connect", {"/jars/*.jar": jars, "15002": str(port)})
+    names = ",".join(str(jar) for jar in (delta_jars() if jars is None else jars))
+    words = command("spark-connect", {"/jars/*.jar": names, "15002": str(port)})
     more = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     place = words.index("--class")
     words = [str(home / "bin" / words[0]), *words[1:place], *more, *words[place:]]

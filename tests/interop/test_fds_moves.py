@@ -88,7 +88,7 @@ def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(lak
 def test_a_rewound_stream_without_it_has_the_rows_twice_as_was_said(lake):
     lake.run()
     said = lake.move("rewind", "--to-batch", "2")
-    assert "1 committed batches (10 rows) are read again" in said
+    assert "1 committed batch (10 rows) is read again" in said
     lake.run()
 
     assert Counter(lake.read("bronze")) == {number: 2 if number >= 20 else 1 for number in range(30)}
@@ -123,7 +123,7 @@ def test_a_stream_whose_staging_and_checkpoint_are_lost_does_not_load_its_rows_a
     bronze.create_checkpoint()
     for version in range(bronze.version()):
         (lake.folder / "bronze" / "_delta_log" / f"{version:020}.json").unlink()
-    with pytest.raises(AssertionError, match=r"transactions of streams that nobody here knows") as caught:
+    with pytest.raises(AssertionError, match=r"transactions of unknown streams") as caught:
         lake.run()
     assert lake.read("bronze") == list(range(30))
 
@@ -131,3 +131,20 @@ def test_a_stream_whose_staging_and_checkpoint_are_lost_does_not_load_its_rows_a
     (uuid,) = set(re.findall(r"other_streams=\['([0-9a-f-]+)'\]", str(caught.value)))
     lake.run("--other-stream", uuid, "--max-batches", "1")
     assert len(lake.read("bronze")) == 40
+
+
+def test_a_backfill_loads_what_is_before_the_stream_once_and_leaves_its_position_alone(lake):
+    lake.run("--option", "starting_version=2")
+    before = lake.fds("status", "orders")
+    load = ("backfill", "orders", "--master", "local[1]", "--provenance")
+
+    assert "20 rows in 1 batches" in lake.fds(*load)
+    assert lake.read("bronze") == list(range(30))
+    assert "is finished" in lake.fds(*load)
+    assert lake.fds("status", "orders") == before
+
+    # the position decides, not the option
+    lake.append(40)
+    lake.run("--option", "starting_version=0")
+    assert lake.read("bronze") == list(range(40))
+    assert "starting_version=0 has no effect: stream 'orders' began at version 2" in lake.fds("status", "orders")

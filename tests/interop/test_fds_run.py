@@ -17,7 +17,7 @@ import pytest
 
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.errors import EXIT_BATCH_FAILED
+from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_CONFIGURATION
 from airflow_provider_fds.ledger.log import Ledger
 from tests.stuck_file import stuck_file
 
@@ -138,6 +138,35 @@ def test_a_run_on_a_spark_connect_server_needs_no_spark_of_its_own(lake, connect
     assert [(batch["batch_id"], batch["rows"]) for batch in batches[:-1]] == [(0, 20), (1, 10)]
     assert batches[-1] == {"status": "up_to_date", "error": None}
     assert deltalake.DeltaTable(lake / "bronze").to_pyarrow_table().num_rows == 30
+
+
+@pytest.mark.parametrize(
+    ("client", "needed"), [("4.3.0", "pip install 'pyspark==4.2.*'"), ("3.5.7", "pip install 'pyspark==4.2.*'")]
+)
+def test_a_server_of_another_version_is_refused_with_the_command_before_anything_is_planned(
+    lake, connect_server, monkeypatch, capsys, client, needed
+):
+    from airflow_provider_fds.cli.main import main
+    from airflow_provider_fds.spark import connect
+
+    monkeypatch.setattr(connect, "client_version", lambda: client)
+    words = [*command(lake, "starting_version=0")[3:], "--spark-remote", connect_server.url]
+    assert main(words) == EXIT_CONFIGURATION
+    said = capsys.readouterr().err
+    assert "the server is Spark 4.2.0" in said
+    assert f"the installed pyspark is {client}" in said
+    assert needed in said
+    assert not (lake / "staging").exists()
+
+
+def test_a_spark_that_was_said_to_have_a_delta_and_has_none_is_named_and_writes_nothing(lake):
+    words = [*command(lake, "starting_version=0"), "--delta-version", "provided"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == EXIT_BATCH_FAILED
+    said = ran.stderr.splitlines()[-1]
+    assert "failed with NoDelta" in said
+    assert "has no Delta but needs io.delta:delta-spark_4.2_2.13:4.4.0. Omit delta_version='provided'" in said
+    assert not (lake / "bronze").exists()
 
 
 def test_batches_are_committed_while_spark_is_at_the_next_one_and_stay_when_that_fails(lake):

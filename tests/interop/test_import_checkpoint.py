@@ -76,7 +76,7 @@ def test_a_stream_goes_on_in_the_middle_of_a_commit(lab, table, capsys):
     assert sorted(seen + rows) == list(range(36))
     said = capsys.readouterr()
     assert "the end of batch 3 of the query" in said.out
-    assert "batch 4 of the query was begun and not finished" in said.err
+    assert "batch 4 of the query was started but not finished" in said.err
 
 
 def test_a_stream_goes_on_in_the_middle_of_the_initial_snapshot_and_reads_what_came_since(lab, table):

@@ -55,15 +55,15 @@ PASSING = {
 REFUSALS = {
     "expired token, as S3 says it": ("400 Bad Request", EXPIRED, AccessDeniedError, "connection 'lake' have expired"),
     "expired token": ("403 Forbidden", EXPIRED, AccessDeniedError, "connection 'lake' have expired"),
-    "forbidden": ("403 Forbidden", b"", AccessDeniedError, "check the credentials of the connection 'lake'"),
-    "unauthenticated": ("401 Unauthorized", b"", AccessDeniedError, "check the credentials of the connection 'lake'"),
+    "forbidden": ("403 Forbidden", b"", AccessDeniedError, "Check the credentials of the connection 'lake'"),
+    "unauthenticated": ("401 Unauthorized", b"", AccessDeniedError, "Check the credentials of the connection 'lake'"),
     "wrong region": (
         "400 Bad Request",
         b"<Error><Code>AuthorizationHeaderMalformed</Code></Error>",
         RequestRefusedError,
-        "check URI, endpoint and region",
+        "check the URI, the endpoint and the region",
     ),
-    "elsewhere": ("301 Moved Permanently", b"", RequestRefusedError, "check URI, endpoint and region"),
+    "elsewhere": ("301 Moved Permanently", b"", RequestRefusedError, "check the URI, the endpoint and the region"),
 }
 
 
@@ -256,14 +256,14 @@ def test_an_entry_is_written_in_spite_of_them(server, storage):
 def test_a_refused_head_has_no_reason_and_is_not_repeated(server, storage):
     # S3 says with 400 that a token has expired, and nothing more in the answer to a HEAD
     server.fail("status", "HEAD", status="400 Bad Request", body=EXPIRED)
-    with pytest.raises(AccessDeniedError, match=r"token has expired or whose region is wrong.*connection 'lake'"):
+    with pytest.raises(AccessDeniedError, match=r"token has expired or the region is wrong.*connection 'lake'"):
         storage.head("f/x")
     assert server.requests == {"HEAD": 1}
 
 
 def test_a_missing_bucket_is_refused_at_once(server):
     storage = open_storage("s3://no-such-bucket-here/t", server.options(**QUICK))
-    with pytest.raises(RequestRefusedError, match="create it, or check its name"):
+    with pytest.raises(RequestRefusedError, match="Create it, or check its name"):
         storage.put("x", b"")
     assert server.requests == {"PUT": 1}
 
@@ -326,7 +326,7 @@ def test_a_lost_answer_does_not_win_over_a_faster_writer(server, storage, kind):
 
 def test_an_entry_that_cannot_be_written_is_an_error_that_airflow_retries(server, storage):
     server.fail("silent_before", "PUT", path="00000000000000000000.json")
-    with pytest.raises(StorageError, match="staging did not say whether entry") as caught:
+    with pytest.raises(StorageError, match="it is unknown whether entry") as caught:
         new_ledger(storage).execute(create(storage), ACTOR)
     assert caught.value.retryable
     assert server.requests["PUT"] == TRIES + 2  # and two of the self-test

@@ -97,7 +97,7 @@ def test_a_count_that_is_not_reached_does_nothing(tmp_path):
     "text", ["kill", "kill@nowhere", "burn@ledger.read", "kill@ledger.read#0", "kill@ledger.read "]
 )
 def test_what_is_no_fault_is_refused(text):
-    with pytest.raises(ValueError, match="is no effect@point"):
+    with pytest.raises(ValueError, match="is not effect@point"):
         Fault.parse(text)
 
 

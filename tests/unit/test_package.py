@@ -13,6 +13,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 
 import airflow_provider_fds
 
@@ -88,6 +89,21 @@ def test_the_metadata_claims_the_pythons_that_run_and_this_version(dist):
     assert metadata["Version"] == airflow_provider_fds.__version__ == "0.2.0"
     pythons = [one for one in metadata.get_all("Classifier") if re.search(r":: 3\.\d+$", one)]
     assert pythons == ["Programming Language :: Python :: 3.11"]
+
+
+def test_the_metadata_is_valid_and_every_address_in_it_is_absolute(dist):
+    with wheel(dist) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Metadata.from_email(archive.read(name), validate=True)
+    assert metadata.license_expression == "Apache-2.0"
+    assert metadata.license_files == ["LICENSE"]
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.description == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert str(metadata.requires_python) == ">=3.11"
+    assert set(metadata.provides_extra) == {"azure", "connect", "gcs", "local", "s3"}
+    assert len(metadata.summary) <= 512
+    for address in (metadata.project_urls or {}).values():
+        assert address.startswith("https://")
 
 
 def test_the_changelog_names_this_version_and_has_the_parts_of_keep_a_changelog():

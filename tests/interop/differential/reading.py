@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
-from airflow_provider_fds.spark.listed_rows import listed_rows
+from airflow_provider_fds.spark.batch_rows import listed_rows
 
 if TYPE_CHECKING:
     import random
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -74,6 +77,32 @@ def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]
     return options | dict.fromkeys(passing, True)
 
 
+def random_times(
+    random_: random.Random, options: dict[str, Any], times: list[tuple[int, int]], *, has_end: bool
+) -> dict[str, Any]:
+    """Return the options with a start, and perhaps an end, as times: on a commit, between two, or before the first.
+
+    Args:
+        random_: Draws.
+        options: Options without an end.
+        times: Version and time (milliseconds) of each commit, oldest first.
+        has_end: Whether an end may be drawn.
+    """
+    options = {name: value for name, value in options.items() if name != "starting_version"}
+    first = random_.randrange(len(times))
+    earliest = times[first - 1][1] + 1 if first else times[0][1] - 3_600_000
+    options["starting_timestamp"] = _text(random_.choice([times[first][1], earliest]))
+    if has_end and random_.random() < 0.7:
+        last = random_.randrange(first, len(times))
+        latest = times[last + 1][1] - 1 if last + 1 < len(times) else times[last][1] + 3_600_000
+        options["ending_timestamp"] = _text(random_.choice([times[last][1], latest]))
+    return options
+
+
+def _text(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+
+
 def random_limits(random_: random.Random, options: dict[str, Any]) -> list[dict[str, int]]:
     """Return limits for FDS to plan with in sequence; limits do not change which rows are read."""
     limits = [("max_files_per_batch", 4)]
@@ -102,6 +131,8 @@ class TwoReaders:
         start = resolve_start(log, parsed)
         assert start is not None
         newest = log.latest()
+        end = known_end(log, parsed, None)
+        newest = newest if end is None else end.version
         frozen = None
         if isinstance(start, SnapshotStart):
             frozen = freeze_snapshot(log, start.version, self._staging, f"snapshots-{table.seed}")
@@ -133,6 +164,28 @@ class TwoReaders:
                 break
         found.offset = position if position != start else None
         return found
+
+    def commit_times(self, table: RandomTable) -> list[tuple[int, int]]:
+        """Return version and time (milliseconds) of each commit, oldest first, as Delta itself tells them."""
+        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{table.path}`").selectExpr(
+            "version", "unix_millis(timestamp)"
+        )
+        return sorted((row[0], row[1]) for row in history.collect())
+
+    def until_end(self, table: RandomTable, options: dict[str, Any]) -> RandomTable:
+        """Return a copy of the table as it was at ``ending_timestamp``, an option that a stream does not know."""
+        if "ending_timestamp" not in options:
+            return table
+        end_ms = datetime.fromisoformat(options["ending_timestamp"]).timestamp() * 1000
+        last = max(version for version, at_ms in self.commit_times(table) if at_ms <= end_ms)
+        self._count += 1
+        copy = replace(table, path=str(self._folder / f"table until {last} {self._count}"))
+        shutil.copytree(table.path, copy.path)
+        for path in (Path(copy.path) / "_delta_log").glob("*"):
+            number = path.name.lstrip(".").partition(".")[0]
+            if (number.isdecimal() and int(number) > last) or path.name.lstrip(".").startswith("_last_checkpoint"):
+                path.unlink()
+        return copy
 
     def by_streaming(self, table: RandomTable, options: dict[str, Any]) -> Reading:
         """Run a query until it is done; run it again if it asks for a restart."""
@@ -197,6 +250,7 @@ class TwoReaders:
 
 _SPARK_NAMES = {
     "starting_version": "startingVersion",
+    "starting_timestamp": "startingTimestamp",
     "max_files_per_batch": "maxFilesPerTrigger",
     "max_bytes_per_batch": "maxBytesPerTrigger",
     "exclude_regex": "excludeRegex",

@@ -1,8 +1,9 @@
 """FDS beside Structured Streaming, on random tables with random options, row by row.
 
 A case is one table and one set of options. ``FDS_FUZZ_TABLES``, ``FDS_FUZZ_SEED`` and ``FDS_FUZZ_OPTIONS`` say how many
-tables, from which seed on, and how many sets of options for each; `make fuzz` sets them. A failure prints the seed, the
-operations and the options; the same seed alone makes the same table again.
+tables, from which seed on, and how many sets of options for each; `make fuzz` sets them. ``FDS_FUZZ_BY_TIME`` is the
+share of the sets whose start, and often end, is a time. A failure prints the seed, the operations and the options; the
+same seed alone makes the same table again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.source.offset import Offset
-from tests.interop.differential.reading import TwoReaders, random_limits, random_options
+from tests.interop.differential.reading import TwoReaders, random_limits, random_options, random_times
 from tests.interop.differential.tables import RandomTable, write_random_table
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ FIRST_SEED = int(os.environ.get("FDS_FUZZ_SEED", "101"))
 OPTION_SETS = int(os.environ.get("FDS_FUZZ_OPTIONS", "5"))
 COMMITS = 9
 
+#: Share of the cases whose start, and often end, is a time.
+BY_TIME = float(os.environ.get("FDS_FUZZ_BY_TIME", "0.4"))
+
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + TABLES))
@@ -40,6 +44,10 @@ def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_pat
     seen: set[str] = set()
     while len(seen) < OPTION_SETS:
         options = random_options(random_, table)
+        if random_.random() < BY_TIME:
+            # without its first commits, the copy of an older state cannot be read
+            has_end = table.log.earliest() == 0
+            options = random_times(random_, options, readers.commit_times(table), has_end=has_end)
         limits = random_limits(random_, options) if random_.random() < 0.5 else []
         if (text := f"options {options}, limits {limits}") in seen:
             continue
@@ -53,7 +61,8 @@ def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_pat
 def _difference(
     readers: TwoReaders, table: RandomTable, options: dict[str, Any], limits: list[dict[str, int]]
 ) -> str | None:
-    streamed = readers.by_streaming(table, options)
+    until_end = readers.until_end(table, options)
+    streamed = readers.by_streaming(until_end, options)
     ours = readers.by_fds(table, options, limits)
     print(f"  {options}, {limits}: {ours.rows.total()} rows, stopped at {ours.stopped_at}, {streamed.rows.total()}")
     if ours.stopped_at != streamed.stopped_at:
@@ -63,7 +72,7 @@ def _difference(
         return None if streamed.rows <= ours.rows else f"rows that FDS lacks: {streamed.rows - ours.rows}"
     if ours.rows != streamed.rows:
         return f"rows too many: {ours.rows - streamed.rows}; rows that lack: {streamed.rows - ours.rows}"
-    expected = _as_fds_writes_it(streamed.offset, table, options)
+    expected = _as_fds_writes_it(streamed.offset, until_end, options)
     return None if ours.offset == expected else f"offset {ours.offset}, not {expected}"
 
 
@@ -76,7 +85,12 @@ def _shrunk(
     options: dict[str, Any],
     limits: list[dict[str, int]],
 ) -> tuple[RandomTable, str]:
-    """Return the shortest beginning of the table's history that still shows a difference."""
+    """Return the shortest beginning of the table's history that still shows a difference.
+
+    A table that is written again has other commit times, so a case with times is returned as it is.
+    """
+    if "starting_timestamp" in options:
+        return table, found
     for commits in range(COMMITS):
         shorter = write_random_table(spark, folder, table.seed, commits)
         if options.get("starting_version", 0) <= shorter.log.latest():

@@ -62,7 +62,7 @@ def test_a_restore_that_kept_all_committed_rows(desk, spark):
     spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 1")
     message = refused(desk)
     assert "had a RESTORE at version 3" in message
-    assert "what was committed is still there" in message
+    assert "committed rows are still there" in message
     follow(desk, message)
     desk.load()
     assert desk.ids() == EACH_ONCE
@@ -72,7 +72,7 @@ def test_a_restore_that_kept_all_committed_rows(desk, spark):
 def test_a_restore_that_took_committed_rows(desk, spark):
     spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
     message = refused(desk)
-    assert "rows that were loaded are gone, or may be" in message
+    assert "loaded rows may be missing" in message
     follow(desk, message, 1)
     desk.load()
     assert desk.ids() == EACH_ONCE
@@ -92,7 +92,7 @@ def test_a_sink_that_was_put_back_from_a_copy(spark, tmp_path, desk, others):
     for _ in range(others):
         spark.sql(f"ALTER TABLE {desk.table} SET TBLPROPERTIES ('a' = 'b')")
     message = refused(desk)
-    assert ("out of turn" if others else "was put back from a copy, or created again") in message
+    assert ("out of order" if others else "was restored from a copy, or created again") in message
     assert "--to-batch 1 " in message
     follow(desk, message)
     desk.load()
@@ -107,7 +107,7 @@ def test_a_sink_that_is_not_the_table_that_was_loaded(desk, spark, happened):
         for _ in range(3):
             spark.sql("SELECT 100L AS id, 'x' AS name").write.format("delta").mode("append").save(desk.path)
     message = refused(desk)
-    assert ("is gone" if happened == "gone" else "is another table") in message
+    assert ("is missing" if happened == "gone" else "is another table") in message
     follow(desk, message)
     desk.load()
     assert [number for number in desk.ids() if number != 100] == EACH_ONCE
@@ -136,7 +136,7 @@ def test_a_batch_that_landed_and_whose_commit_log_cleanup_took(desk, spark):
         spark.sql(f"ALTER TABLE {desk.table} SET TBLPROPERTIES ('{name}' = 'x')")
     clean_up_log(desk, before=4)
     message = refused(desk)
-    assert "log cleanup took the commit" in message
+    assert "log cleanup removed the commit" in message
     follow(desk, message)
     desk.load()
     assert desk.ids() == EACH_ONCE
@@ -163,7 +163,9 @@ def test_a_batch_that_landed_and_would_be_read_again(desk, spark, kind, version,
     assert "never committed" in message
     order = ["keep them", "read them again", "empty the sink"] if kind == "merge" else ["read them again", "keep them"]
     if kind == "append" and way == "read them again":
-        (statement,) = re.findall(r"Take them out: ((?:RESTORE|DELETE) .*?), if nothing else", message)
+        (statement,) = re.findall(
+            r"To load them again, remove them first \(((?:RESTORE|DELETE) .*?), if nothing else", message
+        )
         spark.sql(statement)
     follow(desk, message, which=order.index(way))
     desk.load()
@@ -175,7 +177,7 @@ def test_a_replan_of_a_sink_that_lacks_committed_batches(desk, spark):
     spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
     desk.move("replan")
     message = refused(desk)
-    assert "lacks rows that were committed" in message
+    assert "committed rows may be missing" in message
     follow(desk, message, 1)
     desk.load()
     assert desk.ids() == EACH_ONCE

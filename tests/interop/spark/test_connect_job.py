@@ -17,15 +17,8 @@ from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.spark import connect, files
-from airflow_provider_fds.spark.connect import (
-    ConnectJob,
-    ConnectServer,
-    ServerUnfitError,
-    ServerUnreachableError,
-    is_shared,
-    left_behind,
-    tag_of,
-)
+from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, ServerUnreachableError, is_shared
+from airflow_provider_fds.spark.connect_job import ConnectJob, left_behind, tag_of
 from airflow_provider_fds.spark.versions import server_problem
 from airflow_provider_fds.stream.driver_files import DriverFiles
 from tests.interop.connect_server import running_server
@@ -58,7 +51,7 @@ def test_a_server_with_a_token_lets_in_who_has_it_and_says_to_others_what_is_mis
                 raise AssertionError("let in")
             return str(caught.value)
 
-        assert "does not accept the login (No authentication token provided): the token is the" in refused(server.url)
+        assert "rejected the login (No authentication token provided). The token is the" in refused(server.url)
         here = server.url.replace("127.0.0.1", "localhost")
         assert "(Invalid authentication token)" in refused(f"{here}/;token=other")
         # a token for another machine goes over TLS, which the server does not speak
@@ -74,7 +67,8 @@ def data_file(stream):
 CLIENT = """
 import sys
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer
+from airflow_provider_fds.spark.connect import ConnectServer
+from airflow_provider_fds.spark.connect_job import ConnectJob
 from airflow_provider_fds.stream.driver_files import DriverFiles
 url, spec, staging = sys.argv[1:]
 ConnectJob(ConnectServer(url, "connection 'warm'"), spec, DriverFiles(LocalStorage(staging)), {}, print).work()

@@ -127,12 +127,12 @@ def test_what_was_taken_away_after_a_fence_has_not_landed_for_the_next_one(spark
     assert (code, rows(spark, stream)) == (0, 20)
 
 
-@pytest.mark.parametrize("happened", ["recreated", "put back from a copy", "cloned"])
+@pytest.mark.parametrize("happened", ["recreated", "restored from a copy", "cloned"])
 def test_a_sink_that_is_another_table_now_is_taken_as_it_is(spark, stream, happened):
     batches = stream.plan()
     _, reports = stream.work(spark, stream.job(*batches[:2]))
     path, copy = str(stream.sink_path), str(stream.folder / "copy")
-    if happened == "put back from a copy":
+    if happened == "restored from a copy":
         shutil.copytree(path, copy)
         stream.work(spark, stream.job(batches[2], **stream.after(reports[1])))
         shutil.rmtree(path)

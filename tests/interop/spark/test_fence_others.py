@@ -151,8 +151,8 @@ def test_a_restore_whose_commit_log_cleanup_took_is_not_passed_over(desk, reques
     desk.load()
 
     (warning,) = warnings(desk)
-    assert "begins at version 4: it does not say any more whether versions 3 to 3 took out rows" in warning
-    assert "by a RESTORE for example" in warning
+    assert "begins at version 4, so it no longer shows whether versions 3 to 3 removed rows" in warning
+    assert "for example by a RESTORE" in warning
 
 
 # -- another stream that removes rows from a sink that both write to
@@ -179,7 +179,7 @@ def test_a_stream_that_empties_a_shared_sink_is_named_by_the_other_one(desk, sec
 
     (warning,) = warnings(desk)
     assert f"version {version} of the sink" in warning
-    assert "(DELETE), by another writer, took out rows that stream 'orders'" in warning
+    assert "(DELETE), by another writer, removed rows that stream 'orders'" in warning
 
 
 def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_the_other_one(desk, second):
@@ -197,7 +197,7 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
     second.move("rewind", to_version=2, delete=True, force_sink=True)
     second.load()
     desk.append(40)
-    with pytest.raises(BatchRejectedError, match=r"SinkOverwritten.*took out rows that stream 'orders'"):
+    with pytest.raises(BatchRejectedError, match=r"SinkOverwritten.*removed rows that stream 'orders'"):
         desk.load()
 
 
@@ -207,10 +207,13 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"landed": []}, "version 4 of the sink is batch 3 of epoch 1, and the report leaves it out"),
+        ({"landed": []}, "version 4 of the sink is batch 3 of epoch 1, but the report omits it"),
         ({"newest": None}, "the report says None"),
-        ({"newest": 1 << 32}, "the sink has transaction 4294967300 of the stream, the report says 4294967296"),
-        ({"removed": []}, "version 3 of the sink is a removal by epoch 2, and the report leaves it out"),
+        (
+            {"newest": 1 << 32},
+            "the sink has transaction 4294967300 of the stream, but the report says 4294967296",
+        ),
+        ({"removed": []}, "version 3 of the sink is a removal by epoch 2, but the report omits it"),
         ({"outcome": "sink_missing"}, "it says that there is no sink"),
     ],
 )
@@ -279,7 +282,7 @@ def test_a_typed_statement_that_removed_more_rows_than_were_announced_is_named(d
     session = desk.load()
 
     (warning,) = warnings(desk)
-    assert "removed 15 rows, and the rewind announced at most 10" in warning
+    assert "removed 15 rows, but the rewind announced at most 10" in warning
     assert session.result().warnings == [warning]
     assert desk.ids() == [number for number in EACH_ONCE if not 15 <= number < 20]
 
@@ -297,7 +300,7 @@ def test_a_typed_statement_whose_rewind_was_not_asked_for_is_named_by_the_next_b
     said = desk.mover().rewind(to_version=1).describe()
     desk.typed(said.replace("file://", ""))
     desk.append(30)
-    with pytest.raises(BatchRejectedError, match=r"OutOfTurn.*version 3 is a statement that was typed") as refused:
+    with pytest.raises(BatchRejectedError, match=r"OutOfTurn.*version 3 is a manual statement") as refused:
         desk.load()
     follow(desk, str(refused.value), 1)
     desk.load()

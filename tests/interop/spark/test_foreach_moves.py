@@ -128,7 +128,7 @@ def test_a_half_landed_batch_is_not_replanned_but_finished_by_the_next_run(strea
     assert (stream.ids("kept"), stream.ids("gone")) == (list(range(20)), list(range(10)))
 
     for answer in (None, {"kept": True, "gone": False}, {"gone": False}):
-        with pytest.raises(LedgerError, match=r"of batch 1 .* 'kept' has landed and 'gone' has not"):
+        with pytest.raises(LedgerError, match=r"of batch 1 .* 'kept' has landed but 'gone' has not"):
             stream.mover().replan(landed=answer)
 
     stream.run()
@@ -169,7 +169,7 @@ def test_where_no_table_tells_each_write_is_asked_for(streamed):
         stream.mover(reaches_tables=False).replan()
     with pytest.raises(ConfigurationError, match="names 'other'"):
         stream.mover().replan(landed={"other": True})
-    with pytest.raises(LedgerError, match="'kept' has landed and 'gone' has not"):
+    with pytest.raises(LedgerError, match="'kept' has landed but 'gone' has not"):
         stream.mover().replan(landed={"gone": False})
     move = stream.mover().replan(landed={"gone": True})
     assert "may still write 'gone' after this" in move.describe()
@@ -279,8 +279,8 @@ def test_a_rewind_or_reset_says_which_rows_of_a_batch_on_its_way_are_in_the_tabl
 
     mover = stream.mover()
     move = ask(mover)
-    assert "1 committed batches" in move.describe()
-    assert "Not committed, and in the tables of the function: 'kept' has batch 1 (version 1)." in move.describe()
+    assert "1 committed batch (" in move.describe()
+    assert "Not committed, but in the function's tables: 'kept' has batch 1 (version 1)." in move.describe()
     stream.perform(mover, move)
 
     # what was announced is taken out; what comes after the request is found by the next run
@@ -306,7 +306,7 @@ def test_a_batch_that_was_restored_away_in_one_table_does_not_count_as_loaded(st
     for move in (Mover.replan, Mover.rebind):
         with pytest.raises(ConfigurationError, match=r"'kept' was restored .* in version 2\. .*--landed kept=yes\|no$"):
             move(stream.mover())
-    with pytest.raises(LedgerError, match="'gone' has landed and 'kept' has not"):
+    with pytest.raises(LedgerError, match="'gone' has landed but 'kept' has not"):
         stream.mover().replan(landed={"kept": False})
 
     take_out(stream, "id >= 10", names=("gone",))
@@ -333,7 +333,7 @@ def test_a_replan_does_not_go_on_after_committed_batches_that_a_table_lacks(stre
     stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / 'kept'}` TO VERSION AS OF 0")
     for move in (Mover.replan, Mover.rebind):
         with pytest.raises(
-            LedgerError, match=r"batch 1 was committed, and the table .*kept .* in version 2, .*fds rewind"
+            LedgerError, match=r"batch 1 was committed, but the table .*kept .* in version 2, .*fds rewind"
         ):
             move(stream.mover())
     take_out(stream, "id >= 10", names=("gone",))
@@ -404,7 +404,7 @@ def test_two_stagings_do_not_load_the_rows_of_one_stream_name_into_the_same_tabl
     run(two.spark, JobSpec.from_json(two.read(session.job(work, two.sink))))
     refused = session.collect(work).failure
     assert "SinkOfNamesake" in str(refused)
-    assert "Let both runs use one staging folder" in str(refused)
+    assert "Use one staging folder for both" in str(refused)
     assert counted(one) == once(range(30))
 
 
@@ -532,7 +532,7 @@ def test_a_table_that_is_restored_between_a_replan_and_its_run_keeps_the_epoch_f
     stream.perform(mover, mover.replan())
     restore(stream, "kept", 0)
     for _ in range(2):
-        with pytest.raises(LedgerError, match=r"batch 1 was committed, and the table .*kept .*fds rewind .*--replace"):
+        with pytest.raises(LedgerError, match=r"batch 1 was committed, but the table .*kept .*fds rewind .*--replace"):
             stream.run()
     take_out(stream, "id >= 10", names=("gone",))
     mover = stream.mover(replaces=True)
@@ -556,7 +556,7 @@ def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table
     stream.module.load = load
     restore(stream, "gone", 0)
     for move in (Mover.replan, Mover.rebind):
-        with pytest.raises(LedgerError, match=r"batch 1 was committed, and the table .*gone .* in version 2, "):
+        with pytest.raises(LedgerError, match=r"batch 1 was committed, but the table .*gone .* in version 2, "):
             move(stream.mover())
 
 

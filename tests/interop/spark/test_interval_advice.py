@@ -18,7 +18,7 @@ from airflow_provider_fds.errors import BatchFailedError, LedgerError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.spark.job import run
-from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession, StreamContext
+from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ class Days:
             )
             begin = START + timedelta(minutes=number)
             stream = DeltaStream(self.name, table=str(self.folder / "source"), read="data_interval")
-            session = IntervalSession(stream, context, DataInterval(begin, begin + timedelta(minutes=minutes)))
+            session = StreamSession(stream, context, DataInterval(begin, begin + timedelta(minutes=minutes)))
             work = session.begin(self.sink)
             if work.status != "work":
                 continue
@@ -157,4 +157,4 @@ def test_an_interval_that_replaces_rows_of_others_says_so(spark, tmp_path, way, 
     assert days.ids() == list(range(10, 20))
     (message,) = told
     assert "interval 2024-01-01T00:01:00.000Z/2024-01-01T00:02:00.000Z of stream 'days'" in message
-    assert "replaced rows of interval 2024-01-01T00:00:00.000Z/2024-01-01T00:01:00.000Z: what is replaced" in message
+    assert "replaced rows of interval 2024-01-01T00:00:00.000Z/2024-01-01T00:01:00.000Z: it replaces more" in message

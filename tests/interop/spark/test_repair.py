@@ -110,7 +110,7 @@ def test_a_stream_within_its_initial_snapshot_goes_on_within_it(spark, tmp_path,
     desk.load(max_batches=1)
     damage(desk, 2)
     code, told = recover(desk, capsys)
-    assert (code, "goes on at the snapshot of version 2, 1 files in" in told) == (0, True)
+    assert (code, "continues at the snapshot of version 2, 1 files in" in told) == (0, True)
     desk.append(30)
     desk.load()
 

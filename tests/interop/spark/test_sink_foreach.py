@@ -128,7 +128,7 @@ def test_tables_of_a_catalog_get_each_batch_once_even_if_its_report_was_lost(spa
         ("leaking", "left spark.databricks.delta.write.txnVersion set in the session"),
         ("lenient", "spark.sql.files.ignoreCorruptFiles=true (was false)"),
         ("undeclared", "txn_options('silver'): the sink declares 'bronze'"),
-        ("twice", "txn_options('bronze') was asked for twice in one batch"),
+        ("twice", "txn_options('bronze') was called twice in one batch"),
         ("broken", "function orders_load:broken failed at line 45 of "),
         ("missing", "there is no 'missing' in "),
         (
@@ -228,7 +228,7 @@ def test_writes_without_a_table_are_named_once_in_the_log(spark, stream, functio
     sink = ForeachBatchSink("orders_load:load", writes=writes)
     assert stream.work(spark, stream.job(*stream.plan()[:2], sink=sink))[0] == 0
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if "WARNING" in line]
-    assert "writes 'errors' into tables that FDS does not know" in warning
+    assert "writes 'errors' to tables that FDS does not know" in warning
 
 
 def test_insert_into_ignores_the_options_unless_it_is_told_the_format(spark, tmp_path):

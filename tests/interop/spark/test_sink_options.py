@@ -94,7 +94,7 @@ def test_a_column_that_a_function_takes_for_there_is_told_as_the_functions(spark
         ({"transform": "orders_jobs:forgetful"}, "returned NoneType, expected a DataFrame"),
         ({"transform": "orders_jobs:missing"}, "there is no 'missing' in "),
         ({"transform": "no_such_jobs:cleaned"}, "cannot be imported on the driver (No module named 'no_such_jobs')"),
-        ({"columns": ["id", "colour"]}, "has colour, the batch has only id, name, p"),
+        ({"columns": ["id", "colour"]}, "names colour, but the batch has only id, name, p"),
         ({"where": "colour = 'red'"}, "where=\"colour = 'red'\" of the sink does not fit the batch"),
     ],
 )

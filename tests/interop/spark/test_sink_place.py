@@ -38,6 +38,6 @@ def test_a_log_store_of_the_users_own_and_a_word_of_theirs_are_taken(check):
 
 
 def test_fdss_own_log_store_without_its_jar_is_refused_by_name(check):
-    with pytest.raises(RefusalError, match="not on the class path, put fds-s3-log-store") as caught:
+    with pytest.raises(RefusalError, match="not on the class path; put fds-s3-log-store") as caught:
         check("fds.storage.S3ConditionalLogStore")
     assert caught.value.error_class == "LogStoreUnavailable"

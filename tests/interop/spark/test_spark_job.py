@@ -10,9 +10,10 @@ import pytest
 
 from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.spark import files
+from airflow_provider_fds.spark.driver_versions import DriverVersions
 from airflow_provider_fds.spark.failures import RefusalError, explain
 from airflow_provider_fds.spark.job import _unstarted, main
-from airflow_provider_fds.spark.versions import DeltaJar, DriverVersions
+from airflow_provider_fds.spark.versions import DeltaJar
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_the_job_stops_at_the_first_batch_that_fails_and_keeps_what_was_done(spa
     assert (code, [r.outcome for r in left]) == (11, ["written", "failed"])
     assert left[1].error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
     assert left[1].retryable is False
-    assert "data files of the batch are gone" in left[1].error_message
+    assert "data files of the batch are missing" in left[1].error_message
     assert data_files(stream)[0].name not in left[1].error_message
     assert "batch 1 (versions 1 to 1)" in left[1].error_message
     assert not stream.was_started(spec, batches[2])

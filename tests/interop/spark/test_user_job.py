@@ -46,7 +46,7 @@ def test_a_job_finds_its_batch_where_it_was_given_it(spark, handed_out, monkeypa
         monkeypatch.setattr(sys, "argv", ["job.py", *arguments])
         assert current_batch(spark).batch_id == 1
     assert current_batch(spark, handed_out).txn_options("errors")["txnAppId"].endswith("#errors")
-    with pytest.raises(ValueError, match="planned by another version"):
+    with pytest.raises(ValueError, match="another version of FDS planned it"):
         current_batch(spark, '{"format": 99}')
 
 

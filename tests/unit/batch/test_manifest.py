@@ -288,7 +288,7 @@ def test_a_file_listed_twice_is_refused_because_delta_would_read_it_once(batch, 
     "path", ["s3://key:secret@origin/f.parquet", "https://acc.blob.core.windows.net/f.parquet?sig=secret"]
 )
 def test_a_logged_path_with_a_credential_is_refused_without_repeating_it(batch, path):
-    with pytest.raises(ConfigurationError, match="no credential may lie") as caught:
+    with pytest.raises(ConfigurationError, match="must not contain credentials") as caught:
         build_manifest(batch(Add(path, 1)), table_uri=TABLE)
 
     assert "secret" not in str(caught.value)
@@ -297,7 +297,7 @@ def test_a_logged_path_with_a_credential_is_refused_without_repeating_it(batch, 
 def test_a_logged_vector_with_a_credential_is_refused(batch, vector):
     leaky = msgspec.structs.replace(vector, storageType="p", pathOrInlineDv="s3://k:secret@origin/v.bin")
 
-    with pytest.raises(ConfigurationError, match="no credential may lie"):
+    with pytest.raises(ConfigurationError, match="must not contain credentials"):
         build_manifest(batch(Add("f.parquet", 1, deletionVector=leaky)), table_uri=TABLE)
 
 

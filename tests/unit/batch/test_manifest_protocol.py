@@ -83,7 +83,7 @@ def test_any_other_reader_feature_is_refused_by_name(name):
 
 
 def test_a_newer_reader_version_is_refused():
-    with pytest.raises(UnsupportedFeatureError, match="reader of version 4 at version 4; FDS reads up to 3"):
+    with pytest.raises(UnsupportedFeatureError, match="reader version 4 at version 4, but FDS supports at most 3"):
         built(Protocol(4, 8))
 
 

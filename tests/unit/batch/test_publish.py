@@ -75,7 +75,7 @@ def test_other_bytes_at_the_name_are_an_error_and_stay(tmp_path, name, other):
     storage = LocalStorage(str(tmp_path))
     storage.put_if_absent(f"m/{name}", other)
 
-    with pytest.raises(LedgerError, match=r"other content than .*never overwritten"):
+    with pytest.raises(LedgerError, match=r"its content differs from .*never overwritten"):
         write_manifest(MANIFEST, storage, "m")
 
     assert (tmp_path / "m" / name).read_bytes() == other

@@ -196,7 +196,7 @@ def test_another_format_is_refused_with_both_numbers(cls, value, what, number):
     raw = json.loads(value.to_json())
     raw["format"] = number
 
-    with pytest.raises(ValueError, match=rf"the {what} has format {number}, this version of FDS reads 1"):
+    with pytest.raises(ValueError, match=rf"the {what} has format {number}, but this version of FDS reads format 1"):
         cls.from_json(json.dumps(raw))
 
 
@@ -248,7 +248,7 @@ def test_the_name_of_a_job_spec_binds_its_bytes():
     with pytest.raises(SpecChangedError, match="was changed after it was written"):
         JobSpec.from_file(uri, replace(JOB, sink={"kind": "delta_append", "uri": "s3a://stranger/table"}).to_json())
     for other in ("t1.job.json", f"{job_name('t1', data)}.json", ""):
-        with pytest.raises(SpecChangedError, match="does not say in its name"):
+        with pytest.raises(SpecChangedError, match="does not contain the SHA-256"):
             JobSpec.from_file(f"s3a://staging/orders/jobs/2/3/{other}", data)
 
 

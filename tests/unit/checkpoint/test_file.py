@@ -52,7 +52,7 @@ def test_the_folder_is_made_and_nothing_but_the_file_is_left(tmp_path):
 def test_a_file_that_holds_something_else_is_an_error_that_names_it_and_the_command(tmp_path, text):
     path = tmp_path / "position.json"
     path.write_text(text)
-    with pytest.raises(CheckpointError, match=r"position\.json holds no checkpoint of FDS.*fds recover"):
+    with pytest.raises(CheckpointError, match=r"position\.json does not contain an FDS checkpoint.*fds recover"):
         FileCheckpointStore(path).read()
 
 
@@ -60,7 +60,7 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path):
     path = tmp_path / "position.json"
     path.write_text(replace(MINE, format=2).to_json())
     with pytest.raises(
-        CheckpointError, match=r"of stream 'orders' in format 2; this FDS reads format 1.*fds recover orders"
+        CheckpointError, match=r"of stream 'orders' in format 2, but this FDS reads format 1.*fds recover orders"
     ):
         FileCheckpointStore(path).read()
 

@@ -9,7 +9,10 @@ import pytest
 from airflow_provider_fds import __version__
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.ledger.epoch_entries import Bound
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.values import SinkBinding
 
 
 def fds(capsys: Any, *arguments: object) -> tuple[int, str]:
@@ -37,6 +40,22 @@ def test_status_says_what_is_planned_and_how_far_behind_the_stream_is(planned, c
     assert code == 0
     assert (found["planned_batches"], found["lag_versions"], found["epoch"], found["phase"]) == (1, 2, 1, "open")
     assert "planned_batches" in fds(capsys, "status", "x", "--staging", planned)[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "delivery"),
+    [
+        ("delta_append", "s3://lake/b", {"delivery": "transaction"}),
+        ("foreach_batch", "jobs:load", {"delivery": "at_least_once"}),
+        ("user_job", "", {}),
+    ],
+)
+def test_status_says_what_the_sink_promises_of_a_repeated_batch(planned, capsys, kind, target, delivery):
+    ledger = Ledger(open_storage(str(planned)), "x")
+    state = ledger.find()
+    ledger.execute(Bound(epoch=1, sink=SinkBinding(kind=kind, target=target)), Actor(deployment=state.deployment))
+    found = json.loads(fds(capsys, "status", "x", "--staging", planned, "--output", "json")[1])
+    assert found["sink"] == {"kind": kind, "target": target, **delivery}
 
 
 @pytest.fixture
@@ -102,7 +121,7 @@ def test_history_says_that_entries_are_gone(planned, capsys):
     first = min((planned / "x" / "ledger").glob("*.json"))
     first.unlink()
     text = fds(capsys, "history", "x", "--staging", planned)[1]
-    assert "WARNING entries 0 to 0 are gone" in text
+    assert "WARNING entries 0 to 0 are missing" in text
 
 
 def test_history_and_status_say_what_was_passed_over_and_what_stands_in_the_way(log_builder, tmp_path, capsys):
@@ -118,7 +137,7 @@ def test_history_and_status_say_what_was_passed_over_and_what_stands_in_the_way(
 
     history = fds(capsys, "history", "x", "--staging", tmp_path / "s")[1]
 
-    assert "passes over version 2: skip_versions lists version 2" in history
+    assert "skips version 2: skip_versions lists version 2" in history
     fds(capsys, "hold", "x", "--staging", tmp_path / "s", "--why", "first line\nsecond line")
     status = fds(capsys, "status", "x", "--staging", tmp_path / "s")[1]
     assert "\nheld             first line\n                 second line\n" in status
@@ -143,7 +162,7 @@ def test_a_stream_can_be_given_to_another_installation(planned, capsys):
     code, text = fds(capsys, "transfer", "x", "--staging", planned, "--deployment", "new", "--why", "moved")
 
     assert code == 0
-    assert "belonged to deployment 'cli', now to 'new'" in text
+    assert "belonged to deployment 'cli' and now belongs to 'new'" in text
 
 
 def test_accepting_what_is_not_blocked_is_refused(planned, capsys):
@@ -169,3 +188,18 @@ def test_every_command_that_the_code_names_in_a_message_is_known(capsys):
     for command in sorted(set(re.findall(r"[`']fds ([a-z]+)[ `]", code))):
         text = fds(capsys, command)[1]
         assert "invalid choice" not in text, command
+
+
+def test_history_and_status_show_a_start_option_that_has_no_effect(planned, log_builder, capsys):
+    again = ("plan", log_builder.root, "--staging", planned, "--stream", "x", "--option", "starting_version=1")
+    code, text = fds(capsys, *again)
+    assert code == 0, text
+
+    assert (
+        "starting_version=1 has no effect: stream 'x' began at version 0"
+        in fds(capsys, "status", "x", "--staging", planned)[1]
+    )
+    (line,) = [
+        line for line in fds(capsys, "history", "x", "--staging", planned)[1].splitlines() if "start_kept" in line
+    ]
+    assert "options={'starting_version': 1}" in line

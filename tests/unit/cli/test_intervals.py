@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession, StreamContext
+from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def staging(log_builder, tmp_path):
     )
     start = datetime(2024, 1, 1, tzinfo=UTC)
     stream = DeltaStream("days", table=str(log_builder.root), read="data_interval")
-    session = IntervalSession(stream, context, DataInterval(start, start + timedelta(hours=1)))
+    session = StreamSession(stream, context, DataInterval(start, start + timedelta(hours=1)))
     session.begin(DeltaTableSink(str(tmp_path / "sink")))
     return str(tmp_path / "staging")
 

@@ -50,9 +50,9 @@ WHY = ("--why", "wrong rows")
     ("command", "says"),
     [
         (("rewind", "--to-version", "0"), "epoch 2, reads from version 0 on"),
-        (("reset",), "epoch 2, begins as its start options say"),
-        (("replan",), "1 planned batches are given up"),
-        (("rebind",), "its next run binds it to the sink it has then"),
+        (("reset",), "epoch 2, begins at its start options"),
+        (("replan",), "Discards 1 planned batch"),
+        (("rebind",), "its next run binds it to that run's sink"),
         (("retire",), "has ended for good"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_request_with_a_name_is_not_worked_out_again(fds, ledger):
     code, text = fds(*asked)
 
     assert code == 0
-    assert "request 'ticket 8' was made before; nothing is done again" in text
+    assert "request 'ticket 8' was already made; nothing is done again" in text
     assert ledger().state.epoch == 2
 
 
@@ -109,7 +109,7 @@ def test_rows_of_a_stream_without_a_sink_cannot_be_removed(fds, ledger, option):
     code, text = fds("rewind", "--to-version", "0", *WHY, "--yes", *option)
 
     assert code == 2
-    assert f"is bound to no sink, so {' '.join(option)} cannot be done" in text
+    assert f"is bound to no sink, so {' '.join(option)} is not available" in text
     assert ledger().n == before
 
 
@@ -142,7 +142,7 @@ def test_a_held_stream_is_resumed_by_its_command(fds, ledger):
 
 
 def test_planned_batches_of_nobody_are_adopted_without_a_word(fds):
-    assert "takes over 1 planned batches" in fds("adopt", *WHY)[1]
+    assert "lets its next run take over 1 planned batch" in fds("adopt", *WHY)[1]
 
 
 def test_planned_batches_of_another_machine_are_adopted_by_force_only(fds, ledger):
@@ -155,7 +155,7 @@ def test_planned_batches_of_another_machine_are_adopted_by_force_only(fds, ledge
     read.execute(claim, Actor(deployment=read.state.deployment))
     code, text = fds("adopt", *WHY)
     assert code == 2
-    assert "counts as running here. If it is gone for sure: --force" in text
+    assert "appears to be running. If you are sure that it is gone, use --force" in text
     assert fds("adopt", *WHY, "--force")[0] == 0
     assert ledger().state.owner != other
 

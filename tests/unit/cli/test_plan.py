@@ -192,7 +192,7 @@ def test_a_torn_commit_is_code_5(table, capsys):
     ("arguments", "expected"),
     [
         (("--option", "starting_version=99"), "newest version of the table is 3"),
-        (("--option", "starting_version=1", "--option", "starting_timestamp=2026-01-01"), "exclude each other"),
+        (("--option", "starting_version=1", "--option", "starting_timestamp=2026-01-01"), "cannot be combined"),
         (("--option", "starting_timestamp=last tuesday"), "last tuesday"),
         (("--option", "maxFilesPerTriger=3"), "maxFilesPerTrigger"),
         (("--option", "nonsense"), "KEY=VALUE"),
@@ -227,7 +227,7 @@ def test_what_is_no_table_is_code_2_and_named(tmp_path, capsys, make, expected):
 
 def test_planning_needs_staging_or_a_dry_run(table, capsys, tmp_path):
     assert "--staging DIR" in fds(capsys, "plan", table.root)[2]
-    assert "leave one of the two out" in fds(capsys, "plan", table.root, "--dry-run", "--staging", tmp_path)[2]
+    assert "omit one of them" in fds(capsys, "plan", table.root, "--dry-run", "--staging", tmp_path)[2]
 
 
 def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):

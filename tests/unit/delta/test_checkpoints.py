@@ -187,7 +187,7 @@ def test_a_damaged_checkpoint_is_an_error_that_names_the_file(log_builder, check
     log_builder.create()
     checkpoint_writer.classic().write_bytes(content)
 
-    with pytest.raises(TornFileError, match=r"00000000000000000000\.checkpoint\.parquet .* is not readable") as error:
+    with pytest.raises(TornFileError, match=r"00000000000000000000\.checkpoint\.parquet .* cannot be read") as error:
         checkpoint_state(log, find_checkpoint(log, 0))
     assert (error.value.table, error.value.version) == (log_builder.uri, 0)
 
@@ -197,7 +197,7 @@ def test_a_damaged_json_checkpoint_is_an_error_that_names_the_file(log_builder, 
     log_builder.create()
     checkpoint_writer.v2("json").write_text(content)
 
-    with pytest.raises(TornFileError, match=r"\.json of the checkpoint of version 0 is not readable"):
+    with pytest.raises(TornFileError, match=r"\.json of the checkpoint of version 0 cannot be read"):
         checkpoint_state(log, find_checkpoint(log, 0))
 
 

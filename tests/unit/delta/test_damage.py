@@ -309,7 +309,7 @@ def test_rows_out_of_proportion_to_their_file_are_refused(log_builder, checkpoin
     monkeypatch.setattr(parquet_file, "_ALWAYS_BYTES", 0)
     monkeypatch.setattr(parquet_file, "_EXPANSION", 0)
 
-    with pytest.raises(TornFileError, match="hold rows of more than 0 bytes"):
+    with pytest.raises(TornFileError, match="contain rows of more than 0 bytes"):
         rows(log, 1)
 
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_fds.delta import frozen, ordering
+from airflow_provider_fds.delta import ordering
+from airflow_provider_fds.delta import snapshot as module
 from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
@@ -30,8 +31,8 @@ def staging(tmp_path):
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    monkeypatch.setattr(frozen, "ROW_GROUP_ROWS", 10)
-    monkeypatch.setattr(frozen, "_READ_ROWS", 4)
+    monkeypatch.setattr(module, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(module, "_READ_ROWS", 4)
 
 
 def rich_table(log_builder):
@@ -51,7 +52,7 @@ def rich_table(log_builder):
 
 
 def without_the_meaningless(add):
-    return Add(**{name: getattr(add, name) for name in frozen.WHOLE_COLUMNS})
+    return Add(**{name: getattr(add, name) for name in module.WHOLE_COLUMNS})
 
 
 # D37
@@ -162,7 +163,7 @@ def test_reading_resumes_at_any_index(log_builder, log, staging, small_groups, f
 
 
 def test_rows_with_huge_statistics_make_small_row_groups(log_builder, log, staging, monkeypatch):
-    monkeypatch.setattr(frozen, "_ROW_GROUP_BYTES", 5_000)
+    monkeypatch.setattr(module, "_ROW_GROUP_BYTES", 5_000)
     log_builder.create()
     log_builder.append(30, stats=json.dumps({"numRecords": 1, "minValues": {"c": "x" * 1_000}}))
 
@@ -196,7 +197,7 @@ def test_a_snapshot_gone_from_staging_is_a_lost_position(log_builder, log, stagi
     snapshot = freeze_snapshot(log, 1, staging, "s")
     staging.delete(snapshot.key)
 
-    with pytest.raises(LostPositionError, match="frozen snapshot of version 1 with 6 files, is gone from staging"):
+    with pytest.raises(LostPositionError, match="frozen snapshot of version 1 with 6 files, is missing from staging"):
         next(snapshot.adds(staging))
 
 

@@ -119,30 +119,32 @@ def test_last_checkpoint_is_only_a_hint(log, six_versions, hint):
 
 def test_nothing_at_the_uri_is_table_not_found(log):
     for call in (log.latest, lambda: log.verify_position(0), log.earliest, lambda: log.commit(0)):
-        with pytest.raises(TableNotFoundError, match=r"no Delta table at file:///.*there is nothing.*Check the path"):
+        with pytest.raises(
+            TableNotFoundError, match=r"no Delta table at file:///.*nothing exists there.*Check the path"
+        ):
             call()
 
 
 def test_a_folder_that_is_not_delta_is_table_not_found(log, log_builder):
     log_builder.root.mkdir()
-    with pytest.raises(TableNotFoundError, match="the folder is there, but it has no commits in _delta_log"):
+    with pytest.raises(TableNotFoundError, match="the folder exists, but it has no commits in _delta_log"):
         log.latest()
     (log_builder.root / "part-0.parquet").write_bytes(b"PAR1")
-    with pytest.raises(TableNotFoundError, match=r"files such as 'part-0.parquet', but without commits"):
+    with pytest.raises(TableNotFoundError, match=r"files such as 'part-0.parquet', but no commits"):
         log.latest()
 
 
 def test_a_log_without_commits_is_table_not_found(log, log_builder):
     log_builder.log.mkdir(parents=True)
     (log_builder.log / "_last_checkpoint").write_text("{}")
-    with pytest.raises(TableNotFoundError, match="its _delta_log holds no commit"):
+    with pytest.raises(TableNotFoundError, match="its _delta_log has no commits"):
         log.latest()
 
 
 def test_log_cleanup_behind_the_reader_is_told_with_the_oldest_version_left(log, six_versions):
     six_versions.clean_up_before(4)
     for call in (lambda: log.verify_position(2), lambda: log.commit(2), lambda: list(log.commits(2, 5))):
-        with pytest.raises(LogTruncatedError, match=r"version 2 of .*oldest commit left is version 4") as caught:
+        with pytest.raises(LogTruncatedError, match=r"version 2 of .*oldest remaining commit is version 4") as caught:
             call()
         assert (caught.value.version, caught.value.earliest_version) == (2, 4)
     assert log.earliest() == 4
@@ -227,7 +229,7 @@ def test_a_version_that_comes_and_goes_is_a_storage_error(six_versions):
         def head(self, key):
             return None
 
-    with pytest.raises(StorageError, match="was not found, and then it was listed"):
+    with pytest.raises(StorageError, match="was not found, but a later listing contains it"):
         DeltaLog(Blind(str(six_versions.root))).commit(3)
 
 

@@ -46,7 +46,7 @@ def test_a_relative_path_is_taken_from_the_working_directory(tmp_path, monkeypat
         ("hdfs://nn/t", "is on HDFS"),
         ("file://lake/t", "did you mean 'file:///lake/t'"),
         ("s3:///t", "has no bucket: expected s3://<bucket>/<path>"),
-        ("  ", "is empty, expected a path"),
+        ("  ", "is empty; expected a path"),
         ("://x", "not a URI"),
     ],
 )

@@ -66,5 +66,5 @@ def test_inline_vectors_and_vectors_by_path_come_back_as_they_are(storage_type):
 
 
 def test_an_unknown_storage_type_is_refused():
-    with pytest.raises(ValueError, match="'x' is not known, expected 'u', 'i' or 'p'"):
+    with pytest.raises(ValueError, match="'x' is unknown; expected 'u', 'i' or 'p'"):
         absolute_vector("s3://lake/t", DeletionVector("x", "y"))

@@ -25,11 +25,11 @@ def test_protocols_without_features_are_read(version):
 @pytest.mark.parametrize(
     ("feature", "why"),
     [
-        ("catalogManaged", "known to a catalog only"),
-        ("catalogOwned-preview", "known to a catalog only"),
+        ("catalogManaged", "only a catalog knows"),
+        ("catalogOwned-preview", "only a catalog knows"),
         ("redirectReaderWriter-preview", "the table has moved"),
         ("adaptiveMetadata-preview", "need not list their files"),
-        ("geospatial", "types are not known"),
+        ("geospatial", "does not know its types"),
         ("fooUnknown", "FDS does not know it"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_redirect_in_the_properties_is_refused():
 
 @pytest.mark.parametrize("version", [4, 99])
 def test_a_higher_reader_version_is_refused(version):
-    with pytest.raises(UnsupportedFeatureError, match=rf"needs a reader of version {version}, FDS reads up to 3"):
+    with pytest.raises(UnsupportedFeatureError, match=rf"needs reader version {version}, but FDS supports at most 3"):
         check(version=version)
 
 

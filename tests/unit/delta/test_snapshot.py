@@ -13,7 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import snapshot_files, transactions
+from airflow_provider_fds.delta.replay import transactions
+from airflow_provider_fds.delta.snapshot import snapshot_files
 from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError
 
 ODD_VALUES = ["plain", "a b", "50%", "p=q", "x/y", "é ü", "a+b", "%20", "#?", "", None]
@@ -234,7 +235,7 @@ def test_a_log_that_neither_checkpoint_nor_commits_cover_is_truncated(log_builde
     log_builder.clean_up_before(3)
 
     with pytest.raises(
-        LogTruncatedError, match="no complete checkpoint of a version up to 4, and the commits"
+        LogTruncatedError, match="no complete checkpoint at or before version 4, and the commits"
     ) as error:
         files(log, 4)
     assert (error.value.table, error.value.version) == (log_builder.uri, 4)

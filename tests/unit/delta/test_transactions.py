@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import transactions_with
+from airflow_provider_fds.delta.replay import transactions_with
 
 
 def txn(app_id, version):

@@ -122,7 +122,7 @@ def test_a_vector_whose_file_is_gone_is_not_found(tmp_path):
     ("damage", "why"),
     [
         (lambda data: b"\x02" + data[1:], "format 02, expected 01"),
-        (lambda data: data[:-6], "has no .* bytes of a vector at 1"),
+        (lambda data: data[:-6], "too few for a vector of .* bytes at 1"),
         (lambda data: data[:20] + b"\x55" + data[21:], "checksum"),
         (lambda data: b"", "format nothing"),
     ],
@@ -140,5 +140,5 @@ def test_a_bitmap_that_is_none_or_has_other_rows_than_the_log_says_is_refused():
         parse_bitmap(b"\x00\x00\x00\x00rest")
     vector = inline_vector(BitMap64([1, 2]))
     other = DeletionVector("i", vector.pathOrInlineDv, sizeInBytes=vector.sizeInBytes, cardinality=3)
-    with pytest.raises(ValueError, match="holds 2 rows, the log says 3"):
+    with pytest.raises(ValueError, match="has 2 rows, but the log says 3"):
         VectorReader(LocalStorage("/t")).rows(other)

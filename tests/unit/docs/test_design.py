@@ -6,11 +6,11 @@ import ast
 import re
 import tomllib
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from airflow_provider_fds.ledger.entries import Action
+import airflow_provider_fds.ledger.entries  # noqa: F401  # imports all kinds of entry
+from airflow_provider_fds.ledger.action import KINDS
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "airflow_provider_fds"
@@ -54,7 +54,7 @@ def test_the_ledger_page_lists_every_action_with_all_its_fields():
     documented = {
         row[0].strip("`"): tuple(re.findall(r"`(\w+)`", row[1])) for row in table(LEDGER, "Entries")
     }
-    in_code = {action.__struct_config__.tag: action.__struct_fields__ for action in get_args(Action)}
+    in_code = {kind: action.__struct_fields__ for kind, action in KINDS.items()}
 
     assert documented == in_code
 
@@ -81,6 +81,24 @@ def test_a_listed_package_imports_only_packages_listed_above_it():
         for name in re.findall(r"^\s*from airflow_provider_fds\.(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
             if name in listed:
                 assert listed.index(name) <= listed.index(room), f"{path}: {name}"
+
+
+@pytest.mark.parametrize("row", table(ARCHITECTURE, "Where a change goes"), ids=lambda row: row[0])
+def test_what_the_page_says_a_change_touches_is_there(row):
+    _, modules, also = row
+    named = re.findall(r"`([\w/<>]+\.pyi?)`", modules)
+    assert named
+    for path in named:
+        if "<name>" not in path:
+            assert (PACKAGE / path).is_file(), path
+        else:
+            assert any(PACKAGE.glob(path.replace("<name>", "*"))), path
+    files = [PACKAGE / path for path in named if "<name>" not in path]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    for name in re.findall(r"`@?(\w+)`", modules):
+        assert re.search(rf"\b{name}\b", text), name
+    for page in re.findall(r"\]\(([^)#]+)", also):
+        assert (ROOT / "docs/design" / page).is_file(), page
 
 
 @pytest.mark.parametrize("page", [LEDGER, ARCHITECTURE], ids=["ledger", "architecture"])

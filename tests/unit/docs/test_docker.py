@@ -1,4 +1,4 @@
-"""The files for Docker are right in form, and name only what is there. No Docker is needed, and none is run."""
+"""The files for Docker are right in form, and name only what is there. `make docker-test` runs them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
+import yaml
+
+import airflow_provider_fds
 from airflow_provider_fds.get_provider_info import get_provider_info
 from tests.compose import FILE, command, compose
 
@@ -67,7 +69,9 @@ def test_a_connect_server_in_the_docs_is_started_in_the_same_way():
 
 
 def test_every_file_the_image_copies_is_there():
-    for sources in re.findall(r"^COPY (.+) \S+$", (DOCKER / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE):
+    for sources in re.findall(
+        r"^COPY (?!--from)(.+) \S+$", (DOCKER / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+    ):
         for source in sources.split():
             assert (ROOT / source).exists(), source
 
@@ -99,9 +103,59 @@ def test_the_connect_server_asks_for_a_token_and_listens_where_a_token_needs_no_
     assert '"password": "${FDS_SECRET:?' in connection
 
 
+def dockerfile():
+    return (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+
+
 def test_the_image_runs_as_a_user_that_owns_its_folders():
-    lines = (DOCKER / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    users = [number for number, line in enumerate(lines) if line.startswith("USER ")]
-    assert [lines[number] for number in users] == ["USER fds"]
-    assert any("chown fds /airflow /cache /jars /lake" in line for line in lines[: users[0]])
-    assert "RUN fds prepare" in lines[users[0]:][3]
+    lines = dockerfile().rpartition("\nFROM ")[2].splitlines()
+    (user,) = [number for number, line in enumerate(lines) if line.startswith("USER ")]
+    assert lines[user] == "USER fds"
+    assert any("install --directory --owner fds /airflow /cache /lake" in line for line in lines[:user])
+    assert any("fds prepare" in line for line in lines[user:])
+    mounted = {volume.split(":")[1] for volume in compose()["x-fds"]["volumes"]}
+    assert mounted == {"/airflow", "/lake", "/dags"}
+
+
+def test_what_builds_the_packages_is_not_in_the_image():
+    final = dockerfile().rpartition("\nFROM ")[2]
+    assert final.startswith("java\n")
+    assert not re.search(r"\b(pip|uv|ensurepip|apt-get)\b", final)
+    assert re.findall(r"^COPY (.+)$", final, re.MULTILINE) == ["--from=build /opt/fds /opt/fds"]
+
+
+def test_the_page_has_the_arguments_of_the_image_with_their_defaults():
+    page = (ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
+    section = page.partition("## The image")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    said = {name: row[1].strip("`") for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    declared = dict(re.findall(r"^ARG (\w+)=?(.*)$", dockerfile(), re.MULTILINE))
+    assert said == {name: default or "none" for name, default in declared.items()}
+    assert (ROOT / declared["PINS"]).exists()
+
+
+def test_the_image_has_the_versions_that_the_tests_run():
+    def pins(name):
+        text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+        return set(re.findall(r"^([a-z0-9._-]+==\S+)", text, re.MULTILINE))
+
+    tested, image = pins("dev.txt"), pins("image.txt")
+    assert image < tested
+    assert {"apache-airflow", "pyspark", "delta-spark"} <= {pin.partition("==")[0] for pin in image}
+
+
+def test_the_context_of_the_build_has_no_more_than_the_image_copies():
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in lines
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile(), re.MULTILINE)
+    assert {line.removeprefix("!") for line in lines if line.startswith("!")} == set(" ".join(copied).split())
+
+
+def test_the_values_for_the_chart_name_settings_and_connections_that_there_are():
+    values = yaml.safe_load((DOCKER / "helm-values.yaml").read_text(encoding="utf-8"))
+    assert set(values["config"]["fds"]) <= set(get_provider_info()["config"]["fds"]["options"])
+    assert values["airflowVersion"] == metadata.version("apache-airflow")
+    assert values["images"]["airflow"]["tag"] == airflow_provider_fds.__version__
+    for entry in values["secret"]:
+        assert set(entry) == {"envName", "secretName", "secretKey"}
+        assert entry["envName"].startswith("AIRFLOW_CONN_")

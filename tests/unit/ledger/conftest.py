@@ -25,7 +25,7 @@ from airflow_provider_fds.source.offset import Offset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_fds.ledger.entries import Action
+    from airflow_provider_fds.ledger.action import BaseAction
 
 
 class MemoryStorage:
@@ -233,7 +233,7 @@ class Make:
             **changes,
         )
 
-    def state(self, *commands: Action, request_ids: bool = False) -> StreamState:
+    def state(self, *commands: BaseAction, request_ids: bool = False) -> StreamState:
         """Return the state after the commands, each of which must produce an entry."""
         state = StreamState(name="orders")
         for n, command in enumerate(commands):
@@ -242,7 +242,7 @@ class Make:
             state = evolve(state, self.entry(n, action, request_id=f"q{n}" if request_ids else None))
         return state
 
-    def opened(self, *commands: Action) -> StreamState:
+    def opened(self, *commands: BaseAction) -> StreamState:
         """Return the state of an open, bound stream after the commands."""
         return self.state(self.create(), self.open(), self.bind(), *commands)
 

@@ -7,11 +7,12 @@ import pytest
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked
-from airflow_provider_fds.ledger.epoch_entries import Ended, Opened, Requested
+from airflow_provider_fds.ledger.epoch_entries import Ended, Opened
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.refusals import EpochClosedError, StreamMovedError
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 
 REWIND = Requested(reason="rewind", why="wrong rows")
@@ -187,9 +188,9 @@ def test_an_entry_as_it_is_written_has_nothing_left_to_derive(make):
         ("retired", "plan 0", ["retired", "done", "another name"]),
         ("other's", "plan 0", ["batches 0 to 1", "run r0", "fds adopt orders"]),
         ("open", "bind another sink", ["s3://lake/bronze", "s3://lake/other", "fds rebind orders"]),
-        ("planned", "commit 1", ["next in order is batch 0", "fds status orders"]),
-        ("committed", "block", ["batch 0 is committed already"]),
-        ("open", "block", ["nothing is planned", "batch to be planned is 0"]),
+        ("planned", "commit 1", ["the next batch in order is 0", "fds status orders"]),
+        ("committed", "block", ["batch 0 is already committed"]),
+        ("open", "block", ["nothing is planned", "next batch to plan is 0"]),
         ("open", "accept", ["no batch is blocked", "fds status orders"]),
     ],
 )
@@ -212,7 +213,7 @@ def test_a_stream_name_stays_with_its_table(make):
 
 
 def test_another_installation_is_told_both_and_the_way_to_move_a_stream(make):
-    with pytest.raises(LedgerError, match=r"'prod', this one is 'test'.*fds transfer orders"):
+    with pytest.raises(LedgerError, match=r"'prod', but this one is 'test'.*fds transfer orders"):
         decide(make.opened(), make.create(deployment="test"))
 
 
@@ -224,7 +225,7 @@ def test_a_later_epoch_opens_only_behind_its_fence(make):
     fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=9)
     for wrong in (Fence(), Fence(status="done"), Fence(status="done", versions={"fds:u1": fence_version(1)})):
         with pytest.raises(
-            LedgerError, match=rf"closed in delta_append s3://lake/bronze .* version {fence_version(2)}"
+            LedgerError, match=rf"version {fence_version(2)} closes the earlier epochs in delta_append s3://lake/bronze"
         ):
             decide(state, make.open(2, fence=wrong))
     assert decide(state, make.open(2, fence=fence)).fence == fence
@@ -250,7 +251,7 @@ def test_a_function_may_declare_more_writes_and_no_fewer(make):
         state = evolve(state, make.entry(9, action))
     assert decide(state, make.bind(sink=function("a", "b"))) is None
     for writes in ((), ("b",), ("a", "c")):
-        words = rf"load \(writes: a, b\), and cannot write to .* \(writes: {', '.join(writes) or 'none'}\)"
+        words = rf"load \(writes: a, b\) and cannot write to .* \(writes: {', '.join(writes) or 'none'}\)"
         with pytest.raises(SinkError, match=words):
             decide(state, make.bind(sink=function(*writes)))
     other = SinkBinding(kind="foreach_batch", target="orders:other", app_ids=function("a", "b", "c").app_ids)
@@ -259,7 +260,7 @@ def test_a_function_may_declare_more_writes_and_no_fewer(make):
 
 
 def test_a_second_request_says_how_to_make_it_in_place_of_the_first(make):
-    with pytest.raises(LedgerError, match="shows the request, `--replace` makes this one in its place"):
+    with pytest.raises(LedgerError, match="shows the request, and `--replace` replaces it with this one"):
         decide(make.opened(REWIND), REWIND)
 
 
@@ -271,7 +272,7 @@ def test_a_rebind_fences_the_sink_it_leaves(make):
 
 def test_the_start_must_be_of_the_table(make):
     state = make.state(make.create())
-    with pytest.raises(LedgerError, match="table id"):
+    with pytest.raises(LedgerError, match="but the table has id another"):
         decide(state, Opened(epoch=1, start=make.offset(0), table_id="another"))
 
 
@@ -294,14 +295,18 @@ def test_an_automatic_request_does_not_close_an_epoch_it_has_not_seen(make):
 @pytest.mark.parametrize(
     ("batches", "error", "words"),
     [
-        ([], LedgerError, "without a batch"),
-        ([(1, {})], StreamMovedError, "begins with batch 1, next in order is batch 0"),
+        ([], LedgerError, "must have at least one batch"),
+        ([(1, {})], StreamMovedError, "begins with batch 1, but the next batch in order is 0"),
         ([(0, {"start": 1})], StreamMovedError, "starts at"),
-        ([(0, {}), (2, {})], LedgerError, "where batch 1 is next"),
+        ([(0, {}), (2, {})], LedgerError, "but batch 1 is next in order"),
         ([(0, {}), (1, {"start": 2, "end": 3})], LedgerError, "before it ends at"),
         ([(0, {"end": 0})], LedgerError, "not after its start"),
-        ([(0, {"prev_txn_version": 7})], LedgerError, "expects transaction 7 in the sink, the one before it is None"),
-        ([(0, {}), (1, {"prev_txn_version": 7})], LedgerError, f"before it is {txn_version(1, 0)}"),
+        (
+            [(0, {"prev_txn_version": 7})],
+            LedgerError,
+            "expects transaction 7 in the sink, but the previous one is None",
+        ),
+        ([(0, {}), (1, {"prev_txn_version": 7})], LedgerError, f"previous one is {txn_version(1, 0)}"),
     ],
 )
 def test_a_plan_that_breaks_the_chain_is_refused(make, batches, error, words):
@@ -314,7 +319,7 @@ def test_a_plan_that_breaks_the_chain_is_refused(make, batches, error, words):
 
 def test_a_plan_for_another_table_is_refused(make):
     other = make.batch(0).end.replace(make.table_id, "other")
-    with pytest.raises(LedgerError, match="table with id other, the stream reads"):
+    with pytest.raises(LedgerError, match="table with id other, but the stream reads"):
         decide(make.opened(), make.plan(make.batch(0, end=other)))
 
 
@@ -392,16 +397,16 @@ def test_a_commit_takes_end_and_source_digest_from_the_plan(make):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"digest": "other"}, LedgerError, "digest d1, the report names 'other'"),
+        ({"digest": "other"}, LedgerError, "digest d1, but the report names 'other'"),
         (
             {"outcome": "user_job"},
             LedgerError,
-            "bound to delta_append s3://lake/bronze, the commit is of kind 'user_job'",
+            "bound to delta_append s3://lake/bronze, but the commit is of kind 'user_job'",
         ),
         ({"sink_version": None}, LedgerError, "does not say which version"),
         ({"sink_table_id": None}, LedgerError, "does not say which version"),
-        ({"sink_table_id": "other"}, SinkError, "table id is other, recorded is 99999999"),
-        ({"sink_version": 1}, SinkError, "version 1, what was committed before it in version 1"),
+        ({"sink_table_id": "other"}, SinkError, "table id is other, but the ledger has 99999999"),
+        ({"sink_version": 1}, SinkError, "version 1, but an earlier commit is in version 1"),
     ],
 )
 def test_a_commit_must_fit_plan_and_sink(make, changes, error, words):

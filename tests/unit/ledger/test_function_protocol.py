@@ -20,8 +20,8 @@ from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.epoch_entries import Shown
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look
@@ -248,7 +248,7 @@ class Functions(Processes, RuleBasedStateMachine):
     def told_of(self, move):
         """Return the writes that the preview says are read again."""
         for note in move.notes:
-            if not note.startswith("Not committed, and in the tables"):
+            if not note.startswith("Not committed, but in the function's tables"):
                 continue
             for name, listed in re.findall(r"'(\w+)' has ([^;]*)", note):
                 for batch_id, version in re.findall(r"batch (\d+) \(version (\d+)", listed):
@@ -307,7 +307,7 @@ class Functions(Processes, RuleBasedStateMachine):
             move = mover.replan(landed=False)
         except FdsError as error:
             # all of them were reported: that they were taken out has to be said by a rewind
-            assert "have landed" in str(error) or "stands at" in str(error)  # noqa: PT017
+            assert "have landed" in str(error) or " is at " in str(error)  # noqa: PT017
             move = mover.rewind(to_version=Offset.from_json(state.position).version)
         perform(ledger, move, self.make.person)
 

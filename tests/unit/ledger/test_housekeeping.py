@@ -9,7 +9,6 @@ import pytest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.housekeeping import (
     FOLD_STRIDE,
     Retention,
@@ -19,6 +18,7 @@ from airflow_provider_fds.ledger.housekeeping import (
     removable_snapshots,
 )
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import SnapshotRef
 
 TWO = Retention(batches=2, age=timedelta(days=14))
@@ -173,8 +173,8 @@ def test_housekeeping_removes_nothing_outside_the_stream_whatever_an_entry_names
     entry = storage.objects["orders/ledger/00000000000000000003.json"]
     storage.objects["orders/ledger/00000000000000000003.json"] = entry.replace(b"manifests/1/0-d0", manifest.encode())
     before = set(storage.objects)
-    with pytest.raises(LedgerError, match="is not a folder below 'manifests/'"):
+    with pytest.raises(LedgerError, match="is not a folder in 'manifests/'"):
         purge_expired(Ledger(storage, "orders"), storage, now=stream.now + timedelta(days=90), retention=TWO)
-    with pytest.raises(LedgerError, match="is not a folder below 'manifests/'"):
+    with pytest.raises(LedgerError, match="is not a folder in 'manifests/'"):
         purge_expired(stream.ledger, storage, now=stream.now + timedelta(days=90), retention=TWO)
     assert set(storage.objects) == before

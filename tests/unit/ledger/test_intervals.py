@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.errors import LedgerError, StreamBusyError
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened, Requested
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
 from airflow_provider_fds.ledger.plan_entries import Claimed, Planned
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.refusals import StreamMovedError
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import SinkBinding
 
@@ -163,9 +164,9 @@ def test_an_interval_is_taken_over_only_from_the_owner_that_was_found_not_to_run
     assert after(*steps, claim).interval(DAY).owner == other
     with pytest.raises(StreamBusyError, match="batch 0 belongs to task ingest of DAG orders, run r1"):
         after(*steps, replace(claim, previous=make.owner("r0")))
-    with pytest.raises(StreamMovedError, match="it is in generation 1"):
+    with pytest.raises(StreamMovedError, match="the interval is in generation 1"):
         after(*steps, replace(claim, epoch=2))
-    with pytest.raises(StreamMovedError, match="no planned batch"):
+    with pytest.raises(StreamMovedError, match="no longer a planned batch"):
         after(*steps, committed(make, [batch]), claim)
     with pytest.raises(LedgerError, match=f"rows differ.*fds accept days --interval {DAY}"):
         after(*steps, blocked(make), claim)

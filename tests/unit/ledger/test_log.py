@@ -19,10 +19,10 @@ from airflow_provider_fds.errors import (
     StorageError,
     StreamBusyError,
 )
-from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import FOLD_EVERY, Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Resumed, Transferred
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_RUNS
 
 FOLDER = StreamFolder("orders")
@@ -129,7 +129,7 @@ def test_an_absent_checkpoint_is_caught_up_with_a_warning(write, new_ledger, cap
     writer = write()
     with caplog.at_level(logging.WARNING):
         assert new_ledger().load(None) == writer.state
-    assert "checkpoint of stream 'orders' is absent" in caplog.text
+    assert "checkpoint of stream 'orders' is missing" in caplog.text
 
 
 def test_a_stream_that_has_committed_nothing_needs_no_checkpoint_yet(write, new_ledger, caplog):
@@ -153,13 +153,13 @@ def test_a_checkpoint_of_any_earlier_entry_leads_to_the_same_state(make, new_led
     ("changes", "words"),
     [
         ({"digest": "0" * 32}, ["has digest", "fds recover orders"]),
-        ({"uuid": "u9"}, ["uuid u9", "the ledger is of u1", "fds recover orders"]),
+        ({"uuid": "u9"}, ["uuid u9", "the ledger belongs to u1", "fds recover orders"]),
         ({"deployment": "test"}, ["'test'", "'prod'", "fds transfer orders"]),
         ({"n": 77}, ["names entry 77", "ends at entry 8", "fds recover orders"]),
         ({"n": -1}, ["fds recover orders"]),
         ({"stream": "customers"}, ["belongs to stream 'customers'", "fds recover orders"]),
-        ({"epoch": 2}, ["was edited", "epoch is 2, by entry 8 it is 1", "fds rewind orders", "fds recover orders"]),
-        ({"batch_id": 1}, ["batch_id is 1, by entry 8 it is 2"]),
+        ({"epoch": 2}, ["was edited", "epoch is 2, but 1 in entry 8", "fds rewind orders", "fds recover orders"]),
+        ({"batch_id": 1}, ["batch_id is 1, but 2 in entry 8"]),
         ({"offset": "{}"}, ["offset is '{}'"]),
         ({"offset": None}, ["offset is None"]),
     ],
@@ -207,17 +207,17 @@ def test_a_checkpoint_from_before_a_transfer_is_only_behind(make, write, new_led
     mover = replace(make.person, deployment="prod2")
     new_ledger().execute(Transferred(deployment="prod2", why="moved"), mover)
     assert new_ledger(deployment="prod2").load(checkpoint).deployment == "prod2"
-    with pytest.raises(LedgerError, match=r"'prod2', this one is 'prod'.*fds transfer orders"):
+    with pytest.raises(LedgerError, match=r"'prod2', but this one is 'prod'.*fds transfer orders"):
         new_ledger(deployment="prod").load(checkpoint)
 
 
 def test_a_copy_of_the_database_in_a_test_installation_cannot_work_the_stream(make, write, new_ledger):
     checkpoint = write().checkpoint()
-    with pytest.raises(LedgerError, match=r"'prod', this one is 'test'"):
+    with pytest.raises(LedgerError, match=r"'prod', but this one is 'test'"):
         new_ledger(deployment="test").load(checkpoint)
     looking = new_ledger()
     looking.load(checkpoint)
-    with pytest.raises(LedgerError, match=r"'prod', this one is 'test'"):
+    with pytest.raises(LedgerError, match=r"'prod', but this one is 'test'"):
         looking.execute(Held(why="x"), replace(make.person, deployment="test"))
 
 
@@ -227,7 +227,7 @@ def test_a_copy_of_the_database_in_a_test_installation_cannot_work_the_stream(ma
 def test_a_missing_entry_is_found(write, new_ledger, storage):
     write(fold=False)
     del storage.objects[FOLDER.entry(4)]
-    with pytest.raises(LedgerError, match=r"00004\.json is missing, though entry 8 is there.*fds recover orders"):
+    with pytest.raises(LedgerError, match=r"00004\.json is missing, although entry 8 exists.*fds recover orders"):
         new_ledger().find()
 
 
@@ -344,7 +344,7 @@ def test_a_store_that_does_not_answer_at_all_is_a_retryable_error(make, write, s
     ledger = write()
     storage.fail["put_if_absent"] = 99
     with pytest.raises(
-        StorageError, match=r"did not say whether entry .*00009\.json \(planned\) was written"
+        StorageError, match=r"it is unknown whether entry .*00009\.json \(planned\) was written"
     ) as failed:
         ledger.execute(make.plan(make.batch(3)), make.actor)
     assert failed.value.retryable
@@ -367,7 +367,7 @@ def test_a_persons_request_has_a_name_and_a_repeated_one_is_the_same(make, write
     entry = ledger.execute(rewind, make.person, request_id="q1")
     assert new_ledger().execute(rewind, make.person, request_id="q1") == entry
     assert ledger.n == entry.n
-    with pytest.raises(LedgerError, match="request id 'q1' was used before, for 'requested'"):
+    with pytest.raises(LedgerError, match="request id 'q1' was already used, for 'requested'"):
         ledger.execute(Held(why="x"), make.person, request_id="q1")
     with pytest.raises(LedgerError, match="not opened"):
         ledger.execute(rewind, make.person, request_id="q2")

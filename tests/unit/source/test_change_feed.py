@@ -320,7 +320,7 @@ def test_75_excluded_change_files_are_not_replaced_by_other_files(plan: Any, log
     assert [file.index for file in found.batches[1].files] == [1]
     (batch,) = changes(plan, 2, excludeRegex="_change_data").batches
     assert batch.files == ()
-    assert batch.skipped[0].reason == "exclude_regex leaves out all 2 files of its changes"
+    assert batch.skipped[0].reason == "exclude_regex excludes all 2 files of its changes"
 
 
 def test_75_excluded_files_keep_their_index_and_count_for_no_limit(plan: Any, log_builder: Any) -> None:
@@ -395,9 +395,9 @@ def test_a_vector_that_cannot_be_read_stops_the_stream_before_it(plan: Any, log_
 @pytest.mark.parametrize(
     ("stats", "why"),
     [
-        (None, "neither remove nor add says how many rows"),
-        ("{", "neither remove nor add says how many rows"),
-        ('{"numRecords":3}', "say 3 rows, and a deletion vector names row 7"),
+        (None, "neither the remove nor the add action has stats.numRecords"),
+        ("{", "neither the remove nor the add action has stats.numRecords"),
+        ('{"numRecords":3}', "report 3 rows, but a deletion vector names row 7"),
     ],
 )
 def test_rows_cannot_be_found_out_without_their_number(plan: Any, log_builder: Any, stats: Any, why: str) -> None:

@@ -123,7 +123,7 @@ def test_41_a_delete_stops_the_stream_and_the_error_says_what_would_let_it_pass(
     for word in [TABLE, "version 7", 'DELETE (predicate -> ["true"])', "adds 0 data files and removes 1 data file"]:
         assert word in text
     hints = [line.split("=")[0].strip(" -") for line in text.splitlines()[1:]]
-    command = "`fds acknowledge STREAM --version 7 --why …` passes over this commit only, on record"
+    command = "`fds acknowledge STREAM --version 7 --why …` skips this commit only and records it"
     assert hints == ["skip_change_commits", "ignore_deletes", "skip_versions", "skip_operations", command]
     assert "skip_versions='7'" in text
     assert "skip_operations='DELETE'" in text
@@ -146,7 +146,7 @@ def test_each_way_that_the_error_names_lets_the_commit_pass(actions: list[Action
     info = Action(commitInfo=CommitInfo(operation="STREAMING UPDATE"))
     text = message([*actions, info])
     ways = dict(
-        line.strip(" -").split(" passes")[0].split(" delivers")[0].split("=") for line in text.splitlines()[1:-1]
+        line.strip(" -").split(" skips")[0].split(" delivers")[0].split("=") for line in text.splitlines()[1:-1]
     )
     assert len(ways) == 4
     for name, value in ways.items():
@@ -157,7 +157,7 @@ def test_each_way_that_the_error_names_lets_the_commit_pass(actions: list[Action
 @pytest.mark.parametrize(("operation", "warns"), [("WRITE", True), ("MERGE", True), ("DELETE", False)])
 def test_skipping_an_operation_that_may_append_too_is_said_to_lose_rows(operation: str, warns: bool) -> None:
     text = message([ADD, REMOVE, Action(commitInfo=CommitInfo(operation=operation))])
-    assert ("those that only append too: their rows would be missing" in text) is warns
+    assert ("including those that only append: their rows would be missing" in text) is warns
 
 
 def test_an_error_about_a_commit_without_commit_info_suggests_no_operation() -> None:
@@ -188,7 +188,7 @@ def test_the_error_holds_its_facts() -> None:
 )
 def test_two_different_actions_where_the_protocol_allows_one_stop_the_stream(actions: list[Action], name: str) -> None:
     for ordered in permutations(actions):
-        with pytest.raises(StoppedError, match=f"version 7 holds 2 different {name} actions") as caught:
+        with pytest.raises(StoppedError, match=f"version 7 has 2 different {name} actions") as caught:
             content(*ordered)
         assert TABLE in str(caught.value)
     assert content(actions[0], actions[0]).adds == 0

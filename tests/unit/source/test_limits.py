@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.source.admission import Admission
-from airflow_provider_fds.source.limits import LIMITS, UnknownRowsError
+from airflow_provider_fds.source.limits import LIMITS, DependentLimit, UnknownRowsError
 from airflow_provider_fds.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 def files_of(sizes: list[int]) -> list[Add]:
@@ -172,3 +176,87 @@ def test_files_are_admitted_together_only_if_each_of_them_would_be(option: str, 
     else:
         # a refusal takes nothing in: the files can still be asked for one by one
         assert all(together.admit_file(file) for file in files) == each
+
+
+class PartitionLimit(DependentLimit):
+    """Counts distinct partitions: a limit that this test adds with one class and the value of one option."""
+
+    option = "max_partitions_per_batch"
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__(maximum)
+        self._seen: set[str] = set()
+
+    def has_room_for(self, files: Iterable[Add]) -> bool:
+        return len(self._seen | {str(file.partitionValues) for file in files}) <= self.left
+
+    def take(self, files: Iterable[Add]) -> None:
+        self._seen |= {str(file.partitionValues) for file in files}
+
+
+@pytest.fixture
+def by_partitions(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Admission]:
+    monkeypatch.setattr("airflow_provider_fds.source.admission.LIMITS", (*LIMITS, PartitionLimit))
+
+    def admission(maximum: int, **options: object) -> Admission:
+        parsed = SourceOptions.parse({"max_files_per_batch": 100, **options})
+        object.__setattr__(parsed, "max_partitions_per_batch", maximum)
+        return Admission(parsed)
+
+    return admission
+
+
+def in_partitions(days: str) -> list[Add]:
+    """Return a file in the partition of each letter."""
+    return [Add(f"f{number}", size=1, partitionValues={"day": day}) for number, day in enumerate(days)]
+
+
+def test_a_limit_that_does_not_add_up_is_one_class(by_partitions: Callable[..., Admission]) -> None:
+    admission = by_partitions(2)
+    files = in_partitions("aabbac")
+    assert admission.admit_version(lambda: files)
+    assert [admission.admit_file(file) for file in files] == [True] * 5 + [False]
+
+
+def test_a_version_begins_only_if_its_first_file_has_room(by_partitions: Callable[..., Admission]) -> None:
+    admission = by_partitions(1)
+    assert admission.admit_version(lambda: in_partitions("a"))
+    assert admission.admit_files(in_partitions("a"))
+    assert not admission.admit_version(lambda: in_partitions("b"))
+    assert admission.admit_version(lambda: in_partitions("ab"))
+    assert not admission.admit_files(in_partitions("ab"))
+    assert [admission.admit_file(file) for file in in_partitions("ab")] == [True, False]
+
+
+def test_a_whole_commit_is_counted_in_partitions_too(by_partitions: Callable[..., Admission]) -> None:
+    admission = by_partitions(2, whole_commits=True)
+    assert admission.admit_version(lambda: in_partitions("a"))
+    assert admission.admit_file(in_partitions("a")[0])
+    assert not admission.admit_version(lambda: in_partitions("bc"))
+    assert admission.admit_version(lambda: in_partitions("ab"))
+
+    alone = by_partitions(2, whole_commits=True)
+    assert alone.admit_version(lambda: in_partitions("abc"))
+    assert alone.admit_files(in_partitions("abc"))
+    assert not alone.admit_version(lambda: in_partitions("a"))
+
+
+@pytest.mark.parametrize("exclude", [None, "nothing"])
+def test_a_plan_is_cut_by_a_limit_that_does_not_add_up(
+    plan: Any, log_builder: Any, monkeypatch: pytest.MonkeyPatch, exclude: str | None
+) -> None:
+    class ByPartition(PartitionLimit):
+        option = "max_rows_per_batch"
+
+    monkeypatch.setattr("airflow_provider_fds.source.admission.LIMITS", (ByPartition,))
+    log_builder.create([log_builder.field("id"), log_builder.field("day", "string")], ["day"])
+    for version, days in enumerate(("aa", "b", "abc", "c", "a"), start=1):
+        files = [log_builder.add(f"{version}{day}{n}", partitionValues={"day": day}) for n, day in enumerate(days)]
+        log_builder.commit(*files)
+    # an exclusion makes the planner admit file by file
+    found = plan(1, max_rows_per_batch=2, exclude_regex=exclude)
+    assert found.files == [["1a0", "1a1", "2b0", "3a0", "3b1"], ["3c2", "4c0", "5a0"]]
+    assert found.ends == [(3, 1, False), (6, "BASE", False)]
+    found = plan(1, max_rows_per_batch=1, exclude_regex=exclude)
+    assert found.files == [["1a0", "1a1"], ["2b0"], ["3a0"], ["3b1"], ["3c2", "4c0"], ["5a0"]]
+    assert found.ends[:2] == [(2, "BASE", False), (3, "BASE", False)]

@@ -65,7 +65,7 @@ def test_13_the_metadata_indexes_of_format_3_round_trip(index: int) -> None:
         (wire(sourceVersion=...), ["sourceVersion None", "1 and 3"]),
         (wire(sourceVersion="foo"), ["sourceVersion is 'foo'"]),
         (wire(sourceVersion=True), ["sourceVersion is True"]),
-        ("{", ["no JSON", "reservoirId"]),
+        ("{", ["not JSON", "reservoirId"]),
         ("[1]", ["expected a JSON object"]),
         (wire(reservoirVersion="7"), ["reservoirVersion", "'7'"]),
         (wire(reservoirVersion=-1), ["reservoirVersion", "-1"]),

@@ -164,7 +164,7 @@ def test_a_bounded_read_goes_with_every_limit_that_a_snapshot_has(
     table: Any, as_of: dict[str, Any], version: int, limits: dict[str, Any]
 ) -> None:
     if limits.keys() & {"max_versions_per_batch", "whole_commits"}:
-        with pytest.raises(ConfigurationError, match="exclude each other"):
+        with pytest.raises(ConfigurationError, match="cannot be combined"):
             read(table, as_of | limits)
         return
     for exclusion in EXCLUSIONS:

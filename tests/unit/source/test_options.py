@@ -34,6 +34,7 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "version_as_of": ("3", 3),
     "timestamp_as_of": ("2026-01-31", "2026-01-31"),
     "on_future_start": ("FAIL", "fail"),
+    "on_changed_start": ("fail", "fail"),
     "partition_filter": (" day = '2026-01-31' ", "day = '2026-01-31'"),
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
@@ -159,7 +160,7 @@ def test_25_version_and_timestamp_exclude_each_other() -> None:
     (problem,) = problems({"startingVersion": 1, "starting_timestamp": "2026-01-31"})
     assert "'startingVersion'" in problem
     assert "'starting_timestamp'" in problem
-    assert "exclude each other" in problem
+    assert "cannot be combined" in problem
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_what_to_do_with_a_start_in_the_future_needs_such_a_start() -> None:
 @pytest.mark.parametrize("value", ["latest", -1, "x", True, 1.5])
 def test_an_ending_version_that_is_none_is_refused(value: object) -> None:
     (problem,) = problems({"endingVersion": value})
-    assert "must be a version from 0" in problem
+    assert "must be a version number" in problem
 
 
 def test_one_option_in_two_spellings_must_have_one_value() -> None:
@@ -309,7 +310,7 @@ def test_operations_to_skip_keep_the_spaces_within() -> None:
 )
 def test_an_unknown_option_gets_the_nearest_known_name(given: str, suggested: str) -> None:
     (problem,) = problems({given: 1})
-    assert f"option {given!r} is not known" in problem
+    assert f"unknown option {given!r}" in problem
     assert f"Did you mean {suggested!r}" in problem
 
 

@@ -166,7 +166,7 @@ def test_several_columns_are_judged_together_and_a_missing_one_is_null() -> None
         ("day = DATE '2026-02-30'", "is not a date"),
         ("day = DATE 'today'", "is not a date"),
         ("at = TIMESTAMP 'now'", "cannot be read"),
-        ("(" * 60 + "s = 'x'" + ")" * 60, "at most 50 parentheses"),
+        ("(" * 60 + "s = 'x'" + ")" * 60, "at most 50 nested parentheses"),
     ],
 )
 def test_what_is_not_supported_is_refused_with_its_place(text: str, words: str) -> None:
@@ -189,8 +189,8 @@ def test_any_text_is_a_predicate_or_refused_in_words(text: str) -> None:
     [
         ("nothing = 1", "'nothing', which is not a column of the table. The partition columns are: s, i, "),
         ("id = 1", "'id', which is not a partition column"),
-        ("bin = 'x'", "'bin', of type binary, which it cannot compare"),
-        ("s = 1", "expected a text in single quotes"),
+        ("bin = 'x'", "'bin', whose type binary it cannot compare"),
+        ("s = 1", "expected a string in single quotes"),
         ("i = '1'", "expected a number"),
         ("n = true", "expected a number"),
         ("b = 'true'", "expected true or false"),
@@ -222,7 +222,7 @@ def test_a_binary_column_can_be_null() -> None:
 )
 def test_texts_that_do_not_compare_by_their_bytes_are_refused(extra: dict[str, Any], type_: str) -> None:
     schema = json.dumps({"type": "struct", "fields": [{"name": "s", "type": "string", "metadata": extra}]})
-    with pytest.raises(ConfigurationError, match=f"of type {type_}, which it cannot compare"):
+    with pytest.raises(ConfigurationError, match=f"whose type {type_} it cannot compare"):
         PartitionFilter("s = 'x'").bind(Metadata("id", schema, ("s",)), table="t")
 
 
@@ -246,5 +246,5 @@ def test_values_are_looked_up_by_physical_name_only_while_columns_are_mapped() -
     ],
 )
 def test_a_logged_value_that_is_none_of_its_type_stops_the_stream(text: str, column: str, value: str) -> None:
-    with pytest.raises(StoppedError, match=f"{value!r} of partition column {column!r}"):
+    with pytest.raises(StoppedError, match=f"{value!r} in partition column {column!r}"):
         keeps(text, **{column: value})

@@ -230,7 +230,7 @@ def test_a_commit_whose_files_are_all_excluded_moves_the_offset_and_is_listed(pl
     assert batch.files == ()
     (skipped,) = batch.skipped
     assert (skipped.version, skipped.operation) == (1, "COPY INTO")
-    assert skipped.reason == "exclude_regex leaves out all of its 2 data files"
+    assert skipped.reason == "exclude_regex excludes all of its 2 data files"
 
 
 # D14

@@ -60,8 +60,8 @@ def test_a_commit_that_is_left_out_whole_is_named_as_skipped_and_one_in_part_is_
     assert found.skipped == {2: "partition_filter", 3: "partition_filter"}
     (batch,) = found.batches
     assert [skip.reason for skip in batch.skipped] == [
-        "partition_filter leaves out all of its 2 data files",
-        "partition_filter leaves out all of its 1 data files",
+        "partition_filter excludes all of its 2 data files",
+        "partition_filter excludes all of its 1 data files",
     ]
 
 

@@ -101,7 +101,7 @@ def test_9_a_snapshot_whose_time_nobody_knows_any_more_is_a_lost_position(plan: 
 
 def test_a_position_in_the_snapshot_without_the_snapshot_is_refused(plan: Any, log_builder: Any) -> None:
     log_builder.create()
-    with pytest.raises(ConfigurationError, match="frozen list") as caught:
+    with pytest.raises(ConfigurationError, match="frozen file list") as caught:
         plan(plan.snapshot_start(), snapshot=None)
     assert log_builder.uri in str(caught.value)
 

@@ -80,7 +80,10 @@ def test_a_bounded_read_by_time_has_the_rows_of_the_last_commit_at_or_before_it(
 # D2
 @pytest.mark.parametrize(
     ("when", "words"),
-    [("2023-12-31T23:59:59.999Z", "before the oldest commit"), ("2024-01-01T00:03:00.001Z", "later than the newest")],
+    [
+        ("2023-12-31T23:59:59.999Z", "before the oldest remaining commit"),
+        ("2024-01-01T00:03:00.001Z", "later than the table's newest"),
+    ],
 )
 def test_a_bounded_read_outside_of_the_log_is_refused(plan: Any, table: Any, when: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
@@ -109,7 +112,7 @@ def test_a_stream_has_the_rows_of_the_first_commit_at_or_after_its_starting_time
 def test_a_starting_timestamp_after_the_newest_commit_is_an_error_where_that_is_asked_for(
     plan: Any, table: Any
 ) -> None:
-    with pytest.raises(ConfigurationError, match="later than the newest commit"):
+    with pytest.raises(ConfigurationError, match="later than the table's newest commit"):
         keys(plan, starting_timestamp=at(3, 1), on_future_start="fail")
     assert resolve_start(plan.log, SourceOptions.parse({"starting_timestamp": at(3, 1)})) is None
 

@@ -146,7 +146,7 @@ def test_22_a_starting_timestamp_after_the_newest_commit_can_be_made_an_error(
     plan: Any, two_commits: Any, timestamp: str
 ) -> None:
     message = refusal(plan, startingTimestamp=timestamp, on_future_start="fail")
-    assert "later than the newest commit" in message
+    assert "later than the table's newest commit" in message
     assert "on_future_start='wait'" in message
     assert start(plan, startingTimestamp="2020-07-15 00:10:00", on_future_start="fail") == base(plan, 1)
 
@@ -174,8 +174,8 @@ def test_a_bounded_read_is_the_snapshot_of_the_last_version_at_or_before(
     ("options", "words"),
     [
         ({"version_as_of": 2}, "newest version of the table is 1"),
-        ({"timestamp_as_of": "2020-07-14T23:49:59.999Z"}, "before the oldest commit that is left, version 0"),
-        ({"timestamp_as_of": "2020-07-15T00:10:00.001Z"}, "later than the newest commit of the table, version 1"),
+        ({"timestamp_as_of": "2020-07-14T23:49:59.999Z"}, "before the oldest remaining commit, version 0"),
+        ({"timestamp_as_of": "2020-07-15T00:10:00.001Z"}, "later than the table's newest commit, version 1"),
     ],
     ids=str,
 )

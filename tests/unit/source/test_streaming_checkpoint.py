@@ -69,7 +69,7 @@ def test_of_several_sources_the_one_that_reads_the_table_counts(tmp_path):
             "does not read the table with id t.* have the ids u",
         ),
         ({0: [at(1), at(2)]}, [0], "v1", "reads the table with id t 2 times"),
-        ({0: [at(1, -20, sourceVersion=3)]}, [0], "v1", "in the middle of a change of the schema at version 1"),
+        ({0: [at(1, -20, sourceVersion=3)]}, [0], "v1", "in the middle of a schema change at version 1"),
         ({0: [at(1, sourceVersion=9)]}, [0], "v1", "has sourceVersion 9"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds.spark.cache import SparkSetupError
-from airflow_provider_fds.spark.submit import driver_zip, job_file
+from airflow_provider_fds.spark.driver_zip import driver_zip, job_file
 
 
 def test_the_zip_is_the_same_to_the_byte_and_named_by_its_content(tmp_path):

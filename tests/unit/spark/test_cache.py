@@ -12,9 +12,10 @@ import pytest
 from airflow_provider_fds.spark import cache
 from airflow_provider_fds.spark.cache import PINNED, PINNED_FOLDERS, SparkSetupError
 from airflow_provider_fds.spark.class_archive import class_archive
-from airflow_provider_fds.spark.install import HADOOP_AWS_PACKAGE, delta_jars, delta_package, s3a_jars
+from airflow_provider_fds.spark.driver_zip import driver_zip
+from airflow_provider_fds.spark.install import delta_package
+from airflow_provider_fds.spark.jars import HADOOP_AWS_PACKAGE, delta_jars, s3a_jars
 from airflow_provider_fds.spark.properties import private_file
-from airflow_provider_fds.spark.submit import driver_zip
 
 SOMEBODY = 4711
 
@@ -87,7 +88,7 @@ def test_rights_that_others_need_not_have_are_taken_away_or_the_folder_is_not_us
     assert folder.stat().st_mode & 0o777 == (0o700 if name == "private" else 0o755)
     folder.chmod(0o777)
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
-    with pytest.raises(SparkSetupError, match="others can write into it"):
+    with pytest.raises(SparkSetupError, match="other users can write to it"):
         use()
 
 
@@ -157,11 +158,11 @@ def test_a_jar_of_the_s3_file_system_that_was_exchanged_is_not_used(tmp_path, s3
 
 def test_a_jar_beside_those_of_the_s3_file_system_or_one_less_is_refused(tmp_path, s3a):
     (s3a / "more.jar").write_bytes(b"")
-    with pytest.raises(SparkSetupError, match=r"has more\.jar beside its JARs"):
+    with pytest.raises(SparkSetupError, match=r"unexpected or missing files \(more\.jar\)"):
         s3a_jars(tmp_path)
     (s3a / "more.jar").unlink()
     (s3a / "small.jar").unlink()
-    with pytest.raises(SparkSetupError, match=r"has small\.jar beside its JARs, or lacks it"):
+    with pytest.raises(SparkSetupError, match=r"unexpected or missing files \(small\.jar\)"):
         s3a_jars(tmp_path)
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 from importlib import metadata
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
-from airflow_provider_fds.spark.connect import (
-    ConnectJob,
-    ConnectServer,
-    is_shared,
-    shared_session_id,
-    tag_of,
-    version_difference,
-)
+from airflow_provider_fds.spark import connect
+from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, is_shared, version_difference
+from airflow_provider_fds.spark.connect_job import ConnectJob, shared_session_id, tag_of
+from airflow_provider_fds.spark.settings import DELTA_EXTENSION, EXTENSIONS
 from tests.unit.spark.batches import batch
 
 
@@ -111,3 +110,39 @@ def test_a_marker_stops_what_its_own_try_has_begun_and_nothing_else(tmp_path, mo
     monkeypatch.setattr(ConnectServer, "interrupt", lambda _, *what: stopped.append(what) or [])
     ConnectJob(ConnectServer("sc://host", "warm"), "", None, {}, print)._stop_earlier(spec, None)
     assert stopped == [(SESSION, "u", ("fds-dead",))]
+
+
+class Answering:
+    """A server's session that says its version and settings."""
+
+    def __init__(self, version):
+        self.version = version
+        self.conf = SimpleNamespace(getAll={EXTENSIONS: DELTA_EXTENSION}, set=lambda *_: None)
+        self.client = SimpleNamespace(set_retry_policies=lambda _: None)
+
+    def stop(self):
+        pass
+
+
+def test_a_server_is_asked_before_planning_and_one_that_was_fit_not_again_for_ten_minutes(tmp_path, monkeypatch):
+    monkeypatch.setenv("FDS_CACHE_DIR", str(tmp_path / "cache"))
+    server, asked, version = ConnectServer("sc://host", "connection 'warm'"), [], [metadata.version("pyspark")]
+    monkeypatch.setattr(ConnectServer, "check_reachable", lambda _: None)
+    monkeypatch.setattr(ConnectServer, "open", lambda _, **__: asked.append(1) or Answering(version[0]))
+
+    server.check_fit()
+    server.check_fit()
+    assert len(asked) == 1
+    # another client, and a server that has been upgraded since
+    monkeypatch.setattr(connect, "client_version", lambda: "4.0.1")
+    server.check_fit()
+    assert len(asked) == 2
+    for kept in (tmp_path / "cache" / "servers").iterdir():
+        os.utime(kept, (time.time() - 601, time.time() - 601))
+    version[0] = "3.5.7"
+    for _ in range(2):
+        with pytest.raises(
+            ServerUnfitError, match=r"the server is Spark 3\.5\.7, but the installed pyspark is 4\.0\.1"
+        ):
+            server.check_fit()
+    assert len(asked) == 4

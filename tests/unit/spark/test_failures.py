@@ -36,8 +36,34 @@ def test_an_operation_that_the_server_ended_without_a_reason_is_one_for_a_retry(
     ended = explain(ValueError(said.format("")))
     assert (ended.error_class, ended.retryable) == ("OperationEnded", True)
     assert "ended the operation without a reason" in ended.message
-    assert "A retry looks into the sink" in ended.message
+    assert "A retry checks the sink" in ended.message
     assert explain(ValueError(said.format("no such host"))).error_class != "OperationEnded"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.lang.ClassNotFoundException: org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        (
+            "[CANNOT_LOAD_CATALOG] Cannot find catalog plugin class for catalog 'spark_catalog': "
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog."
+        ),
+        "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure the provider name is correct",
+        "Failed to find data source: delta. Please find packages at https://spark.apache.org",
+    ],
+)
+def test_a_spark_without_delta_is_named_with_the_delta_it_needs(monkeypatch, said):
+    monkeypatch.setattr("pyspark.__version__", "4.0.1")
+    failure = explain(chained("An error occurred while calling o1.load", said))
+    assert (failure.error_class, failure.retryable) == ("NoDelta", False)
+    assert failure.message.startswith(
+        "this Spark (4.0.1) has no Delta but needs io.delta:delta-spark_2.13:4.0.0. Omit delta_version='provided'"
+    )
+
+
+def test_another_missing_class_or_format_is_not_taken_for_delta():
+    for said in ("java.lang.ClassNotFoundException: org.postgresql.Driver", "Failed to find data source: deltas"):
+        assert explain(chained(said)).error_class != "NoDelta"
 
 
 GONE = (
@@ -50,14 +76,14 @@ GONE = (
 def test_lost_data_files_are_named_and_not_tried_again():
     failure = explain(chained(*GONE))
     assert (failure.error_class, failure.retryable) == ("FAILED_READ_FILE.FILE_NOT_EXIST", False)
-    assert "data files of the batch are gone (file:/src/part-1.parquet)" in failure.message
+    assert "data files of the batch are missing (file:/src/part-1.parquet)" in failure.message
     assert "VACUUM" in failure.message
 
 
 def test_a_lost_vector_is_named_although_its_folder_has_spaces():
     path = "file:/my lake/deletion_vector_d2c639aa.bin"
     failure = explain(chained(*GONE[:2], f"File {path} does not exist"))
-    assert f"are gone ({path}): they were removed" in failure.message
+    assert f"are missing ({path}): they were removed" in failure.message
 
 
 def test_the_innermost_condition_names_the_failure():

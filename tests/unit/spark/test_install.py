@@ -14,11 +14,11 @@ from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir
 from airflow_provider_fds.spark.install import (
     client_problem,
     client_version,
-    delta_jars,
     delta_package,
     java_problem,
     spark_problem,
 )
+from airflow_provider_fds.spark.jars import delta_jars
 from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, delta_coordinates, of_minor
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
 def test_no_java_at_all_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "found none on PATH" in java_problem()
+    assert "there is none on PATH" in java_problem()
     assert "apt-get install openjdk-17-jre-headless" in java_problem()
 
 
@@ -102,6 +102,7 @@ def test_a_missing_spark_is_named_with_the_extra_that_has_it(monkeypatch):
     [
         ({"pyspark-client": "4.1.0"}, None),
         ({}, "neither pyspark-client nor pyspark is installed: pip install 'airflow-provider-fds[connect]'"),
+        ({"pyspark": "3.5.7"}, "pyspark is 3.5.7, and FDS needs a client of Spark 4.0 or newer for Spark Connect"),
         ({"pyspark": "4.2.0", "pyspark-client": "4.1.0"}, "pyspark is 4.2.0 but pyspark-client is 4.1.0"),
     ],
 )

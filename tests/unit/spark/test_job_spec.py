@@ -9,7 +9,8 @@ import pytest
 
 from airflow_provider_fds.batch.spec import JobSpec, SpecChangedError, job_name
 from airflow_provider_fds.spark import job
-from airflow_provider_fds.spark.connect import ConnectJob, ConnectServer
+from airflow_provider_fds.spark.connect import ConnectServer
+from airflow_provider_fds.spark.connect_job import ConnectJob
 from airflow_provider_fds.spark.session_job import SessionJob
 from tests.unit.spark.batches import batch
 
@@ -54,3 +55,17 @@ def test_a_session_of_the_task_runs_no_spec_that_was_exchanged(changed, monkeypa
     with pytest.raises(SpecChangedError, match="was changed after it was written"):
         SessionJob(None, changed, "fds").work()
     assert os.environ["STOPPED"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        ({"kind": "delta_append", "uri": "s3a://lake/bronze"}, "s3a://lake/bronze"),
+        ({"kind": "foreach_batch", "function": "jobs:load", "writes": []}, "jobs:load"),
+        ({"kind": "papyrus", "roll": 3}, "a sink of kind 'papyrus'"),
+        ({"kind": "delta_append", "roll": 3}, "a sink of kind 'delta_append'"),
+    ],
+)
+def test_a_failure_names_the_sink_whatever_its_kind(sink, words):
+    failed = job._BatchWork(None, replace(JOB, sink=sink), JOB.batches[0]).failed(OSError("no space left"))
+    assert f"into {words}: " in failed.error_message

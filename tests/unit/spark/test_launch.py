@@ -10,12 +10,13 @@ import pytest
 
 from airflow_provider_fds.spark import cache as cache_module
 from airflow_provider_fds.spark.cache import SparkSetupError
+from airflow_provider_fds.spark.driver_zip import job_file
 from airflow_provider_fds.spark.install import bundled_spark_home, delta_package
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
 from airflow_provider_fds.spark.own_spark import OwnSpark
 from airflow_provider_fds.spark.session_job import shell_arguments
 from airflow_provider_fds.spark.settings import BIG_JOB_BYTES, is_local_master, lean_conf
-from airflow_provider_fds.spark.submit import job_file, merged_conf, submission, submit_arguments
+from airflow_provider_fds.spark.submit import merged_conf, submission, submit_arguments
 
 EXTENSIONS = "spark.sql.extensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -143,7 +144,7 @@ def test_a_setting_that_would_lose_or_double_rows_is_refused_by_name(key, value)
     with pytest.raises(SparkSetupError, match=key) as caught:
         merged_conf(lean_conf("local"), {key: value})
     assert str(value) in str(caught.value)
-    assert "remove it" in str(caught.value)
+    assert "Remove it" in str(caught.value)
 
 
 def test_all_settings_that_contradict_are_named_at_once():

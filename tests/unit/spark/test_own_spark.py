@@ -87,7 +87,7 @@ def test_each_spark_gets_the_delta_of_its_version_and_scala(worker, spark, scala
 
 def test_a_version_of_delta_can_be_named(worker):
     spark = OwnSpark("spark-submit", "/s/bin/spark-submit", "4.3.0", "2.13")
-    with pytest.raises(SparkSetupError, match=r"Spark 4\.3\.0 .* FDS knows the Delta of Spark 3\.5, 4\.0, 4\.1, 4\.2"):
+    with pytest.raises(SparkSetupError, match=r"Spark 4\.3\.0 .* FDS knows a Delta for Spark 3\.5, 4\.0, 4\.1, 4\.2"):
         spark.delta_package()
     assert spark.delta_package("4.5.0") == "io.delta:delta-spark_4.3_2.13:4.5.0"
     assert own_delta_problems(spark, [], "provided") == []
@@ -124,7 +124,7 @@ def test_a_spark_is_found_without_pyspark_and_asked_once(worker, monkeypatch, ho
     [
         (None, None, "there is no Spark here: pyspark is not installed"),
         ("spark9-submit", None, "the spark-binary 'spark9-submit' is not on this worker's PATH"),
-        ("/nowhere/spark-submit", None, "the spark-binary '/nowhere/spark-submit' is no program"),
+        ("/nowhere/spark-submit", None, "the spark-binary '/nowhere/spark-submit' is not a program"),
         (None, "/nowhere", "SPARK_HOME is /nowhere, which has no bin/spark-submit"),
     ],
 )
@@ -148,9 +148,9 @@ def test_a_worker_with_the_client_of_spark_connect_alone_is_told_that_it_has_no_
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("echo 'no such option'", "ended with 0 and said 'no such option', expected the version of Spark"),
-        ("echo 'Could not find valid SPARK_HOME' >&2; exit 127", "ended with 127 and said 'Could not find valid"),
-        ("echo 'version 3.5.7 of something else'", "said 'version 3.5.7 of something else', expected"),
+        ("echo 'no such option'", "ended with 0 and printed 'no such option'; expected the versions of Spark"),
+        ("echo 'Could not find valid SPARK_HOME' >&2; exit 127", "ended with 127 and printed 'Could not find valid"),
+        ("echo 'version 3.5.7 of something else'", "printed 'version 3.5.7 of something else'; expected"),
     ],
 )
 def test_a_spark_submit_that_prints_something_else_is_named(worker, text, said):
@@ -174,6 +174,14 @@ def test_spark_3_5_runs_on_a_java_that_spark_4_does_not(worker):
         find_own_spark(str(spark_submit(worker / "new", "4.0.1", "2.13")), {"PATH": "/bin"})
 
 
+@pytest.mark.parametrize("spark", ["3.5.7", "4.0.1"])
+def test_the_java_of_a_users_spark_is_asked_for_its_version_once(worker, spark):
+    says = "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2"
+    program(worker / "jdk" / "bin" / "java", f"echo asked >> '{worker}/java'; {says}")
+    find_own_spark(str(spark_submit(worker / "spark", spark, "2.13")), {"PATH": "/bin"})
+    assert (worker / "java").read_text() == "asked\n"
+
+
 SPARK_35 = OwnSpark("spark-submit", "/opt/spark/bin/spark-submit", "3.5.7", "2.12")
 
 
@@ -185,17 +193,17 @@ SPARK_35 = OwnSpark("spark-submit", "/opt/spark/bin/spark-submit", "3.5.7", "2.1
             None,
             (
                 "io.delta:delta-spark_2.13:3.3.2 is Delta 3.3.2 for Spark 3.5 and Scala 2.13, but "
-                "/opt/spark/bin/spark-submit starts Spark 3.5.7 (Scala 2.12) and needs Delta for Spark 3.5 and Scala "
-                "2.12: remove it, and FDS adds the right one by itself"
+                "/opt/spark/bin/spark-submit starts Spark 3.5.7 (Scala 2.12) and needs Delta for Spark 3.5 and "
+                "Scala 2.12: remove it; FDS adds the right one itself"
             ),
         ),
         ("/j/delta-spark_4.2_2.13-4.4.0.jar", None, "is Delta 4.4.0 for Spark 4.2 and Scala 2.13, but"),
         (
             "io.delta:delta-spark_2.12:3.3.2,/j/delta-spark_2.12-3.3.1.jar",
             None,
-            "more than one Delta for one Spark: io.delta:delta-spark_2.12:3.3.2, /j/delta-spark_2.12-3.3.1.jar",
+            "more than one Delta for Spark: io.delta:delta-spark_2.12:3.3.2, /j/delta-spark_2.12-3.3.1.jar",
         ),
-        ("io.delta:delta-spark_2.12:3.3.2", "3.3.1", "delta_version is '3.3.1', and there is a Delta already"),
+        ("io.delta:delta-spark_2.12:3.3.2", "3.3.1", "delta_version is '3.3.1', but there is already a Delta"),
         ("io.delta:delta-spark_2.12:3.3.2", None, None),
         ("org.x:y:1", None, None),
         (None, "3.3.1", None),
@@ -217,7 +225,7 @@ def test_a_delta_in_the_folder_of_that_spark_is_used_and_two_are_refused(worker)
     assert made.jars is None
     (problem,) = own_delta_problems(spark, ["io.delta:delta-spark_2.12:3.3.2"])
     assert problem == (
-        f"there is more than one Delta for one Spark: io.delta:delta-spark_2.12:3.3.2, {included}. Keep one of them"
+        f"there is more than one Delta for Spark: io.delta:delta-spark_2.12:3.3.2, {included}. Keep one of them"
     )
 
 

@@ -45,7 +45,7 @@ def test_what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_
 
 def test_a_line_break_in_a_secret_is_refused_without_showing_it(tmp_path):
     with (
-        pytest.raises(SparkSetupError, match=r"the value for a\.secret has a line break") as caught,
+        pytest.raises(SparkSetupError, match=r"the value for a\.secret contains a line break") as caught,
         private_file(tmp_path, {"a.secret": "HUSH\nspark.x=y"}, ""),
     ):
         pass

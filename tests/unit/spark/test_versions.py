@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_fds.spark.driver_versions import DriverVersions, no_session
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.install import (
     allows,
@@ -18,12 +19,7 @@ from airflow_provider_fds.spark.install import (
     delta_package,
     spark_problem,
 )
-from airflow_provider_fds.spark.versions import (
-    DeltaJar,
-    DriverVersions,
-    no_session,
-    server_problem,
-)
+from airflow_provider_fds.spark.versions import DeltaJar, server_problem
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,7 +59,7 @@ def test_a_delta_spark_for_another_pyspark_is_named_with_what_to_install(monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     assert spark_problem() == (
         f"delta-spark is 2.4.0, which is for pyspark<3.5.0,>=3.4.0, but pyspark is {mine}: pip install "
-        f"'pyspark=={mine}' delta-spark chooses the one that goes with this pyspark"
+        f"'pyspark=={mine}' delta-spark chooses the matching one"
     )
 
 
@@ -123,12 +119,12 @@ def test_a_jar_of_delta_says_by_its_name_what_it_is_for(text, jar):
             "io.delta:delta-spark_2.13:4.0.0",
             (
                 "is Delta 4.0.0 for Spark 4.0 and Scala 2.13, but the installed pyspark is 4.2.0 (Scala 2.13) and the "
-                "installed delta-spark 4.4.0. Leave it out: FDS adds io.delta:delta-spark_4.2_2.13:4.4.0 by itself"
+                "installed delta-spark 4.4.0. Omit it: FDS adds io.delta:delta-spark_4.2_2.13:4.4.0 itself"
             ),
         ),
         ("/jars/delta-spark_4.1_2.13-4.4.0.jar", "is Delta 4.4.0 for Spark 4.1 and Scala 2.13, but"),
         ("io.delta:delta-spark_4.2_2.12:4.4.0", "is Delta 4.4.0 for Spark 4.2 and Scala 2.12"),
-        ("io.delta:delta-spark_4.2_2.13:4.3.0", "the installed delta-spark 4.4.0. Leave it out"),
+        ("io.delta:delta-spark_4.2_2.13:4.3.0", "the installed delta-spark 4.4.0. Omit it"),
         ("io.delta:delta-core_2.12:2.4.0", "is Delta 2.4.0 for Scala 2.12"),
     ],
 )
@@ -165,7 +161,7 @@ def test_packages_jars_and_class_paths_are_looked_through_for_delta():
         ),
         (
             DriverVersions("4.2.0", "4.2.0", "4.0.0"),
-            "the JVM has Delta 4.0.0, which was built for Spark 4.0, and is Spark 4.2.0",
+            "the JVM has Delta 4.0.0, which was built for Spark 4.0, but this is Spark 4.2.0",
         ),
         (
             DriverVersions("4.2.0", "4.2.0", "4.4.0", "/j/delta-spark_4.0_2.13-4.4.0.jar"),
@@ -206,8 +202,9 @@ def test_a_connect_server_must_not_be_older_than_the_client_nor_of_another_major
     problem = server_problem(server, client)
     assert (problem is None) == fits
     if problem is not None:
-        assert f"the server is Spark {server}, the installed pyspark is {client}" in problem
-        assert "pip install 'pyspark==" in problem
+        assert f"the server is Spark {server}, but the installed pyspark is {client}" in problem
+        # there is no client of Spark 3.5 that FDS could use
+        assert ("pip install 'pyspark==" if server >= "4" else "a connection of type 'spark'") in problem
 
 
 def test_a_client_alone_is_mended_by_the_client_alone():
@@ -226,6 +223,7 @@ def test_a_client_alone_is_mended_by_the_client_alone():
         (["/opt/jars/mine.jar", "/opt/jars/delta-spark_4.1_2.13-4.4.0.jar"], False),
         (["io.delta:delta-spark_2.13:4.0.0"], False),
         (["io.delta:delta-spark_2.12:3.3.2"], False),
+        (["io.delta:delta-spark_4.2_2.12:4.4.0"], False),
     ],
 )
 def test_a_connect_server_must_not_have_the_delta_of_another_spark(jars, fits):
@@ -233,4 +231,14 @@ def test_a_connect_server_must_not_have_the_delta_of_another_spark(jars, fits):
     assert (problem is None) == fits
     if problem is not None:
         assert f"it was started with {jars[-1]}, which is Delta " in problem
-        assert "start it with the Delta that was built for Spark 4.2" in problem
+        assert "Start it with the Delta that was built for Spark 4.2" in problem
+
+
+def test_a_connect_server_with_two_deltas_is_refused_and_one_that_is_named_twice_is_not():
+    own = "io.delta:delta-spark_4.2_2.13:4.4.0"
+    assert server_problem("4.2.0", "4.2.0", [own, "file:///ivy/io.delta_delta-spark_4.2_2.13-4.4.0.jar"]) is None
+    problem = server_problem("4.2.0", "4.2.0", [own, "/jars/delta-spark_4.2_2.13-4.4.1.jar"])
+    assert problem == (
+        f"it was started with more than one Delta: {own}, /jars/delta-spark_4.2_2.13-4.4.1.jar. Start it with one of "
+        "them: its packages, its jars and the jars folder of its Spark must name one Delta together"
+    )

@@ -64,17 +64,19 @@ from airflow_provider_fds.spark.writers import writer_class
 from airflow_provider_fds.spark import job
 sink = sink_from_dict({"kind": "iceberg_table", "table": "lake.orders"})
 print(sink, writer_class(sink).__name__, writer_class(sink).__module__)
+print(job._describe(sink.to_dict()))
 """
 
 ON_AIRFLOWS_SIDE = """
 from airflow_provider_fds.ledger.values import SinkBinding
 from airflow_provider_fds.operators.sink import coerce_sink
-from airflow_provider_fds.spark.submit import driver_zip
+from airflow_provider_fds.spark.driver_zip import driver_zip
 sink = coerce_sink({"kind": "iceberg_table", "table": "lake.orders"})
 bound = SinkBinding(**sink.identity())
 assert bound.is_user_defined
 assert not (bound.is_function or bound.is_fenced or bound.replaces or bound.merges)
 assert (sink.known_tables, sink.needs_log_store, sink.needs_whole_commits) == ((), False, False)
+assert (bound.delivery, bound.describe(), sink.describe()) == ("token", "iceberg_table lake.orders", "lake.orders")
 assert sink.needs_order  # offsets only, unless it says otherwise
 print(driver_zip())
 """
@@ -124,13 +126,13 @@ def test_a_sink_of_two_files_is_shipped_bound_and_written_without_a_third(tmp_pa
     )
     assert ran.returncode == 0, ran.stderr
     said = "IcebergTableSink(table='lake.orders') IcebergTableWriter airflow_provider_fds.spark.iceberg_table_writer"
-    assert ran.stdout.strip() == said
+    assert ran.stdout.splitlines() == [said, "lake.orders"]
 
 
 @pytest.mark.parametrize("kind", ["os", "os:system", "iceberg_table_writer", "../job", "DeltaTableSink", "", None, 7])
 def test_a_job_spec_names_a_kind_of_sink_and_no_code(kind):
     before = set(sys.modules)
-    with pytest.raises(ValueError, match="is not known to this version of FDS"):
+    with pytest.raises(ValueError, match="this version of FDS knows"):
         sink_from_dict({"kind": kind, "uri": "/t"})
     assert set(sys.modules) == before
 

@@ -30,7 +30,7 @@ def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_plann
         "outcome": "failed",
         "retryable": False,
         "error_class": "FAILED_READ_FILE.FILE_NOT_EXIST",
-        "error_message": "data files of the batch are gone (file:/lake/part-7.parquet)",
+        "error_message": "data files of the batch are missing (file:/lake/part-7.parquet)",
     }
     bench.report(session, work, session.job(work, sink), **gone)
     collected = session.collect(work)
@@ -42,7 +42,7 @@ def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_plann
     for words in (
         f"batch 0 (versions 0 to 2 of {bench.table})",
         "part-7.parquet",
-        "put the files back",
+        "restore the files",
         "`fds replan orders --why …`, then `fds skip orders --version 0-2 --why …`",
         "delta.deletedFileRetentionDuration",
     ):

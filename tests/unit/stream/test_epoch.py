@@ -24,10 +24,11 @@ from airflow_provider_fds.errors import (
     SchemaChangedError,
 )
 from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.epoch_entries import Opened, Requested
+from airflow_provider_fds.ledger.epoch_entries import Opened
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.refusals import EpochClosedError
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
@@ -218,7 +219,8 @@ def test_what_lands_while_a_rewind_is_asked_for_is_not_read_again_unseen(bench, 
     leave_fence(bench, session, session.job(work, sink), landed=(landed,))
 
     with pytest.raises(
-        LedgerError, match=r"batch 1 of epoch 1 \(version 2\).*would be there twice.*AS OF 1,"
+        LedgerError,
+        match=r"batch 1 of epoch 1 \(version 2\).*rows again and load them twice.*AS OF 1,",
     ) as refused:
         session.collect(work)
     assert f"`fds {name} orders --replace" in str(refused.value)
@@ -246,7 +248,7 @@ def test_no_number_of_requests_lets_a_batch_be_read_again_that_nobody_was_shown(
     ask(bench, *requests, is_held=is_held)
     landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
 
-    with pytest.raises(LedgerError, match=r"batch 0 of epoch 1 \(version 0\).*would be there twice"):
+    with pytest.raises(LedgerError, match=r"batch 0 of epoch 1 \(version 0\).*rows again and load them twice"):
         fence_with(bench, sink, "run-2", landed)
     assert ledger_of(bench).state.phase == "requested"
 
@@ -296,7 +298,7 @@ def test_what_is_shown_again_is_recorded_once(bench, log_builder, sink):
     landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
     move(bench, "rewind", to_version=0)
     for run in ("run-2", "run-3"):
-        with pytest.raises(LedgerError, match="would be there twice"):
+        with pytest.raises(LedgerError, match="rows again and load them twice"):
             fence_with(bench, sink, run, landed)
 
     assert [e.action.kind for e in ledger_of(bench).entries()].count("shown") == 1
@@ -308,7 +310,7 @@ def test_a_request_that_refers_to_what_was_never_shown_is_refused(bench, log_bui
     bench.session("run-1").begin(sink)
     seen = (SeenBatch(epoch=1, batch_id=0, digest="d", sink_version=0),)
 
-    with pytest.raises(LedgerError, match="refers to batches in the sink that no run has shown"):
+    with pytest.raises(LedgerError, match="refers to batches in the sink that no run has reported"):
         ledger_of(bench).execute(Requested(reason="rewind", why="test", seen=seen), PERSON)
 
 
@@ -354,7 +356,9 @@ def test_an_epoch_does_not_begin_where_its_rows_were_not_removed(bench, two_appe
     job = leave_fence(bench, session, session.job(work, sink), has_removed=False)
 
     assert job.fence.removes == "all"
-    with pytest.raises(LedgerError, match="another statement has closed it in version 2"):
+    with pytest.raises(
+        LedgerError, match="another statement under its transaction closed the earlier epochs in version 2"
+    ):
         session.collect(work)
     assert ledger_of(bench).state.phase == "requested"
 
@@ -366,7 +370,7 @@ def test_a_run_of_before_that_knows_no_removal_cannot_open_the_epoch(bench, two_
     fence = Fence(status="done", versions={state.fence_sink.app_ids[0]: 2 << 32}, sink_version=9)
     table_id = Offset.from_json(state.closed.position).table_id
 
-    with pytest.raises(LedgerError, match="and the fence removed None"):
+    with pytest.raises(LedgerError, match="but the fence removed None"):
         session.connected.execute(Opened(epoch=2, start=Offset(table_id, 0).to_json(), table_id=table_id, fence=fence))
 
 
@@ -383,7 +387,7 @@ def test_a_batch_that_made_the_missing_sink_requests_an_epoch_by_itself_once(ben
     entries = list(ledger_of(bench).entries())
     (request,) = [entry.action for entry in entries if entry.action.kind == "requested"]
     assert (request.reason, request.is_automatic) == ("sink_appeared", True)
-    with pytest.raises(LedgerError, match=r"another reset is not possible.*sink_appeared"):
+    with pytest.raises(LedgerError, match=r"cannot request another reset.*sink_appeared"):
         move(bench, "reset")
     fence_with(bench, sink, "run-3")
     assert ledger_of(bench).state.position == request.to["offset"]
@@ -551,7 +555,7 @@ def test_a_replan_does_not_go_on_behind_batches_that_the_sink_has_lost(bench, tw
         shutil.rmtree(sink.uri)
     leave_fence(bench, session, session.job(work, sink), **changes)
 
-    with pytest.raises(LedgerError, match="lacks rows that were committed"):
+    with pytest.raises(LedgerError, match="committed rows may be missing"):
         session.collect(work)
     move(bench, "reset", replaces=True)
     assert load_all(bench, sink, "run-3").result().first_version == 0
@@ -608,7 +612,7 @@ def test_planning_without_spark_says_who_opens_a_requested_epoch(bench, two_appe
     load_all(bench, sink, "run-1")
     move(bench, "reset")
 
-    with pytest.raises(LedgerError, match="begins with a run that has Spark and the sink"):
+    with pytest.raises(LedgerError, match="Only a run with Spark and the sink can begin it"):
         bench.session("run-2").begin(None, user_job=True)
 
 
@@ -623,7 +627,7 @@ def test_a_start_that_is_gone_can_be_replaced_by_another_request(bench, log_buil
     with pytest.raises(LogTruncatedError):
         load_all(bench, sink, "run-2")
 
-    with pytest.raises(LedgerError, match="another rewind is not possible"):
+    with pytest.raises(LedgerError, match="cannot request another rewind"):
         move(bench, "rewind", to_version=3)
     move(bench, "rewind", to_version=3, replaces=True)
 

@@ -204,7 +204,7 @@ def test_a_stream_that_has_begun_elsewhere_cannot_be_made_a_bounded_read(bench, 
     for options in ({"version_as_of": 2}, {"timestamp_as_of": "2024-01-01T00:02:00"}):
         with pytest.raises(ConfigurationError, match="can only be given to a new stream"):
             bench.session("run-2", stream=bench.stream(starting_version=None, **options)).begin(sink)
-    stream = bench.stream("other", starting_version=None, version_as_of=2)
+    stream = bench.stream("other", starting_version=None, version_as_of=2, allow_overlap=True)
     run_once(bench, sink, "run-1", stream)
     with pytest.raises(ConfigurationError, match="version_as_of=3 can only be given to a new stream"):
         bench.session("run-2", stream=bench.stream("other", starting_version=None, version_as_of=3)).begin(sink)

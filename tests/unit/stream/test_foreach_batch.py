@@ -103,5 +103,5 @@ def test_tables_can_be_named_later_and_not_be_taken_back(bench, source, tmp_path
 
 
 def test_a_named_table_that_is_the_source_is_refused(bench, source):
-    with pytest.raises(SinkError, match="lie inside each other"):
+    with pytest.raises(SinkError, match="overlaps"):
         bench.session().begin(ForeachBatchSink("jobs.orders:load", writes={"bronze": str(bench.table)}))

@@ -11,9 +11,9 @@ from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.stream.function_tables import TableLook, TableWrite, WriteFound, find_write, look
-from airflow_provider_fds.stream.function_writes import landed_of
 from airflow_provider_fds.stream.move import perform
 from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.operator_actions import landed_of
 from tests.conftest import LogBuilder
 
 
@@ -119,7 +119,7 @@ def test_a_batch_that_landed_in_part_is_not_given_up_and_the_message_names_every
     for name in ("kept", "gone"):
         tables.write(name, txn_version(1, 0))
     tables.write("kept", txn_version(1, 1))
-    with pytest.raises(LedgerError, match="'kept' has landed and 'gone' has not") as refused:
+    with pytest.raises(LedgerError, match="'kept' has landed but 'gone' has not") as refused:
         tables.mover().replan()
     text = str(refused.value)
     for words in ("The next run of the stream finishes", "--landed kept=no,gone=no", "--landed kept=yes,gone=yes"):
@@ -150,7 +150,7 @@ def test_a_fence_that_a_table_does_not_have_is_not_believed(tables):
     state, collected = tables.fence("kept")
     assert state.phase == "requested"
     assert collected.failure is not None
-    assert "is there now, and is not fenced" in str(collected.failure)
+    assert "exists now, but is not fenced" in str(collected.failure)
 
 
 def test_a_write_between_request_and_fence_is_refused_until_it_is_asked_again(tables):
@@ -252,7 +252,7 @@ def test_a_request_looks_back_to_the_first_one_since_an_epoch_was_opened(tables)
     # a run has named it, so the next request may have it loaded again
     mover = tables.mover(replaces=True)
     move = mover.rewind(to_version=0)
-    assert f"in the tables of the function: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
+    assert f"in the function's tables: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
     perform(mover.ledger, move, tables.session.context.actor)
     assert tables.fence("kept", "gone")[0].phase == "open"
 

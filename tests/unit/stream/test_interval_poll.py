@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import TableNotFoundError
-from airflow_provider_fds.stream.interval_poll import IntervalPoller
+from airflow_provider_fds.stream.poll import IntervalPoller
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

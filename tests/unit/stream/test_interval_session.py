@@ -28,7 +28,7 @@ from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
-from airflow_provider_fds.stream import DataInterval, DeltaStream, IntervalSession
+from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from airflow_provider_fds.stream.move import perform
 from airflow_provider_fds.stream.moving import Mover
 
@@ -62,13 +62,13 @@ def six_commits(log_builder):
     return log_builder
 
 
-def session_of(bench: Any, interval: DataInterval, run: str = "run-1", **options: Any) -> IntervalSession:
+def session_of(bench: Any, interval: DataInterval, run: str = "run-1", **options: Any) -> StreamSession:
     context = bench.session(run).context
     options.setdefault("name", "days")
-    return IntervalSession(DeltaStream(table=str(bench.table), read="data_interval", **options), context, interval)
+    return StreamSession(DeltaStream(table=str(bench.table), read="data_interval", **options), context, interval)
 
 
-def job_of(bench: Any, session: IntervalSession, work: Any, sink: Any) -> JobSpec:
+def job_of(bench: Any, session: StreamSession, work: Any, sink: Any) -> JobSpec:
     storage = open_storage(str(bench.staging))
     uri = session.job(work, sink)
     return JobSpec.from_json(storage.get(uri.removeprefix(storage.uri + "/"))[0])
@@ -86,7 +86,7 @@ def load(
     return work, session.result()
 
 
-def leave_reports(bench: Any, session: IntervalSession, work: Any, sink: Any, **changes: Any) -> None:
+def leave_reports(bench: Any, session: StreamSession, work: Any, sink: Any, **changes: Any) -> None:
     from airflow_provider_fds.batch.report import AttemptReport, report_name
     from tests.unit.stream.conftest import SINK_ID, leave_commit
 
@@ -327,7 +327,7 @@ def test_a_stream_reads_by_offset_or_by_interval_never_both(bench, six_commits, 
     load(bench, minutes(0, 6), append, name="days")
     with pytest.raises(LedgerError, match="reads data intervals"):
         bench.session(stream=bench.stream("days")).begin(append)
-    bench.session().begin(append)
+    bench.session(stream=bench.stream(allow_overlap=True)).begin(append)
     with pytest.raises(LedgerError, match="reads by offset"):
         load(bench, minutes(0, 6), append, name="orders")
     with pytest.raises(ConfigurationError, match="data_interval"):
@@ -357,7 +357,7 @@ def test_the_status_says_which_intervals_are_not_done(bench, six_commits, append
     session_of(bench, minutes(3, 6)).begin(append)
     extra = bench.session(stream=bench.stream("days")).status().extra
     assert extra["intervals"] == 2
-    assert extra["intervals not done"] == [minutes(3, 6).name]
+    assert extra["unfinished intervals"] == [minutes(3, 6).name]
 
 
 def test_the_status_does_not_call_a_stream_of_intervals_one_that_waits_for_something(bench, six_commits, append):
@@ -435,7 +435,7 @@ def test_there_is_no_position_that_a_person_could_move(bench, six_commits, appen
 
 
 def test_a_merge_is_refused_because_intervals_run_in_any_order(bench, six_commits, tmp_path):
-    with pytest.raises(ConfigurationError, match="DeltaMergeSink goes by the order"):
+    with pytest.raises(ConfigurationError, match="DeltaMergeSink needs the order"):
         session_of(bench, minutes(0, 1)).begin(DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
     assert not bench.staging.exists()
 

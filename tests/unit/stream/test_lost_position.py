@@ -72,7 +72,7 @@ def age(builder: Any, version: int, days: float) -> None:
 # D39
 def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(bench, behind, sink):
     clean_up(behind)
-    with pytest.raises(LogTruncatedError, match=r"version 2 .* oldest commit left is version 4"):
+    with pytest.raises(LogTruncatedError, match=r"version 2 .* oldest remaining commit is version 4"):
         run(bench, sink, "run-2")
     with pytest.raises(LogTruncatedError):
         watch_of(bench).check()
@@ -137,9 +137,9 @@ def test_a_table_that_was_made_anew_and_is_shorter_is_told_from_one_that_was_res
     behind.table_id = "another"
     behind.version = -1
     behind.create()
-    with pytest.raises(TableReplacedError, match="it was deleted and made again"):
+    with pytest.raises(TableReplacedError, match="it was deleted and created again"):
         run(bench, sink, "run-3")
-    with pytest.raises(TableReplacedError, match="it was deleted and made again"):
+    with pytest.raises(TableReplacedError, match="it was deleted and created again"):
         watch_of(bench).check()
 
 
@@ -157,7 +157,7 @@ def test_sensor_and_status_warn_too(bench, behind, caplog):
     assert watch_of(bench).check() is not None
     assert "delta.logRetentionDuration is 30 days" in caplog.text
     status = bench.session("looker").status()
-    assert "version 2, the oldest that is still to be read, is 20 days" in status.extra["warning"]
+    assert "version 2, the oldest unread version, is 20 days" in status.extra["warning"]
 
 
 def test_a_stream_that_has_read_all_is_not_warned(bench, behind, sink):
@@ -172,7 +172,7 @@ def test_a_stream_that_begins_with_a_snapshot_of_an_old_table_is_not_warned(benc
     age(log_builder, 1, 20)
     caplog.set_level(logging.WARNING)
     run(bench, sink, "run-1", starting_version=None)
-    assert "may be gone soon" not in caplog.text
+    assert "may be removed soon" not in caplog.text
 
 
 def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, sink):

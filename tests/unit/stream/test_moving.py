@@ -13,8 +13,9 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.stream.connect import readable
 from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover, readable
+from airflow_provider_fds.stream.moving import Mover
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench,
     said = mover(bench).rewind(to_version=1, sink="keep").describe()
 
     assert "merged again by their keys" in said
-    assert "a row whose key the source no longer has stays there" in said
+    assert "a row whose key the source no longer has stays" in said
     assert "DELETE FROM" not in said
 
 
@@ -91,7 +92,7 @@ def test_a_reset_reads_everything_again(loaded):
     said = mover(loaded).reset().describe()
 
     assert "3 committed batches (60 rows) are read again" in said
-    assert "begins as its start options say" in said
+    assert "begins at its start options" in said
 
 
 def test_a_rewind_by_time_names_the_version_where_the_table_can_be_read(loaded, log_builder):
@@ -104,11 +105,11 @@ def test_a_rewind_by_time_names_the_version_where_the_table_can_be_read(loaded, 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ({}, "takes exactly one of a version, a timestamp and a batch, got 0"),
+        ({}, "needs exactly one of a version, a timestamp and a batch, got 0"),
         ({"to_version": 1, "to_batch": 1}, "got 2"),
         ({"to_version": 5}, "version 5 is later; a rewind can only move backwards"),
         ({"to_timestamp": "soon"}, "soon"),
-        ({"to_timestamp": "2999-01-01"}, "no commit of .* is as young as 2999-01-01"),
+        ({"to_timestamp": "2999-01-01"}, "has no commit at or after 2999-01-01"),
         ({"to_batch": 9}, "has no batch 9"),
         ({"to_version": 1, "landed": True}, "the stream has no such batch"),
     ],
@@ -123,7 +124,7 @@ def test_a_target_that_cannot_be_is_refused_before_anything_is_written(loaded, t
 def test_a_rewind_behind_the_oldest_commit_left_is_refused(loaded, log_builder):
     log_builder.clean_up_before(2)
 
-    with pytest.raises(ConfigurationError, match=r"version 1 of .* is gone, the oldest commit in the log is 2"):
+    with pytest.raises(ConfigurationError, match=r"version 1 of .* was removed; the oldest commit in the log is 2"):
         mover(loaded).rewind(to_version=1)
 
 
@@ -140,7 +141,7 @@ def test_a_batch_of_an_own_job_that_still_runs_is_not_taken_away(bench, log_buil
 @pytest.mark.parametrize(("landed", "first"), [(True, 2), (False, 1)])
 def test_a_person_says_whether_the_batch_of_an_own_job_landed(bench, log_builder, move, landed, first):
     own_job_planned(bench, log_builder)
-    with pytest.raises(ConfigurationError, match=r"handed to the user job, .*--landed yes, or --landed no"):
+    with pytest.raises(ConfigurationError, match=r"handed to the user job, .*--landed yes or --landed no"):
         getattr(mover(bench), move)()
 
     asked = mover(bench)
@@ -225,12 +226,12 @@ def test_a_sink_that_merges_is_emptied_or_kept_by_word(bench, log_builder, tmp_p
 
     assert kept.commands[0].removal is None
     assert emptied.commands[0].removal == Removal(what="all", is_forced=True)
-    assert "with scd=2 it closes the rows that are current" in emptied.describe()
-    assert "Rows of other writers go, too" in emptied.describe()
+    assert "with scd=2 it closes the current rows" in emptied.describe()
+    assert "Rows of other writers are removed, too" in emptied.describe()
 
 
 def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
-    with pytest.raises(ConfigurationError, match=r"--sink empty cannot be done, the sink has rows that are not read"):
+    with pytest.raises(ConfigurationError, match=r"--sink empty is not available: the sink has rows that are not read"):
         mover(loaded).rewind(to_version=2, sink="empty")
     said = mover(loaded).rewind(to_version=0, sink="empty")
 
@@ -243,7 +244,7 @@ def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_bu
     asked = mover(loaded).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True).commands[0]
 
     assert asked.to == {"starting_version": asked.removal.from_version}
-    with pytest.raises(ConfigurationError, match="the version that the time means is not known here"):
+    with pytest.raises(ConfigurationError, match="the version at that time is unknown"):
         mover(loaded, log=False).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True)
 
 
@@ -253,7 +254,7 @@ def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_bu
         ({"delete": True, "sink": "empty"}, "--delete and --sink empty contradict each other"),
         ({"force_sink": True}, "--force-sink is for --delete and --sink empty"),
         ({"sink": "keep", "force_sink": True}, "--force-sink is for"),
-        ({"sink": "burn"}, "is keep or empty, got 'burn'"),
+        ({"sink": "burn"}, "must be keep or empty, got 'burn'"),
     ],
 )
 def test_words_on_the_sink_that_contradict_each_other_are_refused(loaded, asked, says):
@@ -269,21 +270,21 @@ def test_rows_that_came_with_a_snapshot_are_not_deleted_by_their_version(bench, 
     bench.report(session, work, session.job(work, sink))
     session.collect(work)
 
-    with pytest.raises(ConfigurationError, match=r"--delete cannot be done, the rows .* were loaded with an initial"):
+    with pytest.raises(ConfigurationError, match=r"--delete is not available: .* were loaded with an initial"):
         mover(bench).rewind(to_version=1, delete=True)
 
 
 def test_a_merge_does_not_know_the_rows_of_before(bench, log_builder, tmp_path):
     committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
 
-    with pytest.raises(ConfigurationError, match="a merge keeps no row that it replaced"):
+    with pytest.raises(ConfigurationError, match="A merge does not keep the rows that it replaced"):
         mover(bench).rewind(to_version=1, delete=True)
 
 
 def test_nothing_is_removed_where_fds_does_not_know_the_table(bench, log_builder):
     own_job_planned(bench, log_builder)
 
-    with pytest.raises(ConfigurationError, match="whose tables FDS does not know, so --sink empty cannot be done"):
+    with pytest.raises(ConfigurationError, match="whose tables FDS does not know, so --sink empty is not available"):
         mover(bench).reset(sink="empty")
 
 
@@ -291,5 +292,5 @@ def test_rows_are_not_removed_while_a_rebind_waits(loaded):
     asked = mover(loaded)
     perform(asked.ledger, asked.rebind(), PERSON)
 
-    with pytest.raises(ConfigurationError, match="is bound to no sink, so --delete cannot be done"):
+    with pytest.raises(ConfigurationError, match="is bound to no sink, so --delete is not available"):
         mover(loaded, replaces=True).rewind(to_version=2, delete=True)

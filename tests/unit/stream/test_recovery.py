@@ -133,7 +133,7 @@ def test_a_ledger_that_is_older_than_the_sink_goes_on_behind_it(bench, source, s
     code, text = recover(bench, sink, capsys)
 
     assert code == 0
-    assert "epoch 2, goes on at the beginning of version 4" in text
+    assert "epoch 2, continues at the beginning of version 4" in text
     assert state_of(bench).request.to["offset"] == ask_sink(open_storage(sink.value.uri), "orders").end
 
 
@@ -161,7 +161,7 @@ def test_a_rewind_behind_a_lost_history_does_not_say_that_nothing_is_read_again(
         assert recover(bench, sink, capsys)[0] == 0
 
     said = rewind_to(bench, 1, capsys)
-    assert "The history lacks batches of before the ledger was lost" in said
+    assert "The history lacks batches from before the ledger was lost" in said
     assert "WHERE _source_version >= 1;  -- if it has provenance" in said
     assert "RESTORE" not in said
 
@@ -197,9 +197,9 @@ def test_a_checkpoint_that_is_lost_or_broken_is_written_from_the_ledger(bench, s
             path.write_text(content)
         code, text = recover(bench, sink, capsys, "--checkpoint", str(path))
         assert code == 0
-        assert f"checkpoint {path} is written from ledger entry" in text
+        assert f"checkpoint {path} was written from ledger entry" in text
         assert json.loads(path.read_text())["batch_id"] == 2
-    assert "as the ledger has it" in recover(bench, sink, capsys, "--checkpoint", str(path))[1]
+    assert "as in the ledger" in recover(bench, sink, capsys, "--checkpoint", str(path))[1]
 
 
 def test_without_ledger_and_sink_nothing_can_be_recovered(bench, source, sink, capsys):
@@ -207,7 +207,7 @@ def test_without_ledger_and_sink_nothing_can_be_recovered(bench, source, sink, c
 
     assert code == 2
     assert "has no batch of this stream" in text
-    assert "name no batch of it" in text
+    assert "name no batch of the stream" in text
     code = main(["recover", "orders", "--staging", str(bench.staging), "--deployment", "test", "--yes"])
     assert (code, "name the sink and the source" in capsys.readouterr().err) == (2, True)
 
@@ -229,11 +229,11 @@ def test_where_log_cleanup_took_the_commits_of_the_sink_the_checkpoint_says_the_
     code, text = recover(bench, sink, capsys, "--checkpoint", checkpoint)
     if newest == 3:
         # the sink has a batch more than the checkpoint
-        assert (code, "its newest transaction is not that of a checkpoint" in text) == (2, True)
+        assert (code, "its newest transaction does not match a checkpoint" in text) == (2, True)
         return
     assert code == 0, text
     assert "batch 2 of epoch 1 (log cleanup removed its commit), up to the beginning of version 4" in text
-    assert "no longer says whether it was restored" in text
+    assert "no longer shows whether it was restored" in text
     state = state_of(bench)
     assert (state.uuid, state.epoch, state.phase) == (uuid, 2, "requested")
     assert bench.session("run-2").begin(sink.value).status == "fence"
@@ -270,7 +270,7 @@ def test_a_position_within_a_lost_snapshot_cannot_be_gone_on_from(bench, source,
     code, text = recover(bench, sink, capsys)
 
     assert code == 2
-    assert "lies within the initial snapshot" in text
+    assert "is within the initial snapshot" in text
 
 
 def test_the_newest_of_two_streams_of_one_name_counts(source, bench, sink):

@@ -85,9 +85,9 @@ def test_a_ledger_with_unreadable_entries_goes_on_after_what_the_sink_has(bench,
 
     assert code == 0
     for n in numbers:
-        assert f"entry {n} of 0 to 6 cannot be read: is damaged: 2 bytes that are no entry" in told
+        assert f"entry {n} of 0 to 6 cannot be read: is damaged: its 2 bytes are not an entry" in told
     assert "batch 2 of epoch 1 in version 3, up to the beginning of version 4" in told
-    assert f"Lost: what entry {', '.join(map(str, numbers))} decided" in told
+    assert f"Lost: the decisions of entry {', '.join(map(str, numbers))}, " in told
     state = state_of(bench)
     assert (state.uuid, state.table, state.deployment) == (before.uuid, before.table, "test")
     assert state.sink == before.sink
@@ -138,7 +138,7 @@ def test_an_entry_of_a_newer_version_is_not_given_up(bench, loaded, capsys, chan
 
     assert code == 2
     assert "00004.json" in told
-    assert "install" in told
+    assert "Install" in told
     assert {path: path.read_bytes() for path in entries_of(bench)} == before
 
 
@@ -169,7 +169,7 @@ def test_an_entry_that_a_later_fold_knows_stops_nobody_and_costs_only_its_line(b
     code, told = recover(bench, loaded, capsys)
     assert code == 0
     assert "entry 3 of 0 to 6 cannot be read" in told
-    assert "a fold of a later entry has what it came to" in told
+    assert "a fold of a later entry has its effect" in told
     assert len(entries_of(bench)) == 7
     assert command(bench, capsys, "history", "orders")[0] == 0
     code, told = command(bench, capsys, "rewind", "orders", "--to-batch", "1", "--why", "w", "--yes")
@@ -206,7 +206,7 @@ def test_a_repair_that_is_called_again_asks_for_nothing_more(bench, loaded, caps
     code, told = recover(bench, loaded, capsys)
 
     assert code == 0
-    assert "cannot be read, passed over" in told
+    assert "cannot be read, skipped" in told
     assert entries_of(bench) == entries
 
 
@@ -260,7 +260,7 @@ def test_a_ledger_that_somebody_writes_to_meanwhile_is_looked_at_again(bench, lo
     found = worked_out(ledger, loaded)
     writer.execute(operator_entries.Held(why="w"), ACTOR)
 
-    with pytest.raises(LedgerError, match="was written meanwhile"):
+    with pytest.raises(LedgerError, match="was written in the meantime"):
         found.perform(ledger, ACTOR)
     again = worked_out(ledger, loaded)
     assert again.created.recovered.held == "w"
@@ -293,7 +293,7 @@ def test_a_batch_that_lands_after_the_sink_was_asked_is_recovered_by_asking_agai
     code, text = recover(bench, loaded, capsys)
 
     assert code == 0
-    assert "goes on at the beginning of version 5" in text
+    assert "continues at the beginning of version 5" in text
     assert (
         recovery(
             ledger_of(bench), ask_sink(open_storage(loaded.value.uri), "orders"), table="t", deployment="test", why="w"
@@ -313,7 +313,7 @@ def ledger_of(bench: Bench) -> Ledger:
     [
         ("a sink that was restored", "was restored or replaced at version 4"),
         ("a sink without a batch", "the sink has no batch of the stream"),
-        ("an older sink", "batch 2 of epoch 1 was committed, and the newest that the sink"),
+        ("an older sink", "batch 2 of epoch 1 was committed, but the newest that the sink"),
     ],
 )
 def test_a_sink_that_cannot_tell_is_refused_and_nothing_is_written(bench, loaded, capsys, tmp_path, damaged, words):
@@ -404,7 +404,7 @@ def test_the_sink_has_to_be_named_where_the_ledger_may_not_know_it(bench, loaded
     damage(bench, 1, 3)
     words = ("recover", "orders", "--deployment", "test", "--yes")
     code, told = command(bench, capsys, *words)
-    assert (code, "Name the one that it wrote to last" in told) == (2, True)
+    assert (code, "Name the sink that it last wrote to" in told) == (2, True)
 
 
 def test_a_file_with_a_number_that_fds_never_gives_is_named(bench, loaded, capsys):

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover
@@ -50,14 +50,14 @@ def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
 def test_a_rewind_into_a_batch_offers_no_restore_which_would_take_out_rows_that_are_not_read_again(two_batches):
     said = mover(two_batches).rewind(to_version=4).describe()
 
-    assert "1 committed batches (up to 20 rows) are read again, the last part of one of them only" in said
+    assert "1 committed batch (up to 20 rows) is read again, only the last part of one of them" in said
     assert "RESTORE" not in said
     assert "WHERE _source_version >= 4" in said
 
 
 def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
     for said in (mover(two_batches).rewind(to_version=3).describe(), mover(two_batches).rewind(to_batch=1).describe()):
-        assert "1 committed batches (20 rows) are read again. Before" in said
+        assert "1 committed batch (20 rows) is read again. Before" in said
         assert "RESTORE TABLE" in said
         assert "TO VERSION AS OF 1;" in said
         assert "WHERE _source_version >= 3;" in said
@@ -76,9 +76,9 @@ def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches)
 def test_statements_come_with_the_word_that_no_run_may_come_before_them(two_batches):
     said = mover(two_batches).rewind(to_version=3).describe()
     last = said.splitlines()[-1]
-    assert last.startswith("  Pause its DAG, or hold the stream (`fds hold`, later `fds resume`), until that is done")
-    assert "A DELETE under the transaction above prints no count, and changes nothing, once the epoch has begun" in last
-    assert "A RESTORE that comes later takes out what was read again" in last
+    assert last.startswith("  Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)")
+    assert "Once the epoch has begun, a DELETE under the transaction above changes nothing and prints no count" in last
+    assert "A later RESTORE also removes rows that were read again" in last
 
 
 def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_builder, sink):
@@ -114,7 +114,7 @@ def test_rows_of_a_snapshot_are_not_told_by_their_version(bench, log_builder, si
 
     assert "RESTORE" not in said
     assert "DELETE FROM" not in said
-    assert "`fds reset orders --why …` loads it anew" in said
+    assert "`fds reset orders --why …` loads it again" in said
 
 
 def test_a_batch_that_began_within_a_version_is_not_told_by_its_version(bench, log_builder, sink):
@@ -170,5 +170,5 @@ def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read
 def test_a_batch_after_the_one_that_a_replan_counted_as_loaded_is_taken_out_by_a_restore(counted_batch):
     said = Mover(counted_batch, "a test").rewind(to_version=2).describe()
 
-    assert "1 committed batches (20 rows) are read again" in said
+    assert "1 committed batch (20 rows) is read again" in said
     assert "TO VERSION AS OF 2;" in said

@@ -115,7 +115,7 @@ def test_a_stream_that_was_created_without_its_sink_is_searched_for_when_it_is_b
     traced.pass_by(3)
     traced.clean_up(before=3)
     bench.session("plan").begin(None)
-    with pytest.raises(LedgerError, match=rf"(?s)knows no batch in its sink.*{OLD}"):
+    with pytest.raises(LedgerError, match=rf"(?s)knows of no batch in its sink.*{OLD}"):
         bench.session("run").begin(traced.sink)
 
 

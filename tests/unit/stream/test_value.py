@@ -31,6 +31,11 @@ def test_a_stream_is_a_value():
         del one.name
 
 
+def test_airflow_is_shown_a_stream_as_json_values():
+    shown = DeltaStream("s", "s3://lake/t", skip_versions=[3, 4], partition_filter="p = 1").serialize()
+    assert json.loads(json.dumps(shown)) == shown
+
+
 def test_a_stream_survives_json_and_pickle():
     stream = DeltaStream("s", "s3://lake/t", staging="s3://lake/fds", checkpoint="file:/x", ignore_deletes=True)
 

@@ -71,7 +71,7 @@ def test_a_plan_without_a_sink_keeps_it_whole_until_the_stream_is_bound_to_one_t
 @pytest.mark.usefixtures("overwritten")
 def test_a_merge_of_a_stream_that_cuts_commits_is_refused(bench, merge):
     session = bench.session(stream=bench.stream(whole_commits=False, **LIMITS))
-    with pytest.raises(ConfigurationError, match="whole_commits=False, and DeltaMergeSink decides per key"):
+    with pytest.raises(ConfigurationError, match="whole_commits=False, but DeltaMergeSink decides per key"):
         session.begin(merge)
     assert bench.session(stream=bench.stream("plain", whole_commits=False, ignore_changes=True)).begin(merge).batches
 

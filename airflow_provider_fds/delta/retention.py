@@ -39,12 +39,12 @@ def parse_interval(text: str) -> timedelta:
     """
     lowered = text.strip().lower()
     if not _WHOLE.fullmatch(lowered):
-        raise ValueError(f"{text!r} is no duration such as 'interval 30 days'")
+        raise ValueError(f"{text!r} is not a duration such as 'interval 30 days'")
     total = timedelta()
     for number, word in _PART.findall(lowered.removeprefix("interval")):
         unit = word.removesuffix("s")
         if unit not in _UNITS or ("." in number and unit != "second"):
-            raise ValueError(f"{text!r} is no duration such as 'interval 30 days': {number} {unit}")
+            raise ValueError(f"{text!r} is not a duration such as 'interval 30 days': {number} {unit}")
         total += float(number) * _UNITS[unit] if "." in number else int(number) * _UNITS[unit]
     return total
 

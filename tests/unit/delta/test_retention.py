@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_fds.delta.actions import Metadata
-from airflow_provider_fds.delta.interval import FILE_RETENTION, LOG_RETENTION, parse_interval, retention
+from airflow_provider_fds.delta.retention import FILE_RETENTION, LOG_RETENTION, parse_interval, retention
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_durations_are_read_as_delta_writes_them(text, expected):
     "text", ["", "30", "interval", "days", "interval 1 month", "1 year", "1.5 days", "P1D", "1 day x"]
 )
 def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(ValueError, match="is no duration such as 'interval 30 days'"):
+    with pytest.raises(ValueError, match="is not a duration such as 'interval 30 days'"):
         parse_interval(text)
 
 

@@ -1,0 +1,47 @@
+"""The Airflow that FDS needs. Standard library only; does not import Airflow."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import metadata
+
+from airflow_provider_fds.errors import ConfigurationError
+
+_OLDEST = (3, 1)
+
+
+def check_airflow() -> None:
+    """Refuse an Airflow that is too old, before one of its missing names does.
+
+    pip refuses it too, unless it was told not to look at requirements. The packages of the Airflow side call this when
+    they are imported.
+
+    Raises:
+        ConfigurationError: Airflow is older than 3.1.
+    """
+    version = _airflow_version()
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version or "")[:2])
+    if not numbers or numbers >= _OLDEST:
+        return
+    oldest = ".".join(map(str, _OLDEST))
+    raise ConfigurationError(
+        f"Airflow {version} is installed, but FDS needs Airflow {oldest} or newer. Upgrade it with the "
+        f"constraints of your Python: pip install 'apache-airflow>={oldest},<4'"
+    )
+
+
+def _airflow_version() -> str | None:
+    """Return the version of the imported Airflow, else of the installed one; ``None`` if there is none."""
+    imported = getattr(sys.modules.get("airflow"), "__version__", None)
+    if isinstance(imported, str):
+        return imported
+    for name in ("apache-airflow-core", "apache-airflow"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+__all__ = ["check_airflow"]

@@ -1,0 +1,53 @@
+"""The registry of checkpoint stores: the only place that chooses one.
+
+To add a store, write one module with a class that follows
+:class:`~airflow_provider_fds.checkpoint.store.StreamCheckpointStore`, and add one line to :data:`STORES`.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.checkpoint.store import CheckpointStore, StreamCheckpointStore
+
+#: Stores by what a user writes as ``checkpoint`` of a stream, each ``module:class``, loaded when it is used. What
+#: follows the colon is given by the user and may not be empty.
+STORES: Final[dict[str, str]] = {
+    "variable": "airflow_provider_fds.checkpoint.variable:VariableCheckpointStore",
+    "xcom": "airflow_provider_fds.checkpoint.xcom:XComCheckpointStore",
+    "file:<path>": "airflow_provider_fds.checkpoint.file:FileCheckpointStore",
+}
+
+
+def checkpoint_problem(checkpoint: object) -> str | None:
+    """Return what is wrong with a user's ``checkpoint``, ``None`` if it names a store. Imports no store."""
+    if isinstance(checkpoint, str) and _form(checkpoint) is not None:
+        return None
+    *most, last = map(repr, STORES)
+    near = get_close_matches(str(checkpoint), list(STORES), n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"checkpoint must be {', '.join(most)} or {last}, got {checkpoint!r}.{hint}"
+
+
+def checkpoint_store(stream: str, checkpoint: str) -> CheckpointStore:
+    """Return the store of a stream that has this ``checkpoint``; :func:`checkpoint_problem` has found nothing wrong."""
+    form = _form(checkpoint)
+    if form is None:
+        raise ValueError(checkpoint_problem(checkpoint))
+    module, _, name = STORES[form].partition(":")
+    found: type[StreamCheckpointStore] = getattr(import_module(module), name)
+    return found.for_stream(stream, checkpoint.partition(":")[2])
+
+
+def _form(checkpoint: str) -> str | None:
+    """Return the key of :data:`STORES` that a value has the form of, ``None`` if it has none."""
+    kind, colon, place = checkpoint.partition(":")
+    if not colon:
+        return kind if kind in STORES else None
+    return next((form for form in STORES if form.startswith(f"{kind}:")), None) if place else None
+
+
+__all__ = ["STORES", "checkpoint_problem", "checkpoint_store"]

@@ -1,0 +1,173 @@
+"""What the state of a stream remembers of single entries.
+
+An entry that is remembered derives from its facts, which are its fields without rule and effect. The state holds the
+facts; so it knows no entry, and entries know the state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import msgspec
+
+from airflow_provider_fds.ledger.layout import check_interval_name
+
+# structs read these annotations at run time, when they are defined
+from airflow_provider_fds.ledger.measures import Measures  # noqa: TC001
+from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
+from airflow_provider_fds.ledger.values import Removal, SeenBatch  # noqa: TC001
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all facts."""
+
+    @classmethod
+    def of(cls, entry: Self) -> Self:
+        """Return the facts of an entry, which derives from them."""
+        return cls(**{name: getattr(entry, name) for name in cls.__struct_fields__})
+
+
+class BatchFacts(Facts, frozen=True, kw_only=True):
+    """Facts of an entry about planned batches.
+
+    Attributes:
+        epoch: The stream's epoch; for a data interval, its generation.
+        interval: The data interval, ``<start>/<end>``; ``None`` for a stream that reads by offset.
+    """
+
+    epoch: int
+    interval: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval is not None:
+            check_interval_name(self.interval)
+
+
+class CommittedFacts(BatchFacts, frozen=True, kw_only=True):
+    """A batch that is in the sink and verified.
+
+    Attributes:
+        outcome: ``written``, ``verified`` (looked up in the sink's history) or ``user_job``.
+        digest: Digest of the batch's manifest, or of all batches of the transaction.
+        end: End of the batch; derived.
+        rows: Rows written, ``None`` if a user job did not report them.
+        last_commit_sha256: Digest of the last consumed commit file of the source; derived.
+        was_accepted: Whether a person accepted a failed verification; derived.
+        measures: What the driver measured, ``None`` if it reported nothing.
+        tables: For a function: by named table, the version that holds the newest transaction of its write.
+    """
+
+    batch_id: int
+    owner: Owner
+    attempt_id: str
+    outcome: Literal["written", "verified", "user_job"]
+    digest: str
+    end: str = ""
+    sink_version: int | None = None
+    sink_table_id: str | None = None
+    rows: int | None = None
+    last_commit_sha256: str = ""
+    was_accepted: bool = False
+    measures: Measures | None = None
+    tables: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class BlockedFacts(BatchFacts, frozen=True, kw_only=True):
+    """A failed verification.
+
+    Attributes:
+        owner: Who found the difference; ``None`` in older entries.
+    """
+
+    batch_id: int
+    attempt_id: str
+    reason: str
+    rows_planned: int | None = None
+    rows_written: int | None = None
+    sink_version: int | None = None
+    sink_table_id: str | None = None
+    owner: Owner | None = None
+
+
+class EndedFacts(Facts, frozen=True, kw_only=True):
+    """The end of a stream.
+
+    Attributes:
+        instant: The time that the options give, ISO 8601, UTC, milliseconds; ``live_start`` for a backfill that ends
+            where its live stream began.
+        version: The last version (inclusive).
+    """
+
+    epoch: int
+    instant: str
+    version: int
+
+
+class RequestedFacts(Facts, frozen=True, kw_only=True):
+    """A request for an epoch.
+
+    Attributes:
+        epoch: The new epoch. Derived: the one after the stream's, or the proposed one if that is later.
+        position: Position of the closed epoch, ``None`` if it was never opened; derived.
+        to: Where the new epoch starts: ``{"starting_version": …}`` or ``{"starting_timestamp": …}`` as in the source
+            options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
+            ``None``: at ``position``, or after the batches that are in the sink but were not committed here.
+        is_automatic: Whether an operator asked, not a person.
+        table_versions: For each named table of a function, its newest version when it was first asked for since an
+            epoch was opened, -1 if it was missing; the versions of earlier requests are kept when it is written.
+        seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again.
+        removal: What the fence removes from the sink, ``None``: nothing.
+        closes: The stream's epoch as the sender saw it. If a person gave none, the stream's epoch.
+        replaces: Whether this request replaces one that is not opened yet.
+    """
+
+    epoch: int = 0
+    reason: Literal["rewind", "reset", "replan", "rebind", "recover", "lost_position", "sink_appeared"]
+    why: str
+    position: str | None = None
+    to: dict[str, Any] | None = None
+    is_automatic: bool = False
+    table_versions: dict[str, int] = msgspec.field(default_factory=dict)
+    seen: tuple[SeenBatch, ...] = ()
+    removal: Removal | None = None
+    closes: int | None = None
+    replaces: bool = False
+
+
+class QuarantinedFacts(Facts, frozen=True, kw_only=True):
+    """A quarantine.
+
+    Attributes:
+        version: The version before which the stream stops.
+        can_be_acknowledged: Whether acknowledging the version lets the stream pass it; ``True`` in older entries.
+    """
+
+    why: str
+    version: int | None = None
+    schema_version: int | None = None
+    can_be_acknowledged: bool = True
+
+
+class HeldFacts(Facts, frozen=True, kw_only=True):
+    """A pause that a person asked for."""
+
+    why: str
+
+
+class RetiredFacts(Facts, frozen=True, kw_only=True):
+    """The retirement of a stream."""
+
+    why: str
+
+
+__all__ = [
+    "BatchFacts",
+    "BlockedFacts",
+    "CommittedFacts",
+    "EndedFacts",
+    "Facts",
+    "HeldFacts",
+    "QuarantinedFacts",
+    "RequestedFacts",
+    "RetiredFacts",
+]

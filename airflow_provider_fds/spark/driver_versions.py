@@ -1,0 +1,102 @@
+"""The versions in a driver, checked before it touches the sink. Standard library and pyspark, Python 3.9 syntax."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from airflow_provider_fds.spark.failures import RefusalError
+from airflow_provider_fds.spark.identity import is_connect
+from airflow_provider_fds.spark.versions import DELTA_OF_SPARK, DeltaJar, minor, of_minor, spark_of
+
+
+@dataclass(frozen=True)
+class DriverVersions:
+    """The versions in a driver.
+
+    Attributes:
+        pyspark: Version of the Python package that the job imports.
+        spark: Version of the Spark in the JVM.
+        delta: Version of the Delta in the JVM, ``None`` if it does not say.
+        delta_jar: The file it was loaded from, ``None`` if unknown.
+    """
+
+    pyspark: str
+    spark: str
+    delta: Optional[str] = None
+    delta_jar: Optional[str] = None
+
+    @classmethod
+    def of(cls, spark: Any) -> DriverVersions:
+        """Read the versions from a driver's session."""
+        import pyspark
+
+        delta = delta_jar = None
+        try:
+            jvm = spark._jvm
+            delta = str(jvm.io.delta.package.VERSION())
+            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            source = loader.loadClass("io.delta.package").getProtectionDomain().getCodeSource()
+            delta_jar = str(source.getLocation().getPath())
+        except Exception:  # noqa: BLE001, S110 - a Spark with its own Delta may not expose its version, and is accepted
+            pass
+        return cls(pyspark.__version__, str(spark.version), delta, delta_jar)
+
+    @classmethod
+    def without_session(cls) -> Optional[DriverVersions]:
+        """Read the versions from the folder of the Spark that started this Python; ``None`` if it names none."""
+        import pyspark
+
+        for jar in Path(os.environ.get("SPARK_HOME", "")).glob("jars/spark-core_*.jar"):
+            return cls(pyspark.__version__, jar.stem.split("-", 2)[-1])
+        return None
+
+    def problem(self) -> Optional[str]:
+        """Return in words which versions are incompatible, ``None`` if all are compatible."""
+        if minor(self.pyspark) != minor(self.spark):
+            return (
+                f"the driver's Python has pyspark {self.pyspark}, its JVM is Spark {self.spark}: use the spark-submit "
+                "of that pyspark (no spark-binary, no other SPARK_HOME), or install the Python package of that Spark "
+                f"where the driver runs: pip install 'pyspark=={of_minor(self.spark)}.*'"
+            )
+        if self.delta is None:
+            return None
+        jar = DeltaJar.named(self.delta_jar or "")
+        built_for = jar.spark if jar is not None else spark_of(self.delta)
+        if built_for is None or minor(built_for) == minor(self.spark):
+            return None
+        where = "" if self.delta_jar is None else f" ({self.delta_jar})"
+        return (
+            f"the JVM has Delta {self.delta}{where}, which was built for Spark {built_for}, but this is Spark "
+            f"{self.spark}. Remove that JAR from the packages, jars and class path of the job and from the jars "
+            f"folder of that Spark; FDS adds {self._needed_delta()} itself"
+        )
+
+    def _needed_delta(self) -> str:
+        known = DELTA_OF_SPARK.get(of_minor(self.spark))
+        return f"Delta {known}" if known is not None else f"the Delta for Spark {of_minor(self.spark)}"
+
+
+def check_versions(spark: Any) -> None:
+    """Refuse a driver with incompatible versions. A Spark Connect server is checked when it is reached.
+
+    Raises:
+        RefusalError: They are incompatible; the message says what to install or remove.
+    """
+    if is_connect(spark):
+        return
+    problem = DriverVersions.of(spark).problem()
+    if problem is not None:
+        raise RefusalError("VersionMismatch", f"{problem}. Nothing was read or written")
+
+
+def no_session(error: Exception) -> Exception:
+    """Return why there is no session: incompatible versions if that is the cause, else ``error`` itself."""
+    found = DriverVersions.without_session()
+    problem = None if found is None else found.problem()
+    return error if problem is None else RefusalError("VersionMismatch", f"{problem}. Spark could not be started")
+
+
+__all__ = ["DriverVersions", "check_versions", "no_session"]

@@ -1,0 +1,173 @@
+"""The status of a stream: where it is, how far the table is ahead, and whether it can continue."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from airflow_provider_fds.errors import EXIT_OK, FdsError
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.changed_start import describe_changed_start
+from airflow_provider_fds.stream.lost_position import nearly_lost, oldest_commit
+from airflow_provider_fds.stream.stream_end import end_of, reason_to_end
+from airflow_provider_fds.stream.verifying import check_planned, check_position
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.facts import CommittedFacts
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """The status of a stream. Reading it writes nothing.
+
+    Attributes:
+        position: Committed offset (Delta streaming offset JSON), ``None`` before the stream was opened.
+        newest_version: Newest version of the table, ``None`` if the table could not be read (``problem`` says why).
+        lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
+            if unknown.
+        last_commit: Measures of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, if known,
+            ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
+        planned_batches: Number of batches that are planned and not committed.
+        owner: The run that owns them, in words.
+        sink: Its ``kind`` and ``target``, and ``delivery``: what keeps a repeated batch from being written twice. This
+            is a ``transaction`` of the table, a ``token`` that the writer looks up, or nothing (``at_least_once``). A
+            user job has none.
+        finished: A sentence if the stream has read everything up to its end; ``None`` if it has not, or has no end.
+        problem: Why the stream cannot continue, or the table cannot be read; ``None`` if it can. With a problem, the
+            lag is unknown.
+        exit_code: Exit code of `fds status`: that of the problem, else 0.
+    """
+
+    name: str
+    table: str
+    phase: str
+    uuid: str | None = None
+    deployment: str | None = None
+    epoch: int = 0
+    position: str | None = None
+    newest_version: int | None = None
+    lag_versions: int | None = None
+    last_batch_id: int | None = None
+    last_commit: dict[str, Any] | None = None
+    planned_batches: int = 0
+    owner: str | None = None
+    sink: dict[str, str] | None = None
+    sink_version: int | None = None
+    blocked: str | None = None
+    finished: str | None = None
+    entries: int = 0
+    problem: str | None = None
+    exit_code: int = EXIT_OK
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the status as JSON values, the problem first."""
+        found = asdict(self)
+        return {"problem": found.pop("problem"), **found}
+
+
+def status_of(connected: ConnectedStream) -> StreamStatus:
+    """Return the status of the stream; an unreadable table is reported in it."""
+    state = connected.load()
+    newest: int | None = None
+    problem: FdsError | None = None
+    extra: dict[str, Any] = {}
+    finished: str | None = None
+    try:
+        newest = connected.log.latest()
+        finished = _checked(connected, state, newest)
+    except FdsError as error:
+        problem = error
+    lag: int | None = None
+    if newest is not None and problem is None and state.position is not None:
+        position = Offset.from_json(state.position)
+        end = end_of(connected, state)
+        last = newest if end is None else end.target(position, newest)
+        lag = max(0, last + 1 - position.version)
+        if position.is_initial_snapshot:
+            lag += 1
+        if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
+            extra["warning"] = warning
+    extra.update(_more_of(state))
+    return StreamStatus(
+        name=connected.stream.name,
+        table=connected.table.uri,
+        # intervals are loaded without an open epoch, so a requested phase would mislead
+        phase="open" if state.reads_by_interval else state.phase,
+        uuid=state.uuid or None,
+        deployment=state.deployment or None,
+        epoch=state.epoch,
+        position=state.position,
+        newest_version=newest,
+        lag_versions=lag,
+        last_batch_id=state.last_batch_id,
+        last_commit=_last_commit(state.last_committed),
+        planned_batches=len(state.planned),
+        owner=state.owner.describe() if state.owner is not None else None,
+        sink=_sink_of(state),
+        sink_version=state.sink_version,
+        blocked=None if state.blocked is None else state.blocked.reason,
+        finished=finished,
+        entries=connected.ledger.n + 1,
+        problem=None if problem is None else str(problem),
+        exit_code=EXIT_OK if problem is None else problem.exit_code,
+        extra=extra,
+    )
+
+
+def _more_of(state: StreamState) -> dict[str, Any]:
+    """Return the optional fields of a status: those that have something to report."""
+    more: dict[str, Any] = {}
+    if state.start_kept is not None and state.epoch_start is not None:
+        more["start option"] = describe_changed_start(state, state.start_kept)
+    if state.request is not None:
+        more["requested"] = f"{state.request.reason}: {state.request.why}"
+    if state.sink_warnings:
+        more["warnings"] = list(state.sink_warnings)
+    if state.quarantined is not None:
+        more["quarantined"] = state.quarantined.why
+    if state.held is not None:
+        more["held"] = state.held.why
+    if state.reads_by_interval:
+        more["intervals"] = len(state.intervals)
+        more["unfinished intervals"] = [record.interval for record in state.intervals if not record.is_done]
+    if state.retired is not None:
+        more["retired"] = state.retired.why
+    return more
+
+
+def _sink_of(state: StreamState) -> dict[str, str] | None:
+    sink = state.sink
+    if sink is None:
+        return None
+    found = {"kind": sink.kind, "target": sink.target}
+    return found if sink.delivery is None else {**found, "delivery": sink.delivery}
+
+
+def _last_commit(last: CommittedFacts | None) -> dict[str, Any] | None:
+    if last is None:
+        return None
+    measures = {} if last.measures is None else msgspec.to_builtins(last.measures)
+    return {"epoch": last.epoch, "batch_id": last.batch_id, "rows": last.rows, **measures}
+
+
+def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str | None:
+    """Return why the stream is finished, ``None`` if it is not; in that case check its position and its plan.
+
+    Raises:
+        LostPositionError: The stream cannot continue from its position, or the planned batches belong to another table.
+    """
+    if state.position is None:
+        return None
+    finished = reason_to_end(state, end_of(connected, state))
+    if finished is None and state.retired is None:
+        log = connected.log
+        check_position(log, state)
+        Offset.from_json(state.position).ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
+        if state.planned and state.blocked is None and state.accepted is None:
+            check_planned(log, state.planned)
+    return finished
