@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
 
@@ -172,4 +173,6 @@ def _pass_advanced(position: Any, actions: Iterable[dict[str, Any]], epoch: int)
 
 
 def _column(table: Path, column: str) -> pa.ChunkedArray:
-    return DeltaTable(table).to_pyarrow_table(columns=[column])[column]
+    # deltalake's own file system has threads that may abort the interpreter when it ends
+    files = SubTreeFileSystem(str(table), LocalFileSystem())
+    return DeltaTable(table).to_pyarrow_table(columns=[column], filesystem=files)[column]
