@@ -64,6 +64,13 @@ class LogBuilder:
             timestamp_ms=timestamp_ms,
         )
 
+    def with_appends(self, versions: int) -> LogBuilder:
+        """Create the table, append one file in each of so many later versions, and return this builder."""
+        self.create()
+        for _ in range(versions):
+            self.append()
+        return self
+
     def metadata(
         self,
         schema_fields: Iterable[dict[str, Any]] | None = None,

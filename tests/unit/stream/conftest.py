@@ -13,6 +13,7 @@ from airflow_provider_fds.batch.spec import JobSpec, txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:
@@ -53,6 +54,21 @@ class Bench:
                 **context,
             ),
         )
+
+    def run_once(
+        self, sink: Any, run: str = "run-1", stream: DeltaStream | None = None, **begin: Any
+    ) -> tuple[StreamSession, RunWork]:
+        """Let a run load what it finds first; return its session and that work."""
+        session = self.session(run, stream=stream)
+        work = session.begin(sink, **begin)
+        if work.status == "work":
+            self.report(session, work, session.job(work, sink))
+            session.collect(work)
+        return session, work
+
+    def load_once(self, sink: Any, run: str = "run-1", stream: DeltaStream | None = None, **begin: Any) -> RunWork:
+        """Let a run load what it finds first; return that work."""
+        return self.run_once(sink, run, stream, **begin)[1]
 
     def report(self, session: StreamSession, work: RunWork, spec: str, **changes: Any) -> None:
         """Leave the reports of a driver that wrote every batch of the job, and its commits."""
@@ -131,6 +147,11 @@ def _lines(actions: list[dict[str, Any]]) -> bytes:
 @pytest.fixture
 def bench(log_builder: Any, tmp_path: Path) -> Bench:
     return Bench(log_builder.root, tmp_path / "staging")
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaTableSink:
+    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture

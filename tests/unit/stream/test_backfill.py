@@ -15,34 +15,15 @@ from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.stream.conftest import Bench
 
 ORDERS = DeltaStream("orders", table="s3://lake/orders", starting_version=5, max_files_per_batch=3)
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
-
-
-@pytest.fixture
 def table(log_builder: Any) -> Any:
     """Versions 0 to 6, each but the first with one file, one minute apart from 2024-01-01."""
-    log_builder.create()
-    for _ in range(6):
-        log_builder.append()
-    return log_builder
-
-
-def run_once(bench: Bench, sink: Any, run: str, stream: DeltaStream) -> Any:
-    session = bench.session(run, stream=stream)
-    work = session.begin(sink)
-    if work.status == "work":
-        bench.report(session, work, session.job(work, sink))
-        session.collect(work)
-    return work
+    return log_builder.with_appends(6)
 
 
 def versions(work: Any) -> list[tuple[int, int]]:
@@ -129,12 +110,12 @@ def test_what_cannot_be_backfilled_says_what_to_do():
 
 def test_a_backfill_loads_its_range_once_ends_as_finished_and_leaves_the_position_alone(bench, table, sink):
     live = bench.stream(starting_version=4)
-    run_once(bench, sink, "live", live)
+    bench.load_once(sink, "live", live)
     before = bench.session(stream=live).status()
 
     backfill = live.backfill(start="2024-01-01T00:01:00Z", end="2024-01-01T00:03:00Z")
-    assert versions(run_once(bench, sink, "run-1", backfill)) == [(1, 3)]
-    again = run_once(bench, sink, "run-2", backfill)
+    assert versions(bench.load_once(sink, "run-1", backfill)) == [(1, 3)]
+    again = bench.load_once(sink, "run-2", backfill)
     assert again.status == "finished"
     assert f"Stream '{backfill.name}' is finished" in again.reason
     assert bench.session(stream=live).status() == before
@@ -146,31 +127,31 @@ def test_a_backfill_loads_its_range_once_ends_as_finished_and_leaves_the_positio
     ids=["between commits", "on a commit", "before the first"],
 )
 def test_a_time_means_the_first_commit_at_or_after_it(bench, table, sink, start, first):
-    work = run_once(bench, sink, "run-1", bench.stream().backfill(start=start, end=4))
+    work = bench.load_once(sink, "run-1", bench.stream().backfill(start=start, end=4))
     assert versions(work) == [(first, 4)]
 
 
 def test_live_start_is_the_version_before_the_one_where_the_live_stream_began(bench, table, sink):
     live = bench.stream(starting_version=4)
-    run_once(bench, sink, "live", live)
-    assert versions(run_once(bench, sink, "run-1", live.backfill())) == [(0, 3)]
+    bench.load_once(sink, "live", live)
+    assert versions(bench.load_once(sink, "run-1", live.backfill())) == [(0, 3)]
     # a later rewind of the live stream does not change what the range means
     session = bench.session("person", stream=live)
     session.connected.load()
     session.connected.execute(Requested(reason="rewind", why="test", to={"starting_version": 2}))
-    assert run_once(bench, sink, "run-2", live.backfill()).status == "finished"
+    assert bench.load_once(sink, "run-2", live.backfill()).status == "finished"
 
 
 def test_live_start_is_refused_where_nothing_lies_before_it(bench, table, sink):
     live = bench.stream(starting_version=0)
     assert "it has not begun" in refusal(lambda: bench.session(stream=live.backfill()))
-    run_once(bench, sink, "live", live)
+    bench.load_once(sink, "live", live)
     assert "it began at version 0" in refusal(lambda: bench.session(stream=live.backfill()))
 
 
 def test_live_start_is_refused_where_the_live_stream_began_with_a_snapshot(bench, table, sink):
     live = bench.stream(starting_version=None)
-    run_once(bench, sink, "live", live)
+    bench.load_once(sink, "live", live)
     assert "began with the snapshot of version 6" in refusal(lambda: bench.session(stream=live.backfill()))
 
 
@@ -189,34 +170,34 @@ def planned_entries(bench: Bench, name: str) -> list[str]:
 
 def test_a_range_that_the_live_stream_loads_is_refused_before_anything_is_written(bench, table, sink):
     live = bench.stream(starting_version=4)
-    run_once(bench, sink, "live", live)
+    bench.load_once(sink, "live", live)
     backfill = live.backfill(start=2, end=5)
-    message = refusal(lambda: run_once(bench, sink, "run-1", backfill))
+    message = refusal(lambda: bench.load_once(sink, "run-1", backfill))
     for part in ("versions 2 to 5", "stream 'orders'", "versions from 4 on", "allow_overlap=True"):
         assert part in message
     assert planned_entries(bench, backfill.name) == []
     allowed = live.backfill(start=2, end=5, allow_overlap=True)
-    assert versions(run_once(bench, sink, "run-2", allowed)) == [(2, 5)]
+    assert versions(bench.load_once(sink, "run-2", allowed)) == [(2, 5)]
 
 
 def test_two_backfills_whose_ranges_overlap_are_refused_and_neighbours_are_not(bench, table, sink):
     live = bench.stream(starting_version=5)
-    assert versions(run_once(bench, sink, "run-1", live.backfill(start=0, end=2))) == [(0, 2)]
-    assert "versions 0 to 2" in refusal(lambda: run_once(bench, sink, "run-2", live.backfill(start=2, end=3)))
-    assert versions(run_once(bench, sink, "run-3", live.backfill(start=3, end=4))) == [(3, 4)]
-    assert versions(run_once(bench, sink, "run-4", live)) == [(5, 6)]
+    assert versions(bench.load_once(sink, "run-1", live.backfill(start=0, end=2))) == [(0, 2)]
+    assert "versions 0 to 2" in refusal(lambda: bench.load_once(sink, "run-2", live.backfill(start=2, end=3)))
+    assert versions(bench.load_once(sink, "run-3", live.backfill(start=3, end=4))) == [(3, 4)]
+    assert versions(bench.load_once(sink, "run-4", live)) == [(5, 6)]
 
 
 def test_a_live_stream_that_begins_in_a_range_already_loaded_is_refused(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream().backfill(start=0, end=2))
-    assert "orders.bf." in refusal(lambda: run_once(bench, sink, "run-2", bench.stream(starting_version=1)))
+    bench.load_once(sink, "run-1", bench.stream().backfill(start=0, end=2))
+    assert "orders.bf." in refusal(lambda: bench.load_once(sink, "run-2", bench.stream(starting_version=1)))
     # a snapshot has the rows of all versions before it
-    assert "orders.bf." in refusal(lambda: run_once(bench, sink, "run-3", bench.stream(starting_version=None)))
+    assert "orders.bf." in refusal(lambda: bench.load_once(sink, "run-3", bench.stream(starting_version=None)))
 
 
 def test_a_rewind_into_a_range_that_was_backfilled_is_refused(bench, table, sink):
     live = bench.stream(starting_version=4)
-    run_once(bench, sink, "run-1", live.backfill(start=0, end=3))
+    bench.load_once(sink, "run-1", live.backfill(start=0, end=3))
     session = bench.session("run-2", stream=live)
     session.ensure_open()
     session.connected.execute(Requested(reason="rewind", why="test", to={"starting_version": 2}))
@@ -226,32 +207,32 @@ def test_a_rewind_into_a_range_that_was_backfilled_is_refused(bench, table, sink
 
 
 def test_a_stream_of_another_name_is_found_by_its_commits_in_the_sink(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream("one", starting_version=0, ending_version=3))
-    message = refusal(lambda: run_once(bench, sink, "run-2", bench.stream("two", starting_version=3)))
+    bench.load_once(sink, "run-1", bench.stream("one", starting_version=0, ending_version=3))
+    message = refusal(lambda: bench.load_once(sink, "run-2", bench.stream("two", starting_version=3)))
     assert "stream 'one' already appends versions 0 to 3" in message
-    assert versions(run_once(bench, sink, "run-3", bench.stream("three", starting_version=4))) == [(4, 6)]
+    assert versions(bench.load_once(sink, "run-3", bench.stream("three", starting_version=4))) == [(4, 6)]
 
 
 def test_the_commits_in_the_sink_tell_when_the_ledger_is_gone(bench, table, sink):
     live = bench.stream(starting_version=4)
-    run_once(bench, sink, "run-1", live.backfill(start=0, end=2))
+    bench.load_once(sink, "run-1", live.backfill(start=0, end=2))
     for folder in bench.staging.glob("orders.bf.*"):
         folder.rename(bench.staging.parent / folder.name)
     assert "of the sink has a batch of it" in refusal(
-        lambda: run_once(bench, sink, "run-2", live.backfill(start=1, end=3))
+        lambda: bench.load_once(sink, "run-2", live.backfill(start=1, end=3))
     )
 
 
 def test_another_sink_takes_the_same_range(bench, table, sink, tmp_path):
     live = bench.stream(starting_version=0)
-    run_once(bench, sink, "live", live)
+    bench.load_once(sink, "live", live)
     other = DeltaTableSink(str(tmp_path / "other"))
-    assert versions(run_once(bench, other, "run-1", live.backfill(start=1, end=2))) == [(1, 2)]
+    assert versions(bench.load_once(other, "run-1", live.backfill(start=1, end=2))) == [(1, 2)]
 
 
 def test_older_rows_are_not_merged_over_the_newer_ones_of_the_live_stream(bench, table, tmp_path):
     merged = DeltaMergeSink(str(tmp_path / "merged"), keys=["id"])
     live = bench.stream(starting_version=4, ignore_changes=True)
-    run_once(bench, merged, "live", live)
-    message = refusal(lambda: run_once(bench, merged, "run-1", live.backfill(start=0, end=3)))
+    bench.load_once(merged, "live", live)
+    message = refusal(lambda: bench.load_once(merged, "run-1", live.backfill(start=0, end=3)))
     assert "older rows would replace newer ones" in message

@@ -8,17 +8,10 @@ import pytest
 
 from airflow_provider_fds import errors
 from airflow_provider_fds.errors import SourceFilesGoneError
-from airflow_provider_fds.sinks import DeltaTableSink
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from airflow_provider_fds.sinks import DeltaTableSink
     from tests.unit.stream.conftest import Bench
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_planned(

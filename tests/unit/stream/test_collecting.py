@@ -8,13 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.errors import LedgerError, StorageError
-from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.collecting import collecting
-
-
-@pytest.fixture
-def sink(tmp_path):
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 def test_each_batch_is_committed_and_told_of_while_the_body_waits_for_spark(bench, two_appends, sink):

@@ -10,19 +10,12 @@ import pytest
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import CheckpointError, StreamBusyError
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream import RunResult
     from tests.unit.stream.conftest import Bench
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 def load(bench: Bench, sink: DeltaTableSink, run: str, *, retry: bool = False, **kw: Any) -> RunResult | None:

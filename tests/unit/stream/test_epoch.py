@@ -37,17 +37,10 @@ from airflow_provider_fds.stream.moving import Mover
 from tests.unit.stream.conftest import SINK_ID, leave_fence_commit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_provider_fds.stream import RunWork, StreamSession
     from tests.unit.stream.conftest import Bench
 
 PERSON = Actor(deployment="test", user="ann", host="desk")
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 def ledger_of(bench: Bench) -> Ledger:

@@ -17,14 +17,7 @@ from tests.unit.stream.test_epoch import leave_fence, load_all, move
 from tests.unit.stream.test_interval_session import leave_reports, minutes, session_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.stream.conftest import Bench
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 def collected(bench: Bench, sink: Any, **changes: Any) -> Any:

@@ -9,49 +9,29 @@ import pytest
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.position import read_standing
-from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.poll import TablePoller, position_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.stream.conftest import Bench
 
 ENDS = [{"ending_version": 3}, {"ending_timestamp": "2024-01-01T00:03:30"}]
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
-
-
-@pytest.fixture
 def table(log_builder: Any) -> Any:
     """Versions 0 to 5, each but the first with one file."""
-    log_builder.create()
-    for _ in range(5):
-        log_builder.append()
-    return log_builder
-
-
-def run_once(bench: Bench, sink: DeltaTableSink, run: str, stream: Any) -> tuple[Any, Any]:
-    session = bench.session(run, stream=stream)
-    work = session.begin(sink)
-    if work.status == "work":
-        bench.report(session, work, session.job(work, sink))
-        session.collect(work)
-    return session, work
+    return log_builder.with_appends(5)
 
 
 @pytest.mark.parametrize("options", ENDS, ids=str)
 def test_26_a_run_works_to_the_end_and_the_next_one_is_told_that_the_stream_is_finished(bench, table, sink, options):
     stream = bench.stream(**options)
-    session, work = run_once(bench, sink, "run-1", stream)
+    session, work = bench.run_once(sink, "run-1", stream)
     assert (work.batches[-1].last_version, work.target, work.is_more) == (3, 3, False)
     assert session.begin(sink).status == "done"
     entries = session.connected.ledger.n
     table.append()
-    session, work = run_once(bench, sink, "run-2", stream)
+    session, work = bench.run_once(sink, "run-2", stream)
 
     assert work.status == "finished"
     assert "'orders' is finished" in work.reason
@@ -62,20 +42,20 @@ def test_26_a_run_works_to_the_end_and_the_next_one_is_told_that_the_stream_is_f
 
 def test_a_finished_stream_needs_none_of_the_log_any_more(bench, table, sink):
     stream = bench.stream(ending_version=3)
-    run_once(bench, sink, "run-1", stream)
+    bench.run_once(sink, "run-1", stream)
     for path in table.log.iterdir():
         path.unlink()
 
-    assert run_once(bench, sink, "run-2", stream)[1].status == "finished"
+    assert bench.run_once(sink, "run-2", stream)[1].status == "finished"
 
 
 def test_a_time_as_the_end_is_written_down_once_it_is_known_and_the_log_may_go(bench, table, sink):
     stream = bench.stream(ending_timestamp="2024-01-01T00:03:30")
-    run_once(bench, sink, "run-1", stream)
+    bench.run_once(sink, "run-1", stream)
     for _ in range(3):
         table.append()
     table.clean_up_before(7)
-    session, work = run_once(bench, sink, "run-2", bench.stream(ending_timestamp="2024-01-01 01:03:30+01:00"))
+    session, work = bench.run_once(sink, "run-2", bench.stream(ending_timestamp="2024-01-01 01:03:30+01:00"))
 
     assert (work.status, work.target) == ("finished", 3)
     assert session.connected.state.ended.version == 3
@@ -85,14 +65,14 @@ def test_a_time_as_the_end_is_written_down_once_it_is_known_and_the_log_may_go(b
 
 def test_an_end_that_is_not_known_yet_leaves_the_stream_unfinished(bench, table, sink):
     stream = bench.stream(ending_timestamp="2024-01-01T00:06:30")
-    _, work = run_once(bench, sink, "run-1", stream)
+    _, work = bench.run_once(sink, "run-1", stream)
     assert work.batches[-1].last_version == 5
-    assert run_once(bench, sink, "run-2", stream)[1].status == "up_to_date"
+    assert bench.run_once(sink, "run-2", stream)[1].status == "up_to_date"
     table.append()  # at 00:06
-    assert run_once(bench, sink, "run-3", stream)[1].target == 6
-    assert run_once(bench, sink, "run-4", stream)[1].status == "up_to_date"
+    assert bench.run_once(sink, "run-3", stream)[1].target == 6
+    assert bench.run_once(sink, "run-4", stream)[1].status == "up_to_date"
     table.append()  # at 00:07
-    assert run_once(bench, sink, "run-5", stream)[1].status == "finished"
+    assert bench.run_once(sink, "run-5", stream)[1].status == "finished"
 
 
 def test_a_stretch_without_data_before_the_end_is_moved_over_and_then_the_stream_is_finished(bench, log_builder, sink):
@@ -102,16 +82,16 @@ def test_a_stretch_without_data_before_the_end_is_moved_over_and_then_the_stream
         log_builder.commit(operation="OPTIMIZE")
     stream = bench.stream(ending_version=3)
     bench_stream_up_to_1 = bench.stream(ending_version=1)
-    run_once(bench, sink, "run-1", bench_stream_up_to_1)
-    session, work = run_once(bench, sink, "run-2", stream)
+    bench.run_once(sink, "run-1", bench_stream_up_to_1)
+    session, work = bench.run_once(sink, "run-2", stream)
 
     assert work.status == "finished"
     assert '"reservoirVersion":4' in session.connected.state.position
 
 
 def test_an_end_that_is_moved_on_lets_a_finished_stream_go_on(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream(ending_version=2))
-    _, work = run_once(bench, sink, "run-2", bench.stream(ending_version=4))
+    bench.run_once(sink, "run-1", bench.stream(ending_version=2))
+    _, work = bench.run_once(sink, "run-2", bench.stream(ending_version=4))
 
     assert (work.batches[0].first_version, work.batches[-1].last_version) == (3, 4)
 
@@ -121,7 +101,7 @@ def test_the_status_counts_to_the_end_and_says_that_it_is_reached(bench, table, 
     before = bench.session("run-1", stream=stream)
     before.ensure_open(sink)
     assert (before.status().lag_versions, before.status().finished) == (4, None)
-    run_once(bench, sink, "run-1", stream)
+    bench.run_once(sink, "run-1", stream)
     found = bench.session("run-2", stream=stream).status()
 
     assert (found.lag_versions, found.newest_version) == (0, 5)
@@ -138,7 +118,7 @@ def watch(bench: Bench, stream: Any) -> TablePoller:
 @pytest.mark.parametrize("options", ENDS, ids=str)
 async def test_the_sensor_of_a_finished_stream_is_told_so_in_every_way_it_looks(bench, table, sink, options):
     stream = bench.stream(**options)
-    run_once(bench, sink, "run-1", stream)
+    bench.run_once(sink, "run-1", stream)
     for look in (watch(bench, stream).check(), await watch(bench, stream).poll()):
         assert look.is_finished
         assert "is finished" in look.reason
@@ -148,7 +128,7 @@ async def test_the_sensor_of_a_finished_stream_is_told_so_in_every_way_it_looks(
 async def test_commits_behind_the_end_do_not_wake_and_the_end_itself_does_once(bench, log_builder, sink):
     log_builder.create()
     log_builder.append()
-    run_once(bench, sink, "run-1", bench.stream(ending_version=1))
+    bench.run_once(sink, "run-1", bench.stream(ending_version=1))
     log_builder.commit(operation="OPTIMIZE")
     log_builder.append()
     stream = bench.stream(ending_version=2)
@@ -159,7 +139,7 @@ async def test_commits_behind_the_end_do_not_wake_and_the_end_itself_does_once(b
         # the commits of the hand-made log are years old
         ("position is old", False, False),
     )
-    assert run_once(bench, sink, "run-2", stream)[1].status == "finished"
+    assert bench.run_once(sink, "run-2", stream)[1].status == "finished"
     assert watch(bench, stream).check().is_finished
 
 
@@ -170,12 +150,12 @@ AS_OF = [{"version_as_of": 3}, {"timestamp_as_of": "2024-01-01T00:03:30"}]
 @pytest.mark.parametrize("options", AS_OF, ids=str)
 def test_a_bounded_read_is_the_snapshot_in_batches_and_then_the_stream_is_finished(bench, table, sink, options):
     stream = bench.stream(starting_version=None, max_files_per_batch=2, **options)
-    session, work = run_once(bench, sink, "run-1", stream)
+    session, work = bench.run_once(sink, "run-1", stream)
     assert [batch.num_files for batch in work.batches] == [2, 1]
     assert session.result().last_version == 3
     table.append()
     table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
-    session, work = run_once(bench, sink, "run-2", stream)
+    session, work = bench.run_once(sink, "run-2", stream)
 
     assert work.status == "finished"
     assert f"{next(iter(options))} means version 3" in work.reason
@@ -193,29 +173,29 @@ async def test_the_sensor_of_a_bounded_read_wakes_until_the_snapshot_is_read_and
     bench.report(session, work, session.job(work, sink))
     session.collect(work)
     assert watch(bench, stream).check().has_data
-    _, rest = run_once(bench, sink, "run-1", stream)
+    _, rest = bench.run_once(sink, "run-1", stream)
     assert [batch.num_files for batch in rest.batches] == [1, 1]
     assert watch(bench, stream).check().is_finished
     assert (await watch(bench, stream).poll()).is_finished
 
 
 def test_a_stream_that_has_begun_elsewhere_cannot_be_made_a_bounded_read(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream())
+    bench.run_once(sink, "run-1", bench.stream())
     for options in ({"version_as_of": 2}, {"timestamp_as_of": "2024-01-01T00:02:00"}):
         with pytest.raises(ConfigurationError, match="can only be given to a new stream"):
             bench.session("run-2", stream=bench.stream(starting_version=None, **options)).begin(sink)
     stream = bench.stream("other", starting_version=None, version_as_of=2, allow_overlap=True)
-    run_once(bench, sink, "run-1", stream)
+    bench.run_once(sink, "run-1", stream)
     with pytest.raises(ConfigurationError, match="version_as_of=3 can only be given to a new stream"):
         bench.session("run-2", stream=bench.stream("other", starting_version=None, version_as_of=3)).begin(sink)
 
 
 def test_33_limits_hold_in_every_run_also_where_all_there_is_would_fit_one(bench, table, sink):
-    _, work = run_once(bench, sink, "run-1", bench.stream(max_files_per_batch=1, ending_version=4))
+    _, work = bench.run_once(sink, "run-1", bench.stream(max_files_per_batch=1, ending_version=4))
     assert [batch.num_files for batch in work.batches] == [1, 1, 1, 1]
 
 
 def test_20_a_stream_that_has_begun_keeps_its_position_whatever_its_start_options_say_now(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream(ending_version=2))
-    _, work = run_once(bench, sink, "run-2", bench.stream(starting_version=5))
+    bench.run_once(sink, "run-1", bench.stream(ending_version=2))
+    _, work = bench.run_once(sink, "run-2", bench.stream(starting_version=5))
     assert work.batches[0].first_version == 3

@@ -18,16 +18,9 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.poll import TablePoller, position_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.stream.conftest import Bench
 
 EARLIEST = {"on_lost_position": "earliest"}
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture
@@ -48,12 +41,7 @@ def clean_up(builder: Any) -> None:
 
 
 def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
-    session = bench.session(name, stream=bench.stream(**options))
-    work = session.begin(sink)
-    if work.status == "work":
-        bench.report(session, work, session.job(work, sink))
-        session.collect(work)
-    return work
+    return bench.load_once(sink, name, bench.stream(**options))
 
 
 def watch_of(bench: Bench, **options: Any) -> TablePoller:

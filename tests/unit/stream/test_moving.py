@@ -18,16 +18,9 @@ from airflow_provider_fds.stream.move import perform
 from airflow_provider_fds.stream.moving import Mover
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.stream.conftest import Bench
 
 PERSON = Actor(deployment="test", user="ann", host="desk")
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture

@@ -8,17 +8,10 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import SchemaChangedError, ViolationError
-from airflow_provider_fds.sinks import DeltaTableSink
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from airflow_provider_fds.sinks import DeltaTableSink
     from tests.unit.stream.conftest import Bench
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture
@@ -44,12 +37,7 @@ def renamed(log_builder: Any) -> Any:
 
 def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
     """Work one run of the stream to its end and return the work it found first."""
-    session = bench.session(name, stream=bench.stream(**options))
-    work = session.begin(sink)
-    if work.status == "work":
-        bench.report(session, work, session.job(work, sink))
-        session.collect(work)
-    return work
+    return bench.load_once(sink, name, bench.stream(**options))
 
 
 def fds(bench: Bench, *words: str) -> int:

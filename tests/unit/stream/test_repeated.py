@@ -11,20 +11,13 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence
-from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.moving import Mover
 from tests.unit.ledger.conftest import Make
 from tests.unit.stream.test_epoch import load_all, move
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from airflow_provider_fds.sinks import DeltaTableSink
     from tests.unit.stream.conftest import Bench
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 def load(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> None:

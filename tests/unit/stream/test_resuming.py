@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream import RunWork, StreamSession
     from tests.unit.stream.conftest import Bench
 
 SNAPSHOT_FIRST: dict[str, Any] = {"starting_version": None}
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 def begun(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> tuple[StreamSession, RunWork]:

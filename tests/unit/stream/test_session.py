@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,28 +23,9 @@ from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.stream.conftest import Bench
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
-
-
-def run_once(bench: Bench, sink: DeltaTableSink, run: str = "run-1", **kw: Any) -> Any:
-    session = bench.session(run, **kw)
-    work = session.begin(sink)
-    if work.status == "work":
-        bench.report(session, work, session.job(work, sink))
-        session.collect(work)
-    return session, work
-
 
 def test_a_run_plans_loads_and_moves_the_offset(bench, two_appends, sink):
-    session, work = run_once(bench, sink)
+    session, work = bench.run_once(sink)
 
     assert [batch.num_files for batch in work.batches] == [5]
     assert session.result().rows == 50
@@ -54,17 +34,17 @@ def test_a_run_plans_loads_and_moves_the_offset(bench, two_appends, sink):
 
 
 def test_a_new_run_with_nothing_new_is_up_to_date_and_writes_no_entry(bench, two_appends, sink):
-    run_once(bench, sink)
-    session, work = run_once(bench, sink, "run-2")
+    bench.run_once(sink)
+    session, work = bench.run_once(sink, "run-2")
 
     assert work.status == "up_to_date"
     assert session.result() is None
 
 
 def test_the_next_run_goes_on_where_the_last_one_ended(bench, two_appends, log_builder, sink):
-    first, _ = run_once(bench, sink)
+    first, _ = bench.run_once(sink)
     log_builder.append(1)
-    second, work = run_once(bench, sink, "run-2")
+    second, work = bench.run_once(sink, "run-2")
 
     assert work.batches[0].start == first.connected.state.position
     assert second.result().to_dict()["first_version"] == 3
@@ -100,14 +80,14 @@ def test_a_run_works_to_the_target_it_saw_first_and_no_further(bench, log_builde
     assert seen == 4
     assert work.status == "done"
     assert session.result().last_version == 4
-    _, rest = run_once(bench, sink, "run-2")
+    _, rest = bench.run_once(sink, "run-2")
     assert (rest.batches[0].first_version, rest.batches[-1].last_version) == (5, log_builder.version)
 
 
 def test_a_cleared_run_returns_its_result_again_and_leaves_the_offset_alone(bench, two_appends, log_builder, sink):
-    first, _ = run_once(bench, sink)
+    first, _ = bench.run_once(sink)
     log_builder.append(1)
-    second, _ = run_once(bench, sink, "run-2")
+    second, _ = bench.run_once(sink, "run-2")
     log_builder.append(1)
     cleared = bench.session("run-1")
 
@@ -128,7 +108,7 @@ def test_batches_of_a_run_that_still_runs_are_not_touched(bench, two_appends, si
 
 def test_batches_of_a_dead_run_are_taken_over_as_they_are(bench, two_appends, sink):
     planned = bench.session("run-1").begin(sink)
-    session, work = run_once(bench, sink, "run-2")
+    session, work = bench.run_once(sink, "run-2")
 
     assert work.batches == planned.batches
     assert session.result().rows == 50
@@ -278,7 +258,7 @@ def test_the_good_prefix_is_delivered_and_the_next_run_stops_before_the_bad_vers
     bench, two_appends, log_builder, sink
 ):
     log_builder.commit(log_builder.remove("part-00001-00000.parquet"), operation="DELETE")
-    session, work = run_once(bench, sink)
+    session, work = bench.run_once(sink)
 
     assert work.batches[-1].last_version == 2
     assert isinstance(work.warning, ViolationError)
@@ -290,10 +270,10 @@ def test_the_good_prefix_is_delivered_and_the_next_run_stops_before_the_bad_vers
 
 # D16
 def test_a_stretch_without_data_moves_the_offset_without_spark(bench, two_appends, log_builder, sink):
-    run_once(bench, sink)
+    bench.run_once(sink)
     log_builder.commit(operation="OPTIMIZE")
     log_builder.commit(operation="VACUUM END")
-    session, work = run_once(bench, sink, "run-2")
+    session, work = bench.run_once(sink, "run-2")
 
     assert work.status == "up_to_date"
     assert Offset.from_json(session.connected.state.position).version == 5
@@ -303,9 +283,9 @@ def test_a_stretch_without_data_moves_the_offset_without_spark(bench, two_append
 def test_the_chain_of_after_has_no_gap_although_stretches_without_data_lie_between(
     bench, two_appends, log_builder, sink
 ):
-    first, _ = run_once(bench, sink)
+    first, _ = bench.run_once(sink)
     log_builder.commit(operation="OPTIMIZE")
-    run_once(bench, sink, "run-2")
+    bench.run_once(sink, "run-2")
     log_builder.append(1)
     third = bench.session("run-3")
     (spec,) = third.batch_specs(third.begin(sink))
@@ -326,7 +306,7 @@ def test_an_initial_snapshot_is_frozen_and_cut_by_index(bench, two_appends, log_
     assert Offset.from_json(work.batches[-1].end) == Offset.after(2, session.connected.state.table_id)
     bench.report(session, work, session.job(work, sink))
     session.collect(work)
-    _, rest = run_once(bench, sink, "run-2", stream=stream)
+    _, rest = bench.run_once(sink, "run-2", stream=stream)
     assert [b.first_version for b in rest.batches] == [3]
 
 
@@ -334,7 +314,7 @@ def test_latest_is_resolved_once_and_keeps_what_arrives_before_the_first_batch(b
     stream = bench.stream("tail", starting_version="latest")
     bench.session(stream=stream).ensure_open()
     log_builder.append(1)
-    _, work = run_once(bench, sink, "run-2", stream=stream)
+    _, work = bench.run_once(sink, "run-2", stream=stream)
 
     assert [b.first_version for b in work.batches] == [3]
 
@@ -349,7 +329,7 @@ def test_a_start_in_the_future_waits_until_a_commit_reaches_it(bench, two_append
 
 
 def test_another_table_under_the_same_stream_name_is_refused(bench, two_appends, tmp_path, sink):
-    run_once(bench, sink)
+    bench.run_once(sink)
     other = DeltaStream("orders", table=str(tmp_path / "other"), starting_version=0)
 
     with pytest.raises(LedgerError, match="A position belongs to one table"):
@@ -357,7 +337,7 @@ def test_another_table_under_the_same_stream_name_is_refused(bench, two_appends,
 
 
 def test_another_sink_for_the_same_stream_is_refused(bench, two_appends, tmp_path, sink):
-    run_once(bench, sink)
+    bench.run_once(sink)
 
     with pytest.raises(SinkError, match="elsewhere"):
         bench.session("run-2").begin(DeltaTableSink(str(tmp_path / "elsewhere")))
@@ -385,7 +365,7 @@ def test_no_stream_is_made_for_a_table_that_is_not_there(bench, tmp_path, sink):
 
 # D39
 def test_a_table_restored_to_an_older_version_is_a_lost_position(bench, two_appends, log_builder, sink):
-    run_once(bench, sink)
+    bench.run_once(sink)
     for version in (1, 2):
         (log_builder.log / f"{version:020d}.json").unlink()
 
@@ -394,7 +374,7 @@ def test_a_table_restored_to_an_older_version_is_a_lost_position(bench, two_appe
 
 
 def test_a_copy_of_the_table_with_other_content_is_noticed(bench, two_appends, log_builder, sink):
-    run_once(bench, sink)
+    bench.run_once(sink)
     path = log_builder.log / f"{2:020d}.json"
     path.write_text(path.read_text() + "\n")
     log_builder.append(1)
@@ -404,7 +384,7 @@ def test_a_copy_of_the_table_with_other_content_is_noticed(bench, two_appends, l
 
 
 def test_two_installations_cannot_share_a_stream(bench, two_appends, sink):
-    run_once(bench, sink)
+    bench.run_once(sink)
     with pytest.raises(LedgerError, match="fds transfer"):
         bench.session("run-2", deployment="copy").begin(sink)
 
@@ -412,7 +392,7 @@ def test_two_installations_cannot_share_a_stream(bench, two_appends, sink):
 def test_a_lost_ledger_is_noticed_by_the_traces_in_the_sink(bench, two_appends, tmp_path, sink):
     from tests.conftest import LogBuilder
 
-    _session, work = run_once(bench, sink)
+    _session, work = bench.run_once(sink)
     (spec,) = list(work.batches)
     from airflow_provider_fds.batch.commit_metadata import commit_metadata
     from airflow_provider_fds.batch.spec import BatchSpec
@@ -430,7 +410,7 @@ def test_a_lost_ledger_is_noticed_by_the_traces_in_the_sink(bench, two_appends, 
 
 
 def test_status_says_where_the_stream_stands_and_writes_nothing(bench, two_appends, log_builder, sink):
-    run_once(bench, sink)
+    bench.run_once(sink)
     log_builder.append(1)
     before = sorted(path for path in bench.staging.rglob("*"))
 
@@ -459,7 +439,7 @@ def test_a_checkpoint_that_a_dead_run_left_behind_is_written_again(bench, two_ap
 
 def test_old_batches_leave_staging_and_the_next_run_goes_on(bench, two_appends, log_builder, sink):
     stream = bench.stream(max_versions_per_batch=1)
-    session, _ = run_once(bench, sink, stream=stream)
+    session, _ = bench.run_once(sink, stream=stream)
     manifests = bench.staging / "orders" / "manifests" / "1"
     assert len(list(manifests.rglob("*.json"))) == 2
 
@@ -467,14 +447,14 @@ def test_old_batches_leave_staging_and_the_next_run_goes_on(bench, two_appends, 
 
     assert len(list(manifests.rglob("*.json"))) == 1
     log_builder.append(1)
-    assert run_once(bench, sink, "run-2", stream=stream)[0].result().batches == 1
+    assert bench.run_once(sink, "run-2", stream=stream)[0].result().batches == 1
 
 
 @pytest.mark.parametrize(("kept", "left"), [("interval 0 hours", 1), (None, 2), ("interval 400 days", 2)])
 def test_manifests_go_with_the_files_of_the_source_that_they_list(bench, log_builder, sink, kept, left):
     log_builder.create(configuration={"delta.deletedFileRetentionDuration": kept} if kept else None)
     log_builder.append(2)
-    session, work = run_once(bench, sink, stream=bench.stream(max_files_per_batch=1))
+    session, work = bench.run_once(sink, stream=bench.stream(max_files_per_batch=1))
     assert len(work.batches) == 2
     session.purge_expired(Retention(batches=1, age=timedelta(days=14)))
 
@@ -515,7 +495,7 @@ def checkpoint_everything(log_builder):
 def test_a_new_stream_can_start_at_the_version_that_broke_the_schema(bench, two_appends, log_builder, sink):
     broken = log_builder.commit(log_builder.metadata([log_builder.field("id", "string")]), operation="SET SCHEMA")
     log_builder.append(1)
-    _, work = run_once(bench, sink, stream=bench.stream("new", starting_version=broken))
+    _, work = bench.run_once(sink, stream=bench.stream("new", starting_version=broken))
 
     assert work.batches[0].first_version == broken
     assert work.warning is None
@@ -525,7 +505,7 @@ def test_a_retry_after_a_good_prefix_returns_the_result_although_a_bad_version_i
     bench, two_appends, log_builder, sink
 ):
     log_builder.commit(log_builder.remove("part-00001-00000.parquet"), operation="DELETE")
-    first, _ = run_once(bench, sink)
+    first, _ = bench.run_once(sink)
 
     again = bench.session().begin(sink, retry=True)
 
@@ -574,11 +554,11 @@ def test_staging_inside_the_table_is_noticed_under_another_spelling_of_s3():
 
 def test_a_stream_of_changes_is_not_opened_where_none_are_recorded(bench, two_appends, sink):
     with pytest.raises(ConfigurationError, match="not true at version 0, where the stream would start"):
-        run_once(bench, sink, stream=bench.stream(read_change_feed=True))
+        bench.run_once(sink, stream=bench.stream(read_change_feed=True))
     with pytest.raises(ConfigurationError, match="not true at version 2"):
-        run_once(bench, sink, stream=bench.stream(read_change_feed=True, starting_version="latest"))
+        bench.run_once(sink, stream=bench.stream(read_change_feed=True, starting_version="latest"))
     # nothing was opened, so the same stream starts as soon as the options can work
-    _, work = run_once(bench, sink)
+    _, work = bench.run_once(sink)
     assert [batch.num_files for batch in work.batches] == [5]
 
 
@@ -587,7 +567,7 @@ def test_changes_are_planned_as_batches_of_one_kind_and_the_count_of_change_file
     log_builder.append(2)
     change = {"cdc": {"path": "_change_data/x", "size": 7, "partitionValues": {}}}
     log_builder.commit(log_builder.remove("part-00001-00000.parquet"), log_builder.add("y"), change, operation="UPDATE")
-    session, work = run_once(bench, sink, stream=bench.stream(read_change_feed=True))
+    session, work = bench.run_once(sink, stream=bench.stream(read_change_feed=True))
 
     assert [(batch.num_files, batch.num_rows) for batch in work.batches] == [(2, 20), (1, None)]
     assert Offset.from_json(session.connected.state.position).version == 3

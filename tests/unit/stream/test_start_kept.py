@@ -8,36 +8,17 @@ import pytest
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.request_entries import Requested
-from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from airflow_provider_fds.sinks import DeltaTableSink
     from tests.unit.stream.conftest import Bench
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture
 def table(log_builder: Any) -> Any:
     """Versions 0 to 4, each but the first with one file."""
-    log_builder.create()
-    for _ in range(4):
-        log_builder.append()
-    return log_builder
-
-
-def run_once(bench: Bench, sink: DeltaTableSink, run: str, stream: Any, **given: Any) -> Any:
-    session = bench.session(run, stream=stream)
-    work = session.begin(sink, **given)
-    if work.status == "work":
-        bench.report(session, work, session.job(work, sink))
-        session.collect(work)
-    return work
+    return log_builder.with_appends(4)
 
 
 def versions(work: Any) -> list[tuple[int, int]]:
@@ -51,22 +32,22 @@ def versions(work: Any) -> list[tuple[int, int]]:
 )
 def test_20_a_start_plays_no_part_once_the_stream_has_a_position(bench, table, sink, start):
     first = bench.stream(starting_version=1, max_versions_per_batch=1)
-    assert versions(run_once(bench, sink, "run-1", first, max_batches=1)) == [(1, 1)]
+    assert versions(bench.load_once(sink, "run-1", first, max_batches=1)) == [(1, 1)]
     other = bench.stream(**start, max_versions_per_batch=1)
-    assert versions(run_once(bench, sink, "run-2", other)) == [(2, 2), (3, 3), (4, 4)]
+    assert versions(bench.load_once(sink, "run-2", other)) == [(2, 2), (3, 3), (4, 4)]
 
 
 def test_20_a_start_in_time_plays_no_part_once_the_stream_has_a_position(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream(starting_version=1, ending_version=2))
+    bench.load_once(sink, "run-1", bench.stream(starting_version=1, ending_version=2))
     other = bench.stream(starting_version=None, starting_timestamp="2030-01-01", on_future_start="fail")
-    assert versions(run_once(bench, sink, "run-2", other)) == [(3, 4)]
+    assert versions(bench.load_once(sink, "run-2", other)) == [(3, 4)]
 
 
 def test_27_a_start_later_than_the_newest_commit_waits_and_then_reads_what_comes(bench, table, sink):
     stream = bench.stream(starting_version=None, starting_timestamp="2024-01-01T00:04:00.001")
-    assert run_once(bench, sink, "run-1", stream).status == "waiting"
+    assert bench.load_once(sink, "run-1", stream).status == "waiting"
     table.append()
-    assert versions(run_once(bench, sink, "run-2", stream)) == [(5, 5)]
+    assert versions(bench.load_once(sink, "run-2", stream)) == [(5, 5)]
 
 
 def noted(bench: Bench, sink: DeltaTableSink, run: str, **start: Any) -> str | None:
@@ -86,7 +67,7 @@ def noted(bench: Bench, sink: DeltaTableSink, run: str, **start: Any) -> str | N
     ids=str,
 )
 def test_a_changed_start_is_reported_in_every_run_and_in_the_status(bench, table, sink, caplog, start, shown):
-    run_once(bench, sink, "run-1", bench.stream(starting_version=1))
+    bench.load_once(sink, "run-1", bench.stream(starting_version=1))
     for run in ("run-2", "run-3"):
         caplog.clear()
         note = noted(bench, sink, run, **start)
@@ -99,7 +80,7 @@ def test_a_changed_start_is_reported_in_every_run_and_in_the_status(bench, table
 
 
 def test_a_start_that_is_set_back_is_reported_no_more(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream(starting_version=1))
+    bench.load_once(sink, "run-1", bench.stream(starting_version=1))
     assert noted(bench, sink, "run-2", starting_version=2) is not None
     assert noted(bench, sink, "run-3", starting_version=1) is None
     assert "start option" not in bench.session().status().extra
@@ -107,14 +88,14 @@ def test_a_start_that_is_set_back_is_reported_no_more(bench, table, sink):
 
 def test_the_same_start_in_another_spelling_and_an_omitted_one_are_no_change(bench, table, sink):
     stream = bench.stream(starting_version=None, starting_timestamp="2024-01-01T00:01:00Z")
-    run_once(bench, sink, "run-1", stream)
+    bench.load_once(sink, "run-1", stream)
     again = {"starting_version": None, "starting_timestamp": "2024-01-01 01:01:00+01:00"}
     assert noted(bench, sink, "run-2", **again) is None
     assert noted(bench, sink, "run-3", starting_version=None) is None
 
 
 def test_a_changed_start_fails_the_run_on_request_and_moves_nothing(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream(starting_version=1, ending_version=2))
+    bench.load_once(sink, "run-1", bench.stream(starting_version=1, ending_version=2))
     before = bench.session().status().position
     with pytest.raises(ConfigurationError, match=r"starting_version=3 has no effect.*began at version 1.*fds rewind"):
         noted(bench, sink, "run-2", starting_version=3, on_changed_start="fail")
@@ -124,7 +105,7 @@ def test_a_changed_start_fails_the_run_on_request_and_moves_nothing(bench, table
 
 
 def test_a_stream_that_began_with_a_snapshot_says_so(bench, table, sink):
-    run_once(bench, sink, "run-1", bench.stream(starting_version=None))
+    bench.load_once(sink, "run-1", bench.stream(starting_version=None))
     assert "began at the snapshot of version 4" in (noted(bench, sink, "run-2", starting_version=0) or "")
 
 

@@ -18,14 +18,8 @@ from airflow_provider_fds.errors import (
     VerificationError,
 )
 from airflow_provider_fds.ledger.commit_entries import Accepted
-from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 from tests.counting_storage import CountingStorage
-
-
-@pytest.fixture
-def sink(tmp_path):
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture
