@@ -1,4 +1,4 @@
-"""Names of a package that are loaded on first use, so that importing the package costs nothing."""
+"""Names that are loaded on first use, so that importing a package costs nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def located(package: str, names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
@@ -36,4 +37,14 @@ def loads(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
     return load
 
 
-__all__ = ["loads", "located"]
+def load_class(place: str) -> Any:
+    """Import a module and return a class of it.
+
+    Args:
+        place: ``module:class``.
+    """
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+__all__ = ["load_class", "loads", "located"]

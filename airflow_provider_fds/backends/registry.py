@@ -6,11 +6,11 @@ To add a backend, write one module with a class that follows
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.lazy import load_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +70,7 @@ def command_line_backend(
 
 
 def _load(conn_type: str) -> type[ConnectionBackend]:
-    module, _, name = BACKENDS[conn_type].partition(":")
-    found: type[ConnectionBackend] = getattr(import_module(module), name)
+    found: type[ConnectionBackend] = load_class(BACKENDS[conn_type])
     return found
 
 

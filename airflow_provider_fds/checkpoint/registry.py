@@ -7,8 +7,9 @@ To add a store, write one module with a class that follows
 from __future__ import annotations
 
 from difflib import get_close_matches
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.lazy import load_class
 
 if TYPE_CHECKING:
     from airflow_provider_fds.checkpoint.store import CheckpointStore, StreamCheckpointStore
@@ -37,8 +38,7 @@ def checkpoint_store(stream: str, checkpoint: str) -> CheckpointStore:
     form = _form(checkpoint)
     if form is None:
         raise ValueError(checkpoint_problem(checkpoint))
-    module, _, name = STORES[form].partition(":")
-    found: type[StreamCheckpointStore] = getattr(import_module(module), name)
+    found: type[StreamCheckpointStore] = load_class(STORES[form])
     return found.for_stream(stream, checkpoint.partition(":")[2])
 
 
