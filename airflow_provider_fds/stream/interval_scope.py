@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
+from airflow_provider_fds.stream.overlap import refuse_overlap_of_interval
 from airflow_provider_fds.stream.planning import plan_interval
 from airflow_provider_fds.stream.result import IntervalResult, RunWork, totals_of
 from airflow_provider_fds.stream.scope import Scope, Transaction
@@ -141,10 +142,11 @@ class IntervalScope(Scope):
 
     def plan(self, sink: Sink | None, max_batches: int, *, user_job: bool) -> RunWork:
         """Open the interval, with a new generation if it was planned before, and plan all of it."""
-        del sink, user_job
+        del user_job
         record, previous = self._known(), self.stopped_owner()
         generation = 1 if record is None else record.generation + (1 if record.is_planned else 0)
-        self._table_id(self.connected.state)
+        table_id = self._table_id(self.connected.state)
+        refuse_overlap_of_interval(self.connected, sink, *self._versions(), table_id)
         me = self.connected.context.owner
         state = self.connected.execute(
             IntervalOpened(interval=self.interval, generation=generation, owner=me, previous=previous)
@@ -153,6 +155,14 @@ class IntervalScope(Scope):
         batches = plan_interval(self.connected, state, opened, replaces=self._replaces)
         self._record_plan(generation, opened.last_version, batches)
         return self.work(max_batches) if self.record.planned else self._nothing(self.record.last_version)
+
+    def _versions(self) -> tuple[int, int]:
+        """Return first and last version of the interval; the last is before the first if it has none."""
+        versions = {known.instant: known.version for known in self.connected.state.boundaries}
+        return (
+            versions[instant_text(self.data_interval.start)],
+            versions[instant_text(self.data_interval.end)] - 1,
+        )
 
     def work(self, max_batches: int, *, warning: FdsError | None = None) -> RunWork:
         """Return the first planned batches as work; a sink that replaces gets all of them in one transaction."""

@@ -14,7 +14,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.live_start import starts_of
-from airflow_provider_fds.stream.sink_traces import batches_of_others
+from airflow_provider_fds.stream.sink_traces import batches_of_others, has_other_streams
 from airflow_provider_fds.stream.value import NAME_PATTERN
 
 if TYPE_CHECKING:
@@ -91,6 +91,29 @@ def refuse_overlap(connected: ConnectedStream, state: StreamState, sink: Sink, e
         return
     position = Offset.from_json(state.position)
     _refuse(connected, sink, _own(position, end), list(_others(connected, sink, position.table_id)))
+
+
+def refuse_overlap_of_interval(
+    connected: ConnectedStream, sink: Sink | None, first: int, last: int, table_id: str
+) -> None:
+    """Refuse a data interval whose versions another stream appends, or has appended, to the same sink.
+
+    Each interval is checked, because intervals come in any order. The commits of the sink are read only if its
+    transactions are not all the stream's own.
+
+    Args:
+        connected: The stream, bound to the sink.
+        sink: The sink.
+        first: First version of the interval.
+        last: Last version of the interval; before ``first`` if it has none.
+        table_id: Id of the source table.
+
+    Raises:
+        ConfigurationError: Names the other stream, both ranges, and what to do.
+    """
+    if sink is None or last < first or not _concerns(connected, sink) or not has_other_streams(connected, sink):
+        return
+    _refuse(connected, sink, VersionRange(first, last), list(_others(connected, sink, table_id)))
 
 
 def _concerns(connected: ConnectedStream, sink: Sink) -> bool:
@@ -198,4 +221,4 @@ def _first(start: Offset) -> int:
     return 0 if start.is_initial_snapshot else start.version
 
 
-__all__ = ["VersionRange", "refuse_overlap", "refuse_overlap_of_new"]
+__all__ = ["VersionRange", "refuse_overlap", "refuse_overlap_of_interval", "refuse_overlap_of_new"]
