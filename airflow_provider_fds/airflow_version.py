@@ -7,6 +7,7 @@ import sys
 from importlib import metadata
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 _OLDEST = (3, 1)
 
@@ -27,7 +28,8 @@ def check_airflow() -> None:
     oldest = ".".join(map(str, _OLDEST))
     raise ConfigurationError(
         f"Airflow {version} is installed, but FDS needs Airflow {oldest} or newer. Upgrade it with the "
-        f"constraints of your Python: pip install 'apache-airflow>={oldest},<4'"
+        f"constraints of your Python: pip install 'apache-airflow>={oldest},<4'",
+        reason=Reason.AIRFLOW_TOO_OLD,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark import launch
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
@@ -40,13 +41,15 @@ class LocalBackend(SparkBackend):
             problems = [problem for problem in (java_problem(), spark_problem()) if problem is not None]
             problems += [] if delta_version else brought_delta_problems(*brought)
         if problems:
-            raise ConfigurationError(*problems, subject="Spark on this machine")
+            raise ConfigurationError(*problems, subject="Spark on this machine", reason=Reason.SPARK_UNUSABLE)
 
     def _own_spark(self) -> OwnSpark | None:
         try:
             return choose_spark(self.master, self.arguments.spark_binary)
         except SparkSetupError as error:
-            raise ConfigurationError(str(error), subject="Spark on this machine") from error
+            raise ConfigurationError(
+                str(error), subject="Spark on this machine", reason=Reason.SPARK_UNUSABLE
+            ) from error
 
     def run(self, application: Application) -> Outcome:
         """Run spark-submit, and commit batches as they are reported."""
@@ -65,7 +68,7 @@ class LocalBackend(SparkBackend):
                     delta_version=self.arguments.delta_version,
                 )
             except SparkSetupError as error:
-                raise ConfigurationError(str(error)) from error
+                raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
         return Outcome()
 
     def cancel(self) -> None:

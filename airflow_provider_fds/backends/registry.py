@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.lazy import load_class
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,8 @@ def find_backend(conn_id: str, arguments: UserArguments | None = None, task: Sub
         choices = ", or one ".join(f"of type {name!r} ({_load(name).expects})" for name in BACKENDS)
         raise ConfigurationError(
             f"Connection {conn_id!r} is of type {connection.conn_type!r}, expected {types}. Set conn_id to a "
-            f"connection {choices}."
+            f"connection {choices}.",
+            reason=Reason.CONNECTION_UNUSABLE,
         )
     backend = _load(connection.conn_type)
     return backend.from_connection(conn_id, connection, arguments or UserArguments(), task)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, ServerUnreachableError
 from airflow_provider_fds.spark.connect_job import ConnectJob
@@ -59,14 +60,16 @@ class ConnectBackend(ConnectionBackend):
         if not connection.host:
             raise ConfigurationError(
                 f"Spark Connect connection {conn_id!r} has no host. Its host and port are those of the server "
-                "(sc://host, 15002 by default), its login is the user id, and its password is the token."
+                "(sc://host, 15002 by default), its login is the user id, and its password is the token.",
+                reason=Reason.CONNECTION_UNUSABLE,
             )
         try:
             url = SparkConnectHook(conn_id).get_connection_url()
         except ValueError:
             raise ConfigurationError(
                 f"Spark Connect connection {conn_id!r} has the host {connection.host!r}, expected a host name, or "
-                "sc://host, without a path."
+                "sc://host, without a path.",
+                reason=Reason.CONNECTION_UNUSABLE,
             ) from None
         return cls(ConnectServer(url, f"connection {conn_id!r}"), arguments)
 
@@ -104,13 +107,15 @@ class ConnectBackend(ConnectionBackend):
         if (problem := client_problem()) is not None:
             problems.append(problem)
         if problems:
-            raise ConfigurationError(*problems, subject=f"Spark job of {self.server.name}")
+            raise ConfigurationError(
+                *problems, subject=f"Spark job of {self.server.name}", reason=Reason.SPARK_UNUSABLE
+            )
         try:
             self.server.check_fit()
         except ServerUnreachableError as error:
             log.warning("Not checked before planning: %s", error)
         except (ServerUnfitError, SparkSetupError) as error:
-            raise ConfigurationError(str(error)) from None
+            raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from None
 
     def run(self, application: Application) -> Outcome:
         """Run the job from this process, and commit each batch as soon as it is reported.
@@ -134,7 +139,7 @@ class ConnectBackend(ConnectionBackend):
         except ServerUnreachableError as error:
             raise ServerLostError(str(error), error_class="ServerUnreachable", table=table) from None
         except ServerUnfitError as error:
-            raise ConfigurationError(str(error), table=table) from None
+            raise ConfigurationError(str(error), table=table, reason=Reason.SPARK_UNUSABLE) from None
         return Outcome()
 
     def cancel(self) -> None:

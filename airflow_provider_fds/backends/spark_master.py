@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.object_store import JobStorage, job_storage
@@ -79,7 +80,9 @@ def check_master(place: SparkMaster, given: UserArguments) -> None:
     problems += _place_problems(place, given)
     problems += _spark_problems(place, given)
     if problems:
-        raise ConfigurationError(*problems, subject=f"Spark job of connection {place.conn_id!r}")
+        raise ConfigurationError(
+            *problems, subject=f"Spark job of connection {place.conn_id!r}", reason=Reason.SPARK_UNUSABLE
+        )
 
 
 def _spark_problems(place: SparkMaster, given: UserArguments) -> list[str]:
@@ -160,7 +163,9 @@ def prepare_submission(
             num_bytes=num_bytes,
         )
     except SparkSetupError as error:
-        raise ConfigurationError(f"Spark cannot be started for connection {place.conn_id!r}: {error}") from error
+        raise ConfigurationError(
+            f"Spark cannot be started for connection {place.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE
+        ) from error
     return replace(
         made,
         jars=_joined(",", made.jars, given.jars),
@@ -196,7 +201,9 @@ def submitted(place: SparkMaster, made: SubmitArguments, cache_dir: Path | None)
         try:
             given = stack.enter_context(submission(made, cache_dir))
         except SparkSetupError as error:
-            raise ConfigurationError(f"Spark cannot be started for connection {place.conn_id!r}: {error}") from error
+            raise ConfigurationError(
+                f"Spark cannot be started for connection {place.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE
+            ) from error
         yield given
 
 

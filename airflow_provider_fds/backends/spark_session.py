@@ -12,6 +12,7 @@ from airflow_provider_fds.backends.spark_master import SparkMaster, application_
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.session_job import SessionJob
 from airflow_provider_fds.stream.collecting import commit_reported
 
@@ -67,7 +68,9 @@ class SessionBackend(SparkBackend):
                 "of the installed pyspark. Use a connection without spark-binary"
             )
         if problems:
-            raise ConfigurationError(*problems, subject=f"Spark session of connection {master.conn_id!r}")
+            raise ConfigurationError(
+                *problems, subject=f"Spark session of connection {master.conn_id!r}", reason=Reason.SPARK_UNUSABLE
+            )
         check_master(master, self.arguments)
 
     def run(self, application: Application) -> Outcome:

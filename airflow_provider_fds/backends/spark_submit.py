@@ -14,6 +14,7 @@ from airflow_provider_fds.backends.spark_session import SessionBackend
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.collecting import collecting
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class SubmitBackend(ConnectionBackend):
         if not connection.host:
             raise ConfigurationError(
                 f"Spark connection {conn_id!r} has no host. Its host is Spark's master: local[*], spark://host:7077, "
-                "yarn or k8s://…"
+                "yarn or k8s://…",
+                reason=Reason.CONNECTION_UNUSABLE,
             )
         # SparkSubmitHook builds the master in the same way
         is_whole = "://" in connection.host or not connection.port
@@ -62,7 +64,8 @@ class SubmitBackend(ConnectionBackend):
         if not arguments.spark_binary and binary and binary not in ALLOWED_SPARK_BINARIES:
             raise ConfigurationError(
                 f"Spark connection {conn_id!r} has the spark-binary {binary!r}; Airflow's Spark provider allows "
-                f"only the names {', '.join(ALLOWED_SPARK_BINARIES)}, found on the worker's PATH"
+                f"only the names {', '.join(ALLOWED_SPARK_BINARIES)}, found on the worker's PATH",
+                reason=Reason.CONNECTION_UNUSABLE,
             )
         place = SparkMaster(conn_id, master, arguments.deploy_mode or extra.get("deploy-mode"), binary or None)
         return cls(place, arguments, task, extra.get("yarn_resourcemanager_webapp_address"))

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from airflow_provider_fds.credentials import redacted_uri
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import SCHEMES, comparable
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class FileRoots:
             "allowed_roots=['s3://…']. Otherwise find out who wrote the commit",
             table=self._base,
             version=version,
+            reason=Reason.FILE_OUTSIDE_TABLE,
         )
 
 

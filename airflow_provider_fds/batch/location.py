@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import SCHEMES
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
@@ -61,10 +62,12 @@ def check_table_uri(uri: str) -> None:
             "credentials. Write the URI as scheme://bucket/path (percent-encode ? and # that belong to the path) "
             "and put the credentials into the Airflow connection named by storage_conn_id",
             table=shown,
+            reason=Reason.URI_HAS_CREDENTIALS,
         )
     if scheme_of(uri) is None:
         raise ConfigurationError(
             f"the table URI {shown} has no scheme, so Spark would look for it on its default file system. Add the "
             "scheme, as in file:///data/orders or s3://bucket/orders",
             table=shown,
+            reason=Reason.INVALID_URI,
         )

@@ -13,6 +13,7 @@ from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
 from airflow_provider_fds.delta.statistics import are_readable, num_records
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.planned import ChangedFile
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ class _Places:
                 "Clone the table from a URI without credentials",
                 table=self._base,
                 version=version,
+                reason=Reason.URI_HAS_CREDENTIALS,
             )
         return self._roots.check(uri, version)
 

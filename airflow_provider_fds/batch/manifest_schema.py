@@ -13,6 +13,7 @@ import msgspec
 
 from airflow_provider_fds.batch.manifest_protocol import kept_properties
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,6 +135,7 @@ def _check_names(schema: dict[str, Any], columns: Sequence[tuple[str, str]], *, 
             "… RENAME COLUMN, with delta.columnMapping.mode = 'name'), or read a copy of the table without it",
             table=table,
             version=version,
+            reason=Reason.RESERVED_COLUMN_NAME,
         )
 
 

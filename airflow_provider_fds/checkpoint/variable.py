@@ -11,6 +11,7 @@ from airflow_provider_fds.checkpoint.store import write_and_read_back
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, StorageError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.reasons import Reason
 
 #: Words in a key for which Airflow shows ``***`` instead of the value (``DEFAULT_SENSITIVE_FIELDS`` of its secrets
 #: masker, 3.1 to 3.3), without words that contain a shorter one. Before it searches, Airflow lowers the key and
@@ -146,7 +147,8 @@ class VariableCheckpointStore:
             value: Any = Variable.get(self.key, default=None)
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(
-                f"{self.home} could not be read: {error}. Try again when Airflow is available"
+                f"{self.home} could not be read: {error}. Try again when Airflow is available",
+                reason=Reason.AIRFLOW_UNAVAILABLE,
             ) from error
         return None if value is None else str(value)
 
@@ -161,12 +163,14 @@ class VariableCheckpointStore:
             raise ConfigurationError(
                 f"{self.home} cannot be written here: only a running task can write Variables, and this process "
                 f"is not one ({error}). Run it as a task (or with `dag.test()`), or keep the checkpoint in a file "
-                "(`fds … --checkpoint FILE`, `FileCheckpointStore`)"
+                "(`fds … --checkpoint FILE`, `FileCheckpointStore`)",
+                reason=Reason.CHECKPOINT_UNUSABLE,
             ) from error
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(
                 f"{self.home} could not be written: {error}. The commit itself is in the ledger; a retry writes the "
-                "Variable again"
+                "Variable again",
+                reason=Reason.AIRFLOW_UNAVAILABLE,
             ) from error
 
 

@@ -9,6 +9,7 @@ from airflow_provider_fds.checkpoint.store import write_and_read_back
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.reasons import Reason
 
 _log: Final = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ class XComCheckpointStore:
             raise ConfigurationError(
                 f"{self.home} cannot be written here: an XCom belongs to a running task, and this process is not "
                 f"one. Stream {self._stream!r} keeps its checkpoint in XComs, which the command line does not "
-                "change"
+                "change",
+                reason=Reason.CHECKPOINT_UNUSABLE,
             )
         was_read = write_and_read_back(
             checkpoint,
@@ -112,7 +114,8 @@ class XComCheckpointStore:
             value = ti.xcom_pull(key=self.key, map_indexes=ti.map_index, include_prior_dates=include_prior_dates)
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(
-                f"{self.home} could not be read: {error}. Try again when Airflow is available"
+                f"{self.home} could not be read: {error}. Try again when Airflow is available",
+                reason=Reason.AIRFLOW_UNAVAILABLE,
             ) from error
         return None if value is None else str(value)
 
@@ -122,7 +125,8 @@ class XComCheckpointStore:
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             raise StorageError(
                 f"{self.home} could not be written: {error}. The commit itself is in the ledger; a retry writes the "
-                "XCom again"
+                "XCom again",
+                reason=Reason.AIRFLOW_UNAVAILABLE,
             ) from error
 
 

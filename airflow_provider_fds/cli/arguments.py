@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.value import DeltaStream
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
     ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
     if ledger.find().phase == "empty":
         raise ConfigurationError(
-            f"there is no stream {arguments.stream!r} in {arguments.staging}. Check the name and the staging folder"
+            f"there is no stream {arguments.stream!r} in {arguments.staging}. Check the name and the staging folder",
+            reason=Reason.STREAM_NOT_FOUND,
         )
     actor = Actor(deployment=ledger.state.deployment, user=getpass.getuser(), host=socket.gethostname())
     return ledger, actor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.run import add_loading, load
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     import argparse
@@ -66,7 +67,8 @@ def backfill(arguments: argparse.Namespace) -> int:
     if live.phase == "empty" and arguments.table is None:
         raise ConfigurationError(
             f"there is no stream {arguments.stream!r} in {arguments.staging}, so its table is unknown. Check the "
-            "name and the staging folder, or set --table"
+            "name and the staging folder, or set --table",
+            reason=Reason.STREAM_NOT_FOUND,
         )
     arguments.table = arguments.table or live.table
     arguments.sink = arguments.sink or _sink_of(live)

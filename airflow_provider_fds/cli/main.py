@@ -13,6 +13,7 @@ from airflow_provider_fds import __version__
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,7 @@ def _check_uris(arguments: argparse.Namespace) -> None:
                 f"{'TABLE' if name == 'table' else f'--{name}'} {shown_uri} has {part}, which everyone on this "
                 "machine can see. Pass credentials through the environment or --storage-option",
                 table=shown_uri,
+                reason=Reason.URI_HAS_CREDENTIALS,
             )
 
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     import argparse
@@ -38,10 +39,10 @@ def prepare(given: argparse.Namespace) -> int:
     try:
         own_spark = choose_spark("local[2]", given.spark_binary)
         if own_spark is None and (problem := java_problem()) is not None:
-            raise ConfigurationError(problem)
+            raise ConfigurationError(problem, reason=Reason.SPARK_UNUSABLE)
         arguments = submit_arguments("", master="local[2]", own_spark=own_spark)
     except SparkSetupError as error:
-        raise ConfigurationError(str(error)) from error
+        raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
     print(f"JARs: {arguments.driver_class_path}")
     archive = arguments.class_archive
     if own_spark is not None:

@@ -8,6 +8,7 @@ from typing import Final
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
+from airflow_provider_fds.reasons import Reason
 
 #: Wrong or expired credentials: the client has no error class for most of these, only their text, and S3 answers some
 #: of them with 400.
@@ -47,7 +48,9 @@ def storage_error(error: BaseException, *, doing: str, where: str, table: str, c
     if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _DENIED.search(text):
         if is_expired:
             return AccessDeniedError(
-                f"{what}: {credentials} have expired ({text}); renew them, then run the task again", table=table
+                f"{what}: {credentials} have expired ({text}); renew them, then run the task again",
+                table=table,
+                reason=Reason.CREDENTIALS_EXPIRED,
             )
         return AccessDeniedError(
             f"{what}: access denied ({text}). Check {credentials}: they must be allowed to list, to read and, in "

@@ -15,6 +15,7 @@ from airflow_provider_fds.delta.limits import CLIENT, RETRY
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import SCHEMES, of_kind
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def _check_options(options: Mapping[str, Any], uri: str) -> None:
         if key in options and not isinstance(options[key], Mapping)
     ]
     if problems:
-        raise ConfigurationError(*problems, table=uri, subject=f"options of the storage of {uri}")
+        raise ConfigurationError(
+            *problems, table=uri, subject=f"options of the storage of {uri}", reason=Reason.INVALID_OPTION
+        )
 
 
 def canonical_uri(uri: str) -> str:
@@ -123,16 +126,21 @@ def canonical_uri(uri: str) -> str:
     """
     text = uri.strip()
     if not text:
-        raise ConfigurationError("the URI of the table or folder is empty; expected a path, or a URI such as s3://…")
+        raise ConfigurationError(
+            "the URI of the table or folder is empty; expected a path, or a URI such as s3://…",
+            reason=Reason.INVALID_URI,
+        )
     _check_text(text)
     match = _SCHEME.match(text)
     if match is None:
         if "://" in text:
-            raise ConfigurationError(f"{uri!r} is not a URI: expected <scheme>://<bucket>/<path>, or a plain path")
+            raise ConfigurationError(
+                f"{uri!r} is not a URI: expected <scheme>://<bucket>/<path>, or a plain path", reason=Reason.INVALID_URI
+            )
         return LocalStorage(os.path.expanduser(text)).uri  # noqa: PTH111
     scheme, rest = match["scheme"].lower(), match["rest"]
     if scheme not in _SCHEMES:
-        raise ConfigurationError(_unknown_scheme(uri, scheme), table=redacted_uri(uri))
+        raise ConfigurationError(_unknown_scheme(uri, scheme), table=redacted_uri(uri), reason=Reason.INVALID_URI)
     authority, path = _split(rest)
     if scheme == "file":
         if authority not in ("", "localhost"):
@@ -140,13 +148,18 @@ def canonical_uri(uri: str) -> str:
                 f"{uri!r} names the host {authority!r}: a file URI has three slashes, did you mean "
                 f"'file:///{authority}{path}'?",
                 table=uri,
+                reason=Reason.INVALID_URI,
             )
         return "file://" + _encoded(path).rstrip("/")
     if not authority:
-        raise ConfigurationError(f"{uri!r} has no bucket: expected {scheme}://<bucket>/<path>", table=uri)
+        raise ConfigurationError(
+            f"{uri!r} has no bucket: expected {scheme}://<bucket>/<path>", table=uri, reason=Reason.INVALID_URI
+        )
     if _AUTHORITY.fullmatch(authority) is None:
         raise ConfigurationError(
-            f"{uri!r} has the bucket or container {authority!r}: expected letters, digits, '.', '_' and '-'", table=uri
+            f"{uri!r} has the bucket or container {authority!r}: expected letters, digits, '.', '_' and '-'",
+            table=uri,
+            reason=Reason.INVALID_URI,
         )
     segments = [segment for segment in path.split("/") if segment]
     return "/".join([f"{scheme}://{authority}", *(_encoded(segment) for segment in segments)])
@@ -156,12 +169,14 @@ def _check_text(text: str) -> None:
     """Refuse a URI that no store accepts, or that holds a credential."""
     if len(text) > _MOST_CHARS:
         raise ConfigurationError(
-            f"the URI {redacted_uri(text)[:100]}… has {len(text):,} characters; at most {_MOST_CHARS:,} are allowed"
+            f"the URI {redacted_uri(text)[:100]}… has {len(text):,} characters; at most {_MOST_CHARS:,} are allowed",
+            reason=Reason.INVALID_URI,
         )
     scheme, mark, rest = text.partition(":")
     if mark and scheme.lower() in _SCHEMES and not rest.startswith("/"):
         raise ConfigurationError(
-            f"{redacted(text)!r} is not a URI: expected {scheme}://<bucket>/<path>, or './{scheme}:…' for a file"
+            f"{redacted(text)!r} is not a URI: expected {scheme}://<bucket>/<path>, or './{scheme}:…' for a file",
+            reason=Reason.INVALID_URI,
         )
     is_uri = text.startswith("//") or ("://" in text and scheme.lower() in _SCHEMES)
     part = secret_part(text) if is_uri else None
@@ -170,6 +185,7 @@ def _check_text(text: str) -> None:
             f"{redacted_uri(text)} contains {part}, which everyone can see there. Put credentials into the "
             "Airflow connection (storage_conn_id) or the environment",
             table=redacted_uri(text),
+            reason=Reason.URI_HAS_CREDENTIALS,
         )
 
 
@@ -243,7 +259,8 @@ def _store(scheme: str, authority: str, options: Any, provider: Any) -> Store:
     if open_store is None:
         raise ConfigurationError(
             f"{scheme}://{authority} is in a store of kind {kind!r}, which FDS cannot open; expected one of "
-            f"{', '.join(_STORES)}"
+            f"{', '.join(_STORES)}",
+            reason=Reason.INVALID_URI,
         )
     config: dict[str, Any] = _thawed(options)
     client = {key: config.pop(key) for key in list(config) if key in _CLIENT_OPTIONS}
@@ -262,5 +279,6 @@ def _store(scheme: str, authority: str, options: Any, provider: Any) -> Store:
         cause = str(error).split("\n", 1)[0]
         raise ConfigurationError(
             f"the storage of {scheme}://{authority} cannot be set up: {cause}. The given options are "
-            f"{', '.join(sorted([*config, *client])) or 'none'}; expected are those of obstore's {scheme} store"
+            f"{', '.join(sorted([*config, *client])) or 'none'}; expected are those of obstore's {scheme} store",
+            reason=Reason.INVALID_OPTION,
         ) from None

@@ -20,6 +20,7 @@ from airflow_provider_fds.delta.add_rows import FILE_COLUMNS, WHOLE_COLUMNS, add
 from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64, describe
 from airflow_provider_fds.delta.replay import files_in_order
 from airflow_provider_fds.errors import FdsError, LostPositionError, TornFileError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,6 +103,7 @@ class FrozenSnapshot:
                 "files, is missing from staging. Freeze the version again if the table's log still has it, or "
                 "restart the stream",
                 version=self.version,
+                reason=Reason.SNAPSHOT_LOST,
             ) from error
         except FdsError:
             raise

@@ -16,6 +16,7 @@ from airflow_provider_fds.delta.damage import describe
 from airflow_provider_fds.delta.listing import name_before
 from airflow_provider_fds.delta.names import LOG_FOLDER, parse_commit_name
 from airflow_provider_fds.errors import ConfigurationError, StoppedError, TornFileError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,7 +249,8 @@ def _zone(text: str | None) -> tzinfo:
 def _unreadable(text: str, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"timestamp {text!r} cannot be read ({why}): expected yyyy, yyyy-MM, yyyy-MM-dd or yyyy-MM-dd "
-        "HH:mm:ss[.ffffff] with an optional zone, such as '2026-01-31 08:00:00+01:00'; without a zone it is UTC"
+        "HH:mm:ss[.ffffff] with an optional zone, such as '2026-01-31 08:00:00+01:00'; without a zone it is UTC",
+        reason=Reason.INVALID_OPTION,
     )
 
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 
 @lru_cache(maxsize=64)
@@ -49,5 +50,6 @@ def _load(module: str, name: str, package: str, extra: str, conn_id: str) -> Any
             f"Connection {conn_id!r} requires credentials that only the {package} provider can create (a role, a "
             f"profile, an impersonation), but it is not installed. Install apache-airflow-providers-{package} "
             f"with pip install 'airflow-provider-fds[{extra}]', put keys into the connection, or omit "
-            "storage_conn_id to use the environment's credentials."
+            "storage_conn_id to use the environment's credentials.",
+            reason=Reason.CONNECTION_UNUSABLE,
         ) from error

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.data_interval import TIMETABLE, DataInterval
 
 if TYPE_CHECKING:
@@ -29,11 +30,14 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
             f"{subject} has none: it was started by an asset, or by hand without a logical date. Use a DAG with "
             f"schedule={TIMETABLE}; or read='offset', which reads new commits no matter what started the run.",
             table=stream.table,
+            reason=Reason.DATA_INTERVAL_UNUSABLE,
         )
     try:
         return DataInterval(_plain(start), _plain(end))
     except ConfigurationError as error:
-        raise ConfigurationError(f"{subject} has one that cannot be used: {error}", table=stream.table) from None
+        raise ConfigurationError(
+            f"{subject} has one that cannot be used: {error}", table=stream.table, reason=Reason.DATA_INTERVAL_UNUSABLE
+        ) from None
 
 
 def refuse_backfill(context: Any, stream: DeltaStream) -> None:
@@ -61,6 +65,7 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
             f"stream.backfill(start=…, end=…), or `fds backfill {stream.name} --start TIME`; to move this one, "
             f"rewind it (`fds rewind {stream.name} --to-version N --why …`).",
             table=stream.table,
+            reason=Reason.BACKFILL_RUN_REFUSED,
         )
 
 

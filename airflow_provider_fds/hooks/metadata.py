@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.checkpoint.variable import variable_key
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,8 @@ def _session() -> Iterator[Session]:
     except ImportError as error:
         raise StorageError(
             f"Airflow cannot be imported here ({error}). Run the command where Airflow is installed, with its "
-            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or omit --airflow"
+            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or omit --airflow",
+            reason=Reason.AIRFLOW_UNAVAILABLE,
         ) from error
     try:
         with create_session() as session:
@@ -106,7 +108,8 @@ def _session() -> Iterator[Session]:
     except SQLAlchemyError as error:
         raise StorageError(
             f"Airflow's metadata database does not answer ({type(error).__name__}). Run the command with Airflow's "
-            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or omit --airflow"
+            "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or omit --airflow",
+            reason=Reason.AIRFLOW_UNAVAILABLE,
         ) from error
 
 

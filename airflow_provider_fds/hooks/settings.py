@@ -10,6 +10,7 @@ from typing import Final
 from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.housekeeping import Retention
+from airflow_provider_fds.reasons import Reason
 
 _SECTION: Final = "fds"
 
@@ -71,7 +72,8 @@ def staging_uri(stream_staging: str | None, stream_name: str) -> str:
         raise ConfigurationError(
             f"Stream {stream_name!r} has no staging folder, and tasks of the executor {executor!r} do not share a "
             "disk. Set [fds] staging (AIRFLOW__FDS__STAGING) to a folder that Airflow's workers and Spark can "
-            "reach, such as s3://lake/_fds, or give the stream staging=…"
+            "reach, such as s3://lake/_fds, or give the stream staging=…",
+            reason=Reason.STAGING_UNUSABLE,
         )
     home = os.environ.get("AIRFLOW_HOME") or "~/airflow"
     return canonical_uri(str(Path(home).expanduser() / "fds"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.cloud import azure_provider, gcs_provider, s3_provider
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import SCHEMES
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def find_connection(conn_id: str, purpose: str) -> StorageConnection:
         raise ConfigurationError(
             f"Airflow connection {conn_id!r}, which is the {purpose}, does not exist. Create it (Admin, "
             f"Connections, or 'airflow connections add {conn_id}', or the environment variable "
-            f"AIRFLOW_CONN_{conn_id.upper()}), or use another one."
+            f"AIRFLOW_CONN_{conn_id.upper()}), or use another one.",
+            reason=Reason.CONNECTION_NOT_FOUND,
         ) from error
     return connection
 
@@ -86,13 +88,15 @@ def connection_options(connection: StorageConnection, uri: str) -> dict[str, Any
     if kind not in CONNECTIONS:
         raise ConfigurationError(
             f"{uri!r} is in a store of kind {kind!r}, for which FDS cannot use an Airflow connection. Omit "
-            f"storage_conn_id to use the environment's credentials; connections are for {', '.join(CONNECTIONS)}."
+            f"storage_conn_id to use the environment's credentials; connections are for {', '.join(CONNECTIONS)}.",
+            reason=Reason.CONNECTION_UNUSABLE,
         )
     expected, mapping = CONNECTIONS[kind]
     if connection.conn_type not in expected:
         raise ConfigurationError(
             f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}, but {uri!r} needs one of "
-            f"type {' or '.join(map(repr, expected))}. Set storage_conn_id to a connection of that type."
+            f"type {' or '.join(map(repr, expected))}. Set storage_conn_id to a connection of that type.",
+            reason=Reason.CONNECTION_UNUSABLE,
         )
     extra = _plain_extra(connection)
     return {key: value for key, value in mapping(connection, extra).items() if value not in (None, "")}

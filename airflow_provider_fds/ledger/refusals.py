@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
-from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
+from airflow_provider_fds.errors import Facts, LedgerError, SinkError, StreamBusyError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.facts import BlockedFacts
@@ -17,6 +18,7 @@ class StreamMovedError(LedgerError):
     """The ledger has moved on since the sender of the command read it; read again and decide anew."""
 
     retryable: ClassVar[bool] = True
+    reason = Reason.STREAM_MOVED
 
 
 class EpochClosedError(LedgerError):
@@ -28,16 +30,17 @@ class EpochClosedError(LedgerError):
     """
 
     retryable: ClassVar[bool] = True
+    reason = Reason.EPOCH_CLOSED
 
-    def __init__(self, message: str, *, epoch: int, newest_epoch: int, table: str | None = None) -> None:
-        super().__init__(message, table=table)
+    def __init__(self, message: str, *, epoch: int, newest_epoch: int, **facts: Unpack[Facts]) -> None:
+        super().__init__(message, **facts)
         self.epoch = epoch
         self.newest_epoch = newest_epoch
 
 
-def refusal(state: StreamState, text: str) -> LedgerError:
+def refusal(state: StreamState, text: str, *, reason: Reason | None = None) -> LedgerError:
     """Return a refusal that names stream and table before ``text``."""
-    return LedgerError(f"{_subject(state)}: {text}", table=state.table or None)
+    return LedgerError(f"{_subject(state)}: {text}", table=state.table or None, reason=reason)
 
 
 def moved(state: StreamState, text: str) -> StreamMovedError:
@@ -70,6 +73,7 @@ def not_created(state: StreamState) -> LedgerError:
         "there is no ledger of this name in staging. The first run of the stream creates it. If the stream has "
         "run before, its staging folder is another one or was lost: set the right staging, or run `fds recover "
         f"{state.name} --sink URI --table URI`",
+        reason=Reason.LEDGER_LOST,
     )
 
 
@@ -80,13 +84,18 @@ def not_opened(state: StreamState, what: str, *, or_else: str = "") -> LedgerErr
         state,
         f"cannot {what}: epoch {state.epoch} was requested{why} and is not opened yet. The next run of the stream "
         f"opens it; `fds status {state.name}` shows the request{or_else}",
+        reason=Reason.EPOCH_NOT_OPENED,
     )
 
 
 def retired(state: StreamState, what: str) -> LedgerError:
     """Return the refusal of ``what`` on a stream that has ended."""
     why = state.retired.why if state.retired is not None else ""
-    return refusal(state, f"cannot {what}: the stream was retired for good ({why}). Use a stream with another name")
+    return refusal(
+        state,
+        f"cannot {what}: the stream was retired for good ({why}). Use a stream with another name",
+        reason=Reason.STREAM_RETIRED,
+    )
 
 
 def by_interval(state: StreamState, what: str) -> LedgerError:
@@ -138,6 +147,7 @@ def blocked(state: StreamState, what: str, found: BlockedFacts) -> LedgerError:
         f"cannot {what}: batch {found.batch_id} of {place} is blocked: {found.reason} (planned rows: "
         f"{found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version}). Compare the "
         f"sink with the source; then {way_out}",
+        reason=Reason.BATCH_BLOCKED,
     )
 
 
@@ -149,13 +159,12 @@ def busy(state: StreamState, what: str, scope: ScopeRecord, owner: Owner) -> Str
     else:
         batches = f"batch {ids[0]} belongs" if ids else "it belongs"
     or_else = f", or use `fds adopt {state.name} --why …`" if scope is state else ""
-    error = StreamBusyError(
+    return StreamBusyError(
         f"{_subject(state)}: cannot {what}: {batches} to {owner.describe()}. Wait for it to end. If it is no "
         f"longer running, the next run takes over{or_else}",
         owner=owner.describe(),
+        table=state.table or None,
     )
-    error.table = state.table or None
-    return error
 
 
 def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> SinkError:
@@ -175,6 +184,7 @@ def changed_sink(state: StreamState, text: str) -> SinkError:
         f"{_subject(state)}: {target} does not match the ledger: {text}. It was replaced, restored or written to "
         f"under this stream's name. Put it back, or start again with `fds rebind {state.name} --why …`",
         table=state.table or None,
+        reason=Reason.SINK_MISMATCH,
     )
 
 

@@ -10,6 +10,7 @@ from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.access import Delete, Get, PutIfAbsent
 from airflow_provider_fds.ledger.entries import Entry
 from airflow_provider_fds.ledger.reading import pause_before, retried
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.access import Steps
@@ -47,7 +48,8 @@ def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
     raise StorageError(
         f"it is unknown whether entry {reader.where(entry.n)} ({entry.action.kind}) was written to staging: "
         f"{failure or 'the store reports that the name is taken, but has no such object'}. A retry reads the "
-        "ledger again and continues from its newest entry"
+        "ledger again and continues from its newest entry",
+        reason=Reason.WRITE_UNCONFIRMED,
     ) from failure
 
 
@@ -80,7 +82,8 @@ def self_test(folder: StreamFolder, uri: str) -> Steps[None]:
             f"the staging {uri} of stream {folder.name!r}: this store does not honour put-if-absent: a second "
             f"write to one name was {found}, instead of refused without a change. Two runs could load the same "
             "rows twice. Use a local disk, S3, GCS or Azure, or a store that supports conditional writes "
-            "(If-None-Match)"
+            "(If-None-Match)",
+            reason=Reason.STAGING_UNUSABLE,
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.user_job import UserJobBatch
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
@@ -64,6 +65,7 @@ def stream_of(batch: object) -> DeltaStream:
         raise ConfigurationError(
             f"batch must be the whole output of a DeltaPlanOperator (batch=plan.output), got {batch!r}. If the "
             "plan was skipped, there is no batch and this task must be skipped too: keep its trigger rule at "
-            "all_success."
+            "all_success.",
+            reason=Reason.WIRING_INVALID,
         )
     return DeltaStream.from_dict(json.loads(batch["stream_definition"]))

@@ -15,6 +15,7 @@ from airflow_provider_fds.operators.batch_message import stream_of
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.wiring import check_wiring
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream import DeltaStream
 
@@ -106,6 +107,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 f"The batch belongs to {stream!r}, but this task was given {given!r}. Give both operators the same "
                 "stream, or omit it here.",
                 table=stream.table,
+                reason=Reason.WIRING_INVALID,
             )
         return stream
 
@@ -131,6 +133,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 f"Batch {self.batch['batch_id']} of stream {self.batch['stream']!r} is not committed: every task "
                 f"between {plan!r} and {self.task_id!r} must be success in this run, found {found}. Repair and "
                 "clear those tasks; the plan stays, so the load works on the same rows again.",
+                reason=Reason.BATCH_NOT_LOADED,
             )
 
 

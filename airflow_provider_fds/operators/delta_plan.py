@@ -14,6 +14,7 @@ from airflow_provider_fds.operators.batch_message import batch_message
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.wiring import begun_before, check_wiring, commits_of
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
                     f"that were never loaded, so nothing was planned. Clear {ti.task_id!r} with its downstream "
                     "tasks.",
                     table=stream.table,
+                    reason=Reason.BATCH_NOT_LOADED,
                 )
             try:
                 work = session.begin(None, max_batches=1, user_job=True, retry=ti.try_number > 1)

@@ -15,6 +15,7 @@ from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.connect import readable, readable_sink
 from airflow_provider_fds.stream.move import is_answered, perform
 from airflow_provider_fds.stream.moving import Mover
@@ -218,7 +219,8 @@ class DeltaStreamMoveOperator(BaseOperator):
         if ledger.find().phase == "empty":
             raise ConfigurationError(
                 f"there is no stream {self.stream!r} in {storage.uri}. Check the name, and the staging folder of the "
-                "stream"
+                "stream",
+                reason=Reason.STREAM_NOT_FOUND,
             )
         return ledger
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import Sink, sink_from_dict
 
 
@@ -17,9 +18,10 @@ def coerce_sink(value: object) -> Sink:
     if not isinstance(value, dict):
         raise ConfigurationError(
             "sink must be a DeltaTableSink, DeltaMergeSink, DeltaReplaceSink or ForeachBatchSink, or a dict of its "
-            f"arguments, got {type(value).__name__}: {value!r}."
+            f"arguments, got {type(value).__name__}: {value!r}.",
+            reason=Reason.INVALID_OPTION,
         )
     try:
         return sink_from_dict({"kind": "delta_append", **value})
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"invalid sink {value!r}: {error}.") from error
+        raise ConfigurationError(f"invalid sink {value!r}: {error}.", reason=Reason.INVALID_OPTION) from error

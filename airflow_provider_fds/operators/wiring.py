@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 #: States of a task that does not read its plan's batch again, unless it is cleared.
 _HAVE_READ_THEIR_BATCH: Final = ("running", "deferred", "success")
@@ -29,7 +30,8 @@ def check_wiring(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
             f"DAG {dag.dag_id!r}: task {commit_task_id!r} commits the batch of {plan_task_id!r}, but there is no task "
             "between them: the offset would move past rows that were never loaded. "
             f"batch={plan_task_id}.output alone makes the plan its only upstream. "
-            f"Wire {plan_task_id} >> your_load >> {commit_task_id}."
+            f"Wire {plan_task_id} >> your_load >> {commit_task_id}.",
+            reason=Reason.WIRING_INVALID,
         )
     return between
 

@@ -114,7 +114,7 @@ class Barrier:
                 "either. `fds acknowledge` skips all of it, including its rows; acknowledged_schema lets only the "
                 "schema pass, and the stream then lists the options for the rows."
             )
-        raise SchemaChangedError(message, table=table, version=version)
+        raise SchemaChangedError(message, table=table, version=version, operation=content.operation_text)
 
     def check_schema(self, state: TableState, version: int) -> None:
         """Refuse a schema that cannot be read at all."""

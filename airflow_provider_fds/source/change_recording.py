@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import ConfigurationError, StoppedError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
@@ -32,6 +33,7 @@ def not_recorded(version: int, *, table: str) -> StoppedError:
         "changes",
         table=table,
         version=version,
+        reason=Reason.CHANGES_NOT_RECORDED,
     )
 
 
@@ -51,4 +53,5 @@ def check_start(log: DeltaLog, start: Offset) -> None:
             "TABLE or later, or without a start to load all rows of the table first",
             table=log.table_uri,
             version=version,
+            reason=Reason.CHANGE_FEED_DISABLED,
         )

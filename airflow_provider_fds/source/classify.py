@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from airflow_provider_fds.errors import StoppedError, ViolationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
         table=table,
         version=version,
         operation=operation,
+        reason=Reason.SOURCE_ROWS_CHANGED if is_mixed else Reason.SOURCE_ROWS_DELETED,
     )
 
 
@@ -301,6 +303,7 @@ def _names_twice(version: int, kind: str, path: str, table: str) -> StoppedError
         f"STREAM --version {version} --why …`, skips the commit with all its rows",
         table=table,
         version=version,
+        reason=Reason.SOURCE_FILE_REPEATED,
     )
     error.can_be_acknowledged = True
     return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import StoppedError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.admission import Admission
 from airflow_provider_fds.source.batch_builder import BatchBuilder, file_key_below
 from airflow_provider_fds.source.exclusion import compile_exclusion
@@ -203,6 +204,7 @@ class BatchCutter:
                     f"stream stops before it; skip_versions='{version}' skips the commit with all its changes",
                     table=self._table,
                     version=version,
+                    reason=Reason.SOURCE_FILE_REPEATED,
                 )
             seen.add(key)
 

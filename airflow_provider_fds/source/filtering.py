@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_fds.errors import ConfigurationError, StoppedError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.partition_filter import PartitionFilter
 
 if TYPE_CHECKING:
@@ -67,6 +68,6 @@ class TableFilter:
             except ConfigurationError as error:
                 if self._bound is None:
                     raise
-                raise StoppedError(str(error), table=self._table) from error
+                raise StoppedError(str(error), table=self._table, reason=Reason.PARTITION_FILTER_OUTDATED) from error
             self._bound = (metadata, bound)
         return self._bound[1]

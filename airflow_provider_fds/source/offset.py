@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError, TableReplacedError
+from airflow_provider_fds.reasons import Reason
 
 #: Index before the first file of a version: nothing of the version is consumed yet.
 BASE_INDEX: Final = -100
@@ -89,14 +90,19 @@ class Offset:
             value = json.loads(text)
         except ValueError as error:
             raise ConfigurationError(
-                f"{_shown(text)} is not an offset: it is not JSON ({error}). {_EXPECTED}"
+                f"{_shown(text)} is not an offset: it is not JSON ({error}). {_EXPECTED}", reason=Reason.INVALID_OFFSET
             ) from error
         if not isinstance(value, dict):
-            raise ConfigurationError(f"{_shown(text)} is not an offset: expected a JSON object. {_EXPECTED}")
+            raise ConfigurationError(
+                f"{_shown(text)} is not an offset: expected a JSON object. {_EXPECTED}", reason=Reason.INVALID_OFFSET
+            )
         source_version = _source_version(value, text)
         missing = [key for key in _KEYS if key not in value]
         if missing:
-            raise ConfigurationError(f"{_shown(text)} is not an offset: {', '.join(missing)} missing. {_EXPECTED}")
+            raise ConfigurationError(
+                f"{_shown(text)} is not an offset: {', '.join(missing)} missing. {_EXPECTED}",
+                reason=Reason.INVALID_OFFSET,
+            )
         table_id, version, index, is_initial = (value[key] for key in _KEYS)
         problems = []
         if not isinstance(table_id, str) or not table_id:
@@ -112,7 +118,9 @@ class Offset:
         if not isinstance(is_initial, bool):
             problems.append(f"isStartingVersion must be true or false, got {is_initial!r}")
         if problems:
-            raise ConfigurationError(f"{_shown(text)} is not an offset: {'; '.join(problems)}. {_EXPECTED}")
+            raise ConfigurationError(
+                f"{_shown(text)} is not an offset: {'; '.join(problems)}. {_EXPECTED}", reason=Reason.INVALID_OFFSET
+            )
         return cls(table_id, version, index, is_initial)
 
     def ensure_table(self, table_id: str, *, table: str) -> None:
@@ -154,7 +162,8 @@ class Offset:
         if self.table_id != other.table_id:
             raise ConfigurationError(
                 f"the offsets {self.to_json()} and {other.to_json()} belong to different tables and cannot be "
-                "compared: one of them is not from this stream."
+                "compared: one of them is not from this stream.",
+                reason=Reason.INVALID_OFFSET,
             )
         return (self.version, self.index)
 
@@ -169,16 +178,21 @@ def _source_version(value: dict[str, Any], text: str | bytes) -> int:
     found = value.get("sourceVersion")
     if found is not None and not _is_int(found):
         raise ConfigurationError(
-            f"{_shown(text)} is not an offset: sourceVersion is {found!r}, not a number. {_EXPECTED}"
+            f"{_shown(text)} is not an offset: sourceVersion is {found!r}, not a number. {_EXPECTED}",
+            reason=Reason.INVALID_OFFSET,
         )
     if found in (1, 3):
         return int(found)
     if found is not None and found > 3:  # noqa: PLR2004  # the newest format of Delta 4.4
         raise ConfigurationError(
             f"the offset {_shown(text)} has sourceVersion {found}; this version of FDS reads 1 and 3. It was written "
-            "by a newer Delta: update FDS."
+            "by a newer Delta: update FDS.",
+            reason=Reason.INVALID_OFFSET,
         )
-    raise ConfigurationError(f"the offset {_shown(text)} has sourceVersion {found!r}; FDS reads 1 and 3. {_EXPECTED}")
+    raise ConfigurationError(
+        f"the offset {_shown(text)} has sourceVersion {found!r}; FDS reads 1 and 3. {_EXPECTED}",
+        reason=Reason.INVALID_OFFSET,
+    )
 
 
 def _is_int(value: object) -> bool:

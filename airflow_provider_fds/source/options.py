@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source import option_values as values_of
 from airflow_provider_fds.source.limits import LIMITS
 from airflow_provider_fds.source.option_ranges import interval_problems, range_problems
@@ -143,7 +144,7 @@ class SourceOptions:
         if by_interval:
             problems += interval_problems(found)
         if problems:
-            raise ConfigurationError(*problems, subject="source options")
+            raise ConfigurationError(*problems, subject="source options", reason=Reason.INVALID_OPTION)
         chosen = {name: value for name, (_, value) in found.items()}
         return cls(**{"max_files_per_batch": _default_max_files(chosen), **chosen})
 

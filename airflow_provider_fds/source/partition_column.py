@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError, StoppedError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,6 +83,7 @@ class PartitionColumn:
                 f"{table}: partition_filter {text!r} compares {self.name!r}, whose type {self.type} it cannot "
                 "compare. Filter by it in the job that reads the batch.",
                 table=table,
+                reason=Reason.PARTITION_FILTER_INVALID,
             )
         try:
             return _FROM_LITERAL[kind](literal)
@@ -90,6 +92,7 @@ class PartitionColumn:
                 f"{table}: partition_filter {text!r} compares {self.name!r}, of type {self.type}, with {literal}: "
                 f"expected {_EXPECTED[kind]}{f' ({error})' if str(error) else ''}.",
                 table=table,
+                reason=Reason.PARTITION_FILTER_INVALID,
             ) from error
 
     def reader(self, *, table: str) -> Callable[[str], Any]:

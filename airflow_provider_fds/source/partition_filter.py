@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.partition_column import COMPARISONS, Literal, partition_columns
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class _Columns:
             f"{self.table}: partition_filter {self.text!r} names {name!r}, which {what}. The partition columns "
             f"are: {partitions}. Filter by other columns in the job that reads the batch.",
             table=self.table,
+            reason=Reason.PARTITION_FILTER_INVALID,
         )
 
 

@@ -20,6 +20,7 @@ from airflow_provider_fds.errors import (
     TornFileError,
     UnsupportedFeatureError,
 )
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.barrier import Barrier
 from airflow_provider_fds.source.change_feed import as_inserts, read_changes
 from airflow_provider_fds.source.classify import CommitContent, Skip
@@ -197,6 +198,7 @@ class BatchPlanner:
             "stream then continues where it stopped.",
             table=self._table,
             version=version,
+            reason=Reason.ROW_COUNT_UNKNOWN,
         )
 
     def _find_state(self) -> None:
@@ -386,6 +388,7 @@ class BatchPlanner:
                 "another table. Take the position from the stream's ledger.",
                 table=self._table,
                 version=version,
+                reason=Reason.INVALID_OFFSET,
             )
 
 

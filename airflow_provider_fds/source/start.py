@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.offset import Offset
 
@@ -94,6 +95,7 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
                 f"version_as_of={earliest} or a later time.",
                 table=log.table_uri,
                 version=earliest,
+                reason=Reason.START_NOT_AVAILABLE,
             )
         if times.at_or_after(timestamp_ms) is None:
             raise _too_late(log, "timestamp_as_of", options.timestamp_as_of, newest)
@@ -103,6 +105,7 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
             "version.",
             table=log.table_uri,
             version=version,
+            reason=Reason.START_NOT_AVAILABLE,
         )
     try:
         table_id = log.state_at(version).metadata.id
@@ -111,6 +114,7 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
             f"{log.table_uri}: {given} means version {version}, which can no longer be rebuilt from the log: {error}",
             table=log.table_uri,
             version=version,
+            reason=Reason.START_NOT_AVAILABLE,
         ) from error
     return SnapshotStart(version, table_id)
 
@@ -121,6 +125,7 @@ def _too_late(log: DeltaLog, option: str, text: str | None, newest: int) -> Conf
         "Use an " + ("earlier time." if option == "timestamp_as_of" else "earlier time, or on_future_start='wait'."),
         table=log.table_uri,
         version=newest,
+        reason=Reason.START_NOT_AVAILABLE,
     )
 
 
@@ -146,6 +151,7 @@ def _ensure_not_behind_end(
         "earlier start; both are inclusive.",
         table=log.table_uri,
         version=first,
+        reason=Reason.START_NOT_AVAILABLE,
     )
 
 
@@ -171,6 +177,7 @@ def _existing(log: DeltaLog, version: int, newest: int) -> int:
             f"Use {newest} or an older version, or starting_version='latest' to read only new commits.",
             table=log.table_uri,
             version=version,
+            reason=Reason.START_NOT_AVAILABLE,
         )
     earliest = log.earliest()
     if version < earliest:
@@ -180,5 +187,6 @@ def _existing(log: DeltaLog, version: int, newest: int) -> int:
             "remaining commits, or omit the start to begin with all rows of the table.",
             table=log.table_uri,
             version=version,
+            reason=Reason.START_NOT_AVAILABLE,
         )
     return version

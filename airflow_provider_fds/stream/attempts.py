@@ -14,6 +14,7 @@ from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import BatchFailedError
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import JobSpec
@@ -110,6 +111,7 @@ def refused(connected: ConnectedStream, name: str, why: str) -> BatchFailedError
         "again, find out who else can write to the folder",
         error_class="ReportRefused",
         table=connected.stream.table,
+        reason=Reason.REPORT_REFUSED,
     )
 
 

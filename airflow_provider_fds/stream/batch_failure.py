@@ -14,13 +14,49 @@ from airflow_provider_fds.errors import (
     SparkMemoryError,
     UserFunctionError,
 )
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.report import AttemptReport
+    from airflow_provider_fds.batch.report import AttemptReport, FenceReport
     from airflow_provider_fds.ledger.values import PlannedBatch
 
 #: Error class of an attempt report: a file that the batch lists is missing from storage.
 _FILES_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+
+#: What the driver itself refuses, by the error class in its report: the reason codes of a batch that a retry would not
+#: load either.
+DRIVER_REASONS: Final = {
+    "BatchDoubled": Reason.BATCH_DOUBLED,
+    "CommitDivided": Reason.COMMIT_DIVIDED,
+    "EpochNotClosed": Reason.EPOCH_NOT_CLOSED,
+    "LogStoreUnavailable": Reason.SINK_LOG_STORE_UNSAFE,
+    "LoginRefused": Reason.SPARK_CONNECT_REFUSED,
+    "ManifestMissing": Reason.MANIFEST_MISSING,
+    "MergeOrder": Reason.MERGE_ORDER_UNKNOWN,
+    "NoDelta": Reason.SPARK_VERSION_MISMATCH,
+    "NoTls": Reason.SPARK_CONNECT_REFUSED,
+    "OutOfTurn": Reason.SINK_OUT_OF_ORDER,
+    "RowsDiffer": Reason.ROWS_DIFFER,
+    "RowsOutside": Reason.ROWS_OUTSIDE_INTERVAL,
+    "Settings": Reason.SPARK_SETTING_REFUSED,
+    "SingleDriverLogStore": Reason.SINK_LOG_STORE_UNSAFE,
+    "Sink": Reason.SINK_UNSUITABLE,
+    "SinkAppendOnly": Reason.SINK_APPEND_ONLY,
+    "SinkCommitsElsewhere": Reason.SINK_COMMITS_ELSEWHERE,
+    "SinkInStaging": Reason.SINK_PLACE_REFUSED,
+    "SinkInsideTable": Reason.SINK_PLACE_REFUSED,
+    "SinkIsSource": Reason.SINK_PLACE_REFUSED,
+    "SinkLogGap": Reason.SINK_LOG_DAMAGED,
+    "SinkMissing": Reason.SINK_MISSING,
+    "SinkNotPartitioned": Reason.SINK_UNSUITABLE,
+    "SinkOfNamesake": Reason.SINK_OF_NAMESAKE,
+    "SinkOptions": Reason.SINK_OPTION_UNUSABLE,
+    "SinkOverwritten": Reason.SINK_OVERWRITTEN,
+    "SinkReplaced": Reason.SINK_REPLACED,
+    "SinkShared": Reason.SINK_SHARED,
+    "TransactionRetention": Reason.SINK_FORGETS_BATCHES,
+    "VersionMismatch": Reason.SPARK_VERSION_MISMATCH,
+}
 
 #: Prefixes of error classes in attempt reports, by the exception they map to: errors that are permanent, and errors
 #: that a retry may solve.
@@ -53,6 +89,8 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptR
             f"{what} was not finished: Spark ended without a report for it. Nothing of it was committed; a retry "
             "checks the sink first and works on the same rows",
             table=table,
+            version=batch.first_version,
+            reason=Reason.SPARK_ENDED_EARLY,
         )
     found = f"{what} failed with {report.error_class}: {report.error_message}"
     if report.error_class == _FILES_GONE:
@@ -66,16 +104,21 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptR
             "removed files for longer (delta.deletedFileRetentionDuration)",
             error_class=report.error_class,
             table=table,
+            version=batch.first_version,
         )
-    return _kind(report)(found, error_class=report.error_class, table=table)
+    kind, reason = failure_kind(report)
+    return kind(found, error_class=report.error_class, table=table, version=batch.first_version, reason=reason)
 
 
-def _kind(report: AttemptReport) -> type[BatchFailedError]:
-    """Return the exception class for the error class that the driver reported."""
+def failure_kind(report: AttemptReport | FenceReport) -> tuple[type[BatchFailedError], Reason | None]:
+    """Return the exception class for the error class that the driver reported, and its reason if it has several."""
     name = report.error_class or ""
     if not report.retryable:
-        return next((kind for classes, kind in _REJECTED if name.startswith(classes)), BatchRejectedError)
-    return next((kind for classes, kind in _FAILED if name.startswith(classes)), BatchFailedError)
+        kind = next((kind for classes, kind in _REJECTED if name.startswith(classes)), BatchRejectedError)
+        return kind, DRIVER_REASONS.get(name) if kind is BatchRejectedError else None
+    kind = next((kind for classes, kind in _FAILED if name.startswith(classes)), BatchFailedError)
+    is_of_user = kind is BatchFailedError and name.startswith("UserFunction")
+    return kind, Reason.USER_FUNCTION_INTERRUPTED if is_of_user else None
 
 
 def _range(batch: PlannedBatch) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.delta.timestamps import parse_timestamp
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.epoch_entries import StartKept
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def keep_start(connected: ConnectedStream, state: StreamState) -> StreamState:
         return state
     message = describe_changed_start(state, changed)
     if options.on_changed_start == "fail":
-        raise ConfigurationError(f"{message}.", table=connected.table.uri)
+        raise ConfigurationError(f"{message}.", table=connected.table.uri, reason=Reason.START_CHANGED)
     if connected.start_note != message:
         connected.start_note = message
         logger.warning("%s", message)

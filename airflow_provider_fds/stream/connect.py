@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import CheckpointError, ConfigurationError, Fds
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,6 +130,7 @@ class ConnectedStream:
                 f"{self.table.uri}. A position belongs to one table: use a stream with another name for the other "
                 "table, or restore the table's URI",
                 table=self.table.uri,
+                reason=Reason.STREAM_TABLE_CHANGED,
             )
         return state
 
@@ -199,6 +201,7 @@ def _refuse_nested(table: str, staging: str) -> None:
             f"staging {staging} and table {table} overlap: VACUUM on the table would remove the ledger, or the "
             "stream would read its own files. Use a separate folder for staging.",
             table=table,
+            reason=Reason.STAGING_UNUSABLE,
         )
 
 

@@ -10,6 +10,7 @@ from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.intervals import clamped, interval_name, neighbours
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,12 +45,16 @@ class DataInterval:
 
     def __post_init__(self) -> None:
         if self.start.tzinfo is None or self.end.tzinfo is None:
-            raise ConfigurationError(f"the data interval {self.start} to {self.end} has no time zone; give it one")
+            raise ConfigurationError(
+                f"the data interval {self.start} to {self.end} has no time zone; give it one",
+                reason=Reason.DATA_INTERVAL_UNUSABLE,
+            )
         if instant_ms(self.end) <= instant_ms(self.start):
             raise ConfigurationError(
                 f"the data interval {self.start.isoformat()} to {self.end.isoformat()} is empty, so it contains no "
                 "commits. In Airflow 3, cron strings such as schedule='@daily' give empty intervals. Use "
-                f"schedule={TIMETABLE}, which gives each run the time since the previous run."
+                f"schedule={TIMETABLE}, which gives each run the time since the previous run.",
+                reason=Reason.DATA_INTERVAL_UNUSABLE,
             )
 
     @property
@@ -96,6 +101,7 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
                 "DeltaTableVersionSensor wait for it (wait_for='interval_complete'), or run later.",
                 table=log.table_uri,
                 version=newest,
+                reason=Reason.DATA_INTERVAL_UNUSABLE,
             )
         if log.latest() == newest:
             # later commits belong to the interval that begins here, even with a time before the instant
@@ -114,6 +120,7 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
         table=log.table_uri,
         version=earliest,
         earliest_version=earliest,
+        reason=Reason.INTERVAL_LOST,
     )
 
 

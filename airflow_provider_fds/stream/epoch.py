@@ -10,6 +10,7 @@ from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import LedgerError, LostPositionError
 from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.ledger.values import Fence, SeenBatch
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.sink_before import refuse_older_sink
@@ -35,6 +36,8 @@ class LandedBatchError(LedgerError):
     Attributes:
         batch: The batch, which the message names.
     """
+
+    reason = Reason.SINK_ROWS_UNDECIDED
 
     def __init__(self, message: str, *, batch: LandedBatch, table: str) -> None:
         super().__init__(message, table=table)
@@ -132,7 +135,11 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
     )
     lead += "merge them again (with scd=2 they would be in the sink twice). " if merges else "load them twice. "
     if reason == "recover":
-        return LedgerError(f"{lead}To keep them, continue after them: `fds recover {name} --why …`.", table=state.table)
+        return LedgerError(
+            f"{lead}To keep them, continue after them: `fds recover {name} --why …`.",
+            table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
+        )
     keep = f"To keep them, continue after them: `fds replan {name} --replace --why …`."
     if merges:
         merge = f"`fds reset {name} --replace --sink keep --why …`"
@@ -142,6 +149,7 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
             f"{lead}{keep} To merge them again: {merge}; to empty the sink first and load everything, "
             f"`fds reset {name} --replace --sink empty --why …`.",
             table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
         )
     table = "…" if sink is None else sql_name(sink.target)
     version = again[0].sink_version
@@ -153,6 +161,7 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
         f"{lead}To load them again, remove them first ({remove}, if nothing else writes to it, or a DELETE) and "
         f"repeat the request: {ask}. {keep}",
         table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
     )
 
 

@@ -25,6 +25,7 @@ from airflow_provider_fds.errors import (
     RequestRefusedError,
     TableNotFoundError,
 )
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.before_fence import problem_before
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ class SinkLog:
             "find out who else can write to 'attempts/' in staging",
             error_class="ReportRefused",
             table=connected.stream.table,
+            reason=Reason.REPORT_REFUSED,
         )
 
 

@@ -16,16 +16,17 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.errors import (
     AccessDeniedError,
     BatchFailedError,
-    BatchRejectedError,
     ConfigurationError,
     LedgerError,
     RequestRefusedError,
     TableNotFoundError,
 )
 from airflow_provider_fds.ledger.values import Fence
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.attempts import new_attempt_id, put_job, refused
+from airflow_provider_fds.stream.batch_failure import failure_kind
 from airflow_provider_fds.stream.epoch import commit_time
 from airflow_provider_fds.stream.evidence import SinkLog
 from airflow_provider_fds.stream.function_tables import find_write
@@ -60,6 +61,7 @@ def fence_work(state: StreamState, sink: Sink | None) -> RunWork:
             f"stream {state.name!r}: epoch {state.epoch} was requested{why}. Only a run with Spark and the sink "
             "can begin it, because it closes the earlier epochs there: run the stream's DAG, or `fds run`",
             table=state.table,
+            reason=Reason.EPOCH_NOT_OPENED,
         )
     return RunWork("fence", state.epoch, attempt_id=new_attempt_id())
 
@@ -138,6 +140,7 @@ def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) 
             f"`fds reset {state.name} --replace --sink empty --why …` empties the sink and loads the current "
             "table.",
             table=state.table,
+            reason=Reason.STREAM_TABLE_CHANGED,
         )
     return replace(
         fence,
@@ -156,7 +159,9 @@ def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> Fen
         data, _ = connected.staging.get(f"{connected.folder.attempts}/{fence_report_name(epoch, attempt_id)}")
     except FileNotFoundError:
         return BatchFailedError(
-            f"{what} was not finished: Spark ended without a report. A retry repeats it", table=table
+            f"{what} was not finished: Spark ended without a report. A retry repeats it",
+            table=table,
+            reason=Reason.SPARK_ENDED_EARLY,
         )
     name = fence_report_name(epoch, attempt_id)
     try:
@@ -185,10 +190,9 @@ def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> Fen
         return error
     if report.outcome != "failed":
         return report
-    kind = BatchFailedError if report.retryable else BatchRejectedError
-    return kind(
-        f"{what} failed with {report.error_class}: {report.error_message}", error_class=report.error_class, table=table
-    )
+    kind, reason = failure_kind(report)
+    text = f"{what} failed with {report.error_class}: {report.error_message}"
+    return kind(text, error_class=report.error_class, table=table, reason=reason)
 
 
 def _decoded(connected: ConnectedStream, name: str, data: bytes) -> FenceReport:
@@ -218,6 +222,7 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
             "unknown what that statement removed, so the epoch does not begin. Check the sink, then repeat the "
             "request with --replace.",
             table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
         )
     return Fence(
         status="done",

@@ -11,11 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
-from airflow_provider_fds.errors import (
-    ConfigurationError,
-    FdsError,
-    LedgerError,
-)
+from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempts import is_reported_done
 from airflow_provider_fds.stream.function_tables import TableWrite, floor_of, look, tables_in_order
@@ -110,7 +107,8 @@ class FunctionWrites:
             if landed is not None and not (landed if isinstance(landed, bool) else all(landed.values())):
                 raise ConfigurationError(
                     f"stream {self._name!r}: according to tables and reports, all planned batches have landed, up "
-                    f"to version {self._planned[-1].last_version}. To load them again, rewind the stream"
+                    f"to version {self._planned[-1].last_version}. To load them again, rewind the stream",
+                    reason=Reason.MOVE_REFUSED,
                 )
             return end
         touched = [n for n, batch in enumerate(self._planned) if reported[n] or self._has_traces(batch)]
@@ -243,6 +241,7 @@ class FunctionWrites:
             "of the staging folder. If there is none, remove the rows of all later batches from the tables, then "
             f"run `fds rewind {self._name}{again} --to-version {version} --why …`",
             table=self._state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
         )
 
     def _refuse_lost(self) -> None:
@@ -335,16 +334,15 @@ class FunctionWrites:
             if undone_at is not None:
                 reasons.append(f"the table of {name!r} was restored or replaced after that, in version {undone_at}")
             elif self._state.request is not None and any(self._is_given_up(name, batch) for batch in batches):
-                reasons.append(
-                    f"the waiting {self._state.request.reason} loads it again, so its rows may have been removed "
-                    f"from {name!r}"
-                )
+                again = f"the waiting {self._state.request.reason} loads it again"
+                reasons.append(f"{again}, so its rows may have been removed from {name!r}")
             elif name in self.looks:
                 reasons.append(f"the table of {name!r} lacks a write that the driver reported")
         why = ", and ".join(reasons) or "no table shows which of its writes landed"
         return ConfigurationError(
             f"stream {self._name!r}: {_batch_words(batches)} was handed to {sink}, and {why}. Check your tables "
-            f"and answer with --landed {question}"
+            f"and answer with --landed {question}",
+            reason=Reason.MOVE_REFUSED,
         )
 
     def _half_landed(
@@ -368,6 +366,7 @@ class FunctionWrites:
             f"from {there} and answer --landed {none}, or write {lacking} yourself from the rows of {manifests} "
             f"and answer --landed {every}",
             table=self._state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
         )
 
 

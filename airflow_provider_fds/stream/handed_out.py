@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.function_writes import FunctionWrites
 from airflow_provider_fds.stream.move import describe_batches
 
@@ -67,21 +68,24 @@ class HandedOut:
             if landed is not None:
                 raise ConfigurationError(
                     f"stream {name!r}: --landed is only for a planned, uncommitted batch of a user job; "
-                    "the stream has no such batch"
+                    "the stream has no such batch",
+                    reason=Reason.MOVE_REFUSED,
                 )
             return
         owner = self._state.owner
         if owner is not None and self._owner_is_running(owner):
             raise ConfigurationError(
                 f"stream {name!r}: its planned batch belongs to {owner.describe()}, which appears to be running, "
-                "so its job may still write. Wait for it or stop it. If you are sure that it is gone, use --force"
+                "so its job may still write. Wait for it or stop it. If you are sure that it is gone, use --force",
+                reason=Reason.MOVE_REFUSED,
             )
         if needs_word and landed is None:
             batch = self._batches[0]
             raise ConfigurationError(
                 f"stream {name!r}: batch {batch.batch_id} (versions {batch.first_version} to "
                 f"{batch.last_version}) was handed to {sink.describe()}, and only you can know whether its rows "
-                "are in your tables. Answer with --landed yes or --landed no"
+                "are in your tables. Answer with --landed yes or --landed no",
+                reason=Reason.MOVE_REFUSED,
             )
 
     def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:

@@ -262,4 +262,5 @@ class IntervalScope(Scope):
             "files for longer (delta.deletedFileRetentionDuration)",
             error_class=failure.error_class,
             table=self.stream.table,
+            version=first,
         )

@@ -10,6 +10,7 @@ from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_versi
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, LedgerError, RequestRefusedError
 from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import SeenBatch
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.function_tables import floor_of, look, tables_in_order
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
@@ -80,6 +81,7 @@ def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
             f"{name!r} was later restored or replaced in version {write.undone_at}, so it may lack rows. Load "
             f"them again: `fds rewind {state.name}{replaced} --to-batch N --why …`",
             table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
         )
 
 
@@ -98,6 +100,7 @@ def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
                 "copy, or created again after the stream had written to it. Restore it, or remove the rows from "
                 f"the other tables and load everything again: `fds reset {state.name}{replaced} --why …`",
                 table=state.table,
+                reason=Reason.SINK_ROWS_UNDECIDED,
             )
 
 
@@ -164,6 +167,7 @@ def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str,
         f"{state.epoch} did not report. Remove these rows ({by_restore}a DELETE), then repeat the request: `fds "
         f"{command} {state.name} --replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
         table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
     )
 
 

@@ -8,6 +8,7 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.epoch_entries import Opened
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.backfill_range import LIVE_START
 
@@ -34,6 +35,7 @@ def with_known_end(stream: DeltaStream, context: StreamContext) -> DeltaStream:
             f"The backfill of stream {backfill.of!r} goes from {backfill.start!r} to {backfill.end!r}, but these "
             "are unrendered templates. Use the stream in an Airflow operator, or set values.",
             table=stream.table,
+            reason=Reason.BACKFILL_NOT_AVAILABLE,
         )
     if not backfill.ends_at_live_start or backfill.end_version is not None:
         return stream
@@ -48,6 +50,7 @@ def with_known_end(stream: DeltaStream, context: StreamContext) -> DeltaStream:
             f"{subject}it has not begun: it has no position in {staging.uri}. Run it first, or give the backfill "
             "an explicit end.",
             table=stream.table,
+            reason=Reason.BACKFILL_NOT_AVAILABLE,
         )
     first = min(starts, key=lambda start: start.version)
     snapshots = [start for start in starts if start.is_initial_snapshot]
@@ -58,12 +61,14 @@ def with_known_end(stream: DeltaStream, context: StreamContext) -> DeltaStream:
             "backfill an explicit end and another sink.",
             table=stream.table,
             version=snapshots[0].version,
+            reason=Reason.BACKFILL_NOT_AVAILABLE,
         )
     if first.version == 0:
         raise ConfigurationError(
             f"{subject}it began at version 0, the first version of the table. There is nothing to backfill.",
             table=stream.table,
             version=0,
+            reason=Reason.BACKFILL_NOT_AVAILABLE,
         )
     if isinstance(backfill.start, int) and backfill.start >= first.version:
         raise ConfigurationError(
@@ -71,6 +76,7 @@ def with_known_end(stream: DeltaStream, context: StreamContext) -> DeltaStream:
             f"{backfill.start}. There is nothing to backfill.",
             table=stream.table,
             version=first.version,
+            reason=Reason.BACKFILL_NOT_AVAILABLE,
         )
     return stream.ending_before_live(first.version)
 

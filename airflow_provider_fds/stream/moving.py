@@ -18,6 +18,7 @@ from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.handed_out import HandedOut
 from airflow_provider_fds.stream.move import Move, describe_batches, describe_position
@@ -207,7 +208,8 @@ class Mover:
         if position is not None and version < Offset.from_json(position).version:
             raise ConfigurationError(
                 f"stream {self._name!r} is at {position}, already past version {version}; nothing was done. Use the "
-                "version in the message of the run that stopped"
+                "version in the message of the run that stopped",
+                reason=Reason.MOVE_REFUSED,
             )
         return self._word(Acknowledged(version=version, why=self.why), f"may pass version {version}")
 
@@ -248,7 +250,8 @@ class Mover:
         if self.owner_is_running(owner):
             raise ConfigurationError(
                 f"the planned batches of stream {self._name!r} belong to {owner.describe()}, which appears to be "
-                "running. If you are sure that it is gone, use --force"
+                "running. If you are sure that it is gone, use --force",
+                reason=Reason.MOVE_REFUSED,
             )
         claim = Claimed(epoch=state.epoch, owner=Owner.of_plan(state.deployment), previous=owner, why=self.why)
         return self._word(claim, f"lets its next run take over {describe_batches(len(state.planned))}")
@@ -362,7 +365,8 @@ class Mover:
         if position is not None and start > position:
             raise ConfigurationError(
                 f"stream {self._name!r} is at {describe_position(position.to_json())}, but batch {batch_id} of "
-                f"epoch {planned.epoch} begins later; a rewind can only move backwards"
+                f"epoch {planned.epoch} begins later; a rewind can only move backwards",
+                reason=Reason.MOVE_REFUSED,
             )
         to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
         after = f"reads from {describe_position(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"

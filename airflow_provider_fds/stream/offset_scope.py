@@ -14,6 +14,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.plan_entries import Advanced
 from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.fencing import fence_work
@@ -281,6 +282,7 @@ class OffsetScope(Scope):
             "earlier epochs in the sink, and continues or reports what a person must decide.",
             error_class=report.error_class,
             table=self.stream.table,
+            reason=Reason.SINK_APPEARED,
         )
 
 

@@ -20,6 +20,7 @@ from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
 from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
@@ -75,7 +76,8 @@ def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset 
     if start is not None and state.epoch_start != start.to_json():
         raise ConfigurationError(
             f"stream {state.name!r} started at {state.epoch_start} and is at {state.position}. A start can only "
-            f"be given to a new stream, got {start.to_json()}. Omit the start, or choose another name"
+            f"be given to a new stream, got {start.to_json()}. Omit the start, or choose another name",
+            reason=Reason.STREAM_ALREADY_BEGUN,
         )
     return keep_start(connected, state)
 
@@ -296,6 +298,7 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
         f"stream {state.name!r} started at {state.epoch_start} and is at {state.position}; {asked} can only be "
         "given to a new stream. Omit it, or choose another name",
         table=connected.table.uri,
+        reason=Reason.STREAM_ALREADY_BEGUN,
     )
 
 
@@ -319,5 +322,6 @@ def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
                 f"stream {connected.stream.name!r}: the sink {target} overlaps {what} {own}. Use a separate "
                 "folder for the sink",
                 table=target,
+                reason=Reason.SINK_OVERLAPS,
             )
     return target

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.live_start import starts_of
@@ -132,6 +133,7 @@ def _refuse(connected: ConnectedStream, sink: Sink, own: VersionRange, others: l
             f"Use another sink, or rewind stream {others[0].stream!r}.",
             table=table,
             version=own.first,
+            reason=Reason.RANGES_OVERLAP,
         )
     other = next((other for other in others if own.overlaps(other)), None)
     if other is None:
@@ -143,6 +145,7 @@ def _refuse(connected: ConnectedStream, sink: Sink, own: VersionRange, others: l
         "those rows, set allow_overlap=True on this stream (`fds`: --allow-overlap).",
         table=table,
         version=max(own.first, other.first),
+        reason=Reason.RANGES_OVERLAP,
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.ledger.operator_entries import Quarantined
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.result import RunWork
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def paused_work(state: StreamState) -> RunWork | None:
     if (reason := pause_of(state)) is None:
         return None
     version = None if state.quarantined is None else state.quarantined.version
-    stopped = StoppedError(reason, table=state.table, version=version)
+    code = Reason.STREAM_QUARANTINED if state.held is None else Reason.STREAM_HELD
+    stopped = StoppedError(reason, table=state.table, version=version, reason=code)
     return RunWork("paused", state.epoch, reason=reason, warning=stopped)
 
 

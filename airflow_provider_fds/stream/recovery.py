@@ -17,6 +17,7 @@ from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.move import Move, describe_position
 
@@ -95,7 +96,8 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
                 f"stream {stream!r} reads data intervals (version {commit.version} of the sink {log.table_uri} "
                 f"has {told['interval']}), so it has no offset that could be recovered. Restore the staging "
                 "folder from a copy, or, with a sink that replaces, load the intervals again with a stream of "
-                "another name"
+                "another name",
+                reason=Reason.RECOVERY_REFUSED,
             )
         if found is not None and told["uuid"] != found["uuid"]:
             # a stream of the same name was started anew; the newest one counts
@@ -166,13 +168,15 @@ def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False
         raise ConfigurationError(
             f"stream {name!r}: the sink {account.uri} was restored or replaced at version {account.broke_at}, or "
             f"a fence removed rows there, after {account.describe()}: its commits do not say which rows it has. "
-            "Find the last batch that it has, and rewind the stream to the next one"
+            "Find the last batch that it has, and rewind the stream to the next one",
+            reason=Reason.RECOVERY_REFUSED,
         )
     if Offset.from_json(account.end).is_initial_snapshot and not has_snapshot:
         raise ConfigurationError(
             f"stream {name!r}: {account.describe()} is within the initial snapshot, whose frozen file list was in "
             "the staging folder. Without it the snapshot must be loaded again into an empty sink: start a stream "
-            "with another name"
+            "with another name",
+            reason=Reason.RECOVERY_REFUSED,
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, UnreadableEntryError
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.move import describe_position, perform
 from airflow_provider_fds.stream.recovery import ask_checkpoint, ask_sink, recovery
 from airflow_provider_fds.stream.repair import Repair, inspect, known_sink, known_uuid, repair
@@ -86,12 +87,14 @@ class RecoverySurvey:
                 f"{self.sink_uri} name no batch of the stream, and its newest transaction does not match a "
                 "checkpoint. If log cleanup removed the commits, name the checkpoint (--checkpoint FILE, or "
                 "--airflow). Otherwise restore a copy of the staging folder, or load everything into an empty "
-                "sink with a stream of another name"
+                "sink with a stream of another name",
+                reason=Reason.RECOVERY_REFUSED,
             )
         if state.phase == "empty" and (self.account is None or table is None):
             raise ConfigurationError(
                 f"stream {name!r} has no ledger in {staging}, and nothing was done. If staging is another folder, "
-                "name it; if it was lost, name the sink and the source: --sink URI --table URI"
+                "name it; if it was lost, name the sink and the source: --sink URI --table URI",
+                reason=Reason.RECOVERY_REFUSED,
             )
         if self.account is None:
             return None

@@ -24,6 +24,7 @@ from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp, Recovered, SinkBinding
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.move import describe_position
 from airflow_provider_fds.stream.recovery import check_account
@@ -133,7 +134,8 @@ def inspect(ledger: Ledger) -> LedgerDamage:
             raise ConfigurationError(
                 f"the ledger {ledger.uri}/ledger has a file for entry {found.n}, but none for the "
                 f"{found.n - last - 1} before it. FDS does not write such a file: remove it, or restore the "
-                "folder from a copy"
+                "folder from a copy",
+                reason=Reason.RECOVERY_REFUSED,
             )
         unreadable += [_missing(ledger, n) for n in range(last + 1, found.n)]
         last = found.n
@@ -179,12 +181,16 @@ def repair(
     created = damage.of_kind(Created)
     source = table or (created[-1].table if created else None)
     if source is None:
-        raise ConfigurationError(f"stream {name!r}: its ledger does not say which table it reads; name it: --table URI")
+        raise ConfigurationError(
+            f"stream {name!r}: its ledger does not say which table it reads; name it: --table URI",
+            reason=Reason.RECOVERY_REFUSED,
+        )
     if account is None:
         raise ConfigurationError(
             f"stream {name!r}: its ledger cannot be read, and the sink has no batch of the stream that says where "
             "it continues. Restore the ledger from a copy. If nothing was ever loaded, end the stream's runs, "
-            f"remove {ledger.uri}, and start the stream again"
+            f"remove {ledger.uri}, and start the stream again",
+            reason=Reason.RECOVERY_REFUSED,
         )
     _refuse_another_sink(name, damage, account, checkpoint, is_sink_named=is_sink_named)
     _refuse_blocked(name, damage, account)
@@ -248,14 +254,16 @@ def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
     if damage.of_kind(Boundary) or any(reads_by_interval):
         raise ConfigurationError(
             f"stream {name!r} reads data intervals, so the sink does not show an offset. Restore the ledger from "
-            "a copy, or, with a sink that replaces, load the intervals again with a stream of another name"
+            "a copy, or, with a sink that replaces, load the intervals again with a stream of another name",
+            reason=Reason.RECOVERY_REFUSED,
         )
     bound = damage.of_kind(Bound)
     if bound and bound[-1].sink.is_user_defined:
         raise ConfigurationError(
             f"stream {name!r} is loaded by {bound[-1].sink.describe()}, so FDS has no sink to check for what was "
             "loaded. Restore the ledger from a copy, or find out what was loaded and continue with a stream of "
-            "another name"
+            "another name",
+            reason=Reason.RECOVERY_REFUSED,
         )
 
 
@@ -271,7 +279,8 @@ def _refuse_another_sink(
         raise ConfigurationError(
             f"stream {name!r}: batch {newest[1]} of epoch {newest[0]} was committed, but the newest that the sink "
             f"{account.uri} has is {account.describe()}. It is another sink, or was restored from a copy: name "
-            "the sink that the stream last wrote to (--sink URI)"
+            "the sink that the stream last wrote to (--sink URI)",
+            reason=Reason.RECOVERY_REFUSED,
         )
     kinds = [entry.action for entry in damage.entries if isinstance(entry.action, Bound | Requested)]
     is_left = bool(kinds) and isinstance(kinds[-1], Requested) and kinds[-1].reason == "rebind"
@@ -279,7 +288,8 @@ def _refuse_another_sink(
     if not is_sink_named and (is_left or len(damage.unreadable) > 1):
         raise ConfigurationError(
             f"stream {name!r}: the unreadable entries may have bound it to another sink. Name the sink that it "
-            "last wrote to: --sink URI"
+            "last wrote to: --sink URI",
+            reason=Reason.RECOVERY_REFUSED,
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.move import describe_position
 
 if TYPE_CHECKING:
@@ -25,13 +26,16 @@ def version_at(name: str, log: DeltaLog | None, text: str) -> int | None:
     try:
         instant = parse_timestamp(text)
     except ValueError as error:
-        raise ConfigurationError(f"stream {name!r}: invalid time to rewind to: {error}") from error
+        raise ConfigurationError(
+            f"stream {name!r}: invalid time to rewind to: {error}", reason=Reason.MOVE_REFUSED
+        ) from error
     if log is None:
         return None
     found = CommitTimestamps(log).at_or_after(instant)
     if found is None:
         raise ConfigurationError(
-            f"stream {name!r}: {log.table_uri} has no commit at or after {text}; a rewind can only move backwards"
+            f"stream {name!r}: {log.table_uri} has no commit at or after {text}; a rewind can only move backwards",
+            reason=Reason.MOVE_REFUSED,
         )
     return found
 
@@ -41,12 +45,14 @@ def check_version(name: str, log: DeltaLog | None, position: Offset | None, vers
     if position is not None and version > position.version:
         raise ConfigurationError(
             f"stream {name!r} is at {describe_position(position.to_json())}, and version {version} is later; a rewind "
-            f"can only move backwards. To skip a version: `fds skip {name} --version N --why …`"
+            f"can only move backwards. To skip a version: `fds skip {name} --version N --why …`",
+            reason=Reason.MOVE_REFUSED,
         )
     if log is not None and version < (earliest := log.earliest()):
         raise ConfigurationError(
             f"stream {name!r}: version {version} of {log.table_uri} was removed; the oldest commit in the log is "
-            f"{earliest}. Rewind to that version, or run `fds reset {name} --why …` to begin with a snapshot"
+            f"{earliest}. Rewind to that version, or run `fds reset {name} --why …` to begin with a snapshot",
+            reason=Reason.MOVE_REFUSED,
         )
 
 
@@ -68,10 +74,13 @@ def planned_batch(ledger: Ledger, batch_id: int) -> tuple[Planned, PlannedBatch]
             batches = (b for b in entry.action.batches if b.batch_id == batch_id)
             found = next(((entry.action, batch) for batch in batches), found)
     if found is None:
-        raise ConfigurationError(f"stream {name!r} has no batch {batch_id}; see `fds history {name}`")
+        raise ConfigurationError(
+            f"stream {name!r} has no batch {batch_id}; see `fds history {name}`", reason=Reason.MOVE_REFUSED
+        )
     if not is_known:
         raise ConfigurationError(
             f"stream {name!r}: entries of its ledger are missing or cannot be read, and may have planned a later "
-            f"batch {batch_id} than the known one. Name a version: --to-version N"
+            f"batch {batch_id} than the known one. Name a version: --to-version N",
+            reason=Reason.MOVE_REFUSED,
         )
     return found

@@ -184,7 +184,7 @@ class Scope(ABC):
         if owner is None or owner == context.owner:
             return None
         if context.owner_is_running(owner):
-            raise StreamBusyError(self.busy(owner), owner=owner.describe())
+            raise StreamBusyError(self.busy(owner), owner=owner.describe(), table=self.connected.table.uri)
         return owner
 
     def _record_plan(self, epoch: int, target: int, batches: tuple[PlannedBatch, ...]) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.location import spark_uri
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.errors import BatchFailedError, ConfigurationError, FdsError
+from airflow_provider_fds.errors import BatchFailedError, ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.attempts import put_job, read_report
 from airflow_provider_fds.stream.connect import ConnectedStream
@@ -236,7 +237,11 @@ class StreamSession:
         owner = commit_user_job(self.connected, batch, verify=verify)
         result = run_result(self.connected, owner)
         if result is None:
-            raise FdsError(f"stream {self.stream.name!r}: another run committed the batch")
+            raise LedgerError(
+                f"stream {self.stream.name!r}: another run committed the batch",
+                table=self.stream.table,
+                reason=Reason.BATCH_NOT_PLANNED,
+            )
         return result
 
     def has_batch(self) -> bool:

@@ -14,6 +14,7 @@ from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
 from airflow_provider_fds.stream.repeated import announced_rows
@@ -73,6 +74,7 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
             f"stream {state.name!r}: its last commit in the sink is version {known}, but {now}, so committed rows "
             f"may be missing. Load them again from the first missing batch on, or load everything: {again}",
             table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
         )
 
 
@@ -116,6 +118,7 @@ def refuse_lost_batches(
         f"Load everything from there on again: `fds rewind {name} --replace --to-version {first.version}{keep} "
         "--why …`; to omit versions, also use `fds skip`",
         table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
     )
 
 
@@ -172,6 +175,7 @@ def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
         "unknown which rows it has, so the epoch does not begin. Compare the sink with the source, then have the "
         f"rows removed and read again: {ways}",
         table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
     )
 
 
@@ -273,6 +277,7 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
         f"have, and no epoch has read them again. The requested epoch {state.epoch} would not read them either. "
         f"To read them again, use {again}",
         table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
     )
 
 

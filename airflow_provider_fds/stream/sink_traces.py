@@ -25,6 +25,7 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.ledger.entries import Entry
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -193,6 +194,7 @@ def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, 
         "with rows that are already in the sink, another sink",
         table=sink,
         version=version,
+        reason=Reason.LEDGER_LOST,
     )
 
 
@@ -205,6 +207,7 @@ def _maybe_lost(connected: ConnectedStream, sink: str, newest: int, unknown: Seq
         f"other_streams={list(unknown)!r}",
         table=sink,
         version=newest,
+        reason=Reason.LEDGER_LOST,
     )
 
 

@@ -10,6 +10,7 @@ from airflow_provider_fds.batch.user_job import REPORT_PREFIX
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempts import refused
 from airflow_provider_fds.stream.function_tables import find_write
 from airflow_provider_fds.stream.verifying import check_range_unchanged
@@ -57,7 +58,8 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
         raise LedgerError(
             f"stream {connected.stream.name!r} has uuid {state.uuid or 'none, it does not exist'}, but the batch "
             f"belongs to {batch['uuid']}: the stream was created again, or this is another staging folder. Plan "
-            "again"
+            "again",
+            reason=Reason.BATCH_NOT_PLANNED,
         )
     if state.epoch == epoch and batch_id < state.first_uncommitted:
         return _owner_of(connected, state)  # an earlier attempt of this task has already committed it
@@ -65,7 +67,8 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
     if planned is None or planned.digest != batch["digest"]:
         raise LedgerError(
             f"stream {connected.stream.name!r}: batch {batch_id} of epoch {epoch} is no longer planned: the stream is "
-            f"in epoch {state.epoch}, and its next batch is {state.first_uncommitted}. Run the plan again"
+            f"in epoch {state.epoch}, and its next batch is {state.first_uncommitted}. Run the plan again",
+            reason=Reason.BATCH_NOT_PLANNED,
         )
     owner = _owner_of(connected, state)
     if (changed := check_range_unchanged(connected.log, planned)) is not None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import needs_whole_commits
 from airflow_provider_fds.source.classify import CommitContent
 from airflow_provider_fds.source.offset import Offset
@@ -92,6 +93,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
             f"its beginning with `fds rewind {state.name} --to-version {version}{keep} --why …`.{unless}",
             table=log.table_uri,
             version=version,
+            reason=Reason.POSITION_INSIDE_COMMIT,
         )
     for batch in state.planned:
         end = Offset.from_json(batch.end)
@@ -102,6 +104,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
                 f"run handed nothing of it to the sink; plan again with `fds replan {state.name} --why …`.{unless}",
                 table=log.table_uri,
                 version=end.version,
+                reason=Reason.POSITION_INSIDE_COMMIT,
             )
 
 
