@@ -23,7 +23,7 @@ from airflow_provider_fds.ledger.access import Get, Put, PutIfAbsent, answer
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.source.offset import Offset
 from tests.unit.ledger.models import explore
-from tests.unit.ledger.test_writers import LAST_VERSION, Writer, Writers
+from tests.unit.ledger.test_writers import Writer, Writers
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class SinkCommit:
 
     read: int
     transaction: int
+    stream: str
     facts: dict[str, Any]
 
 
@@ -83,7 +84,7 @@ class Protocol(Writers):
         attempt = f"t{self.attempts}"
         yield from self.driver(specs, attempt)
         for spec in specs:
-            found = yield Get(f"orders/attempts/{spec.epoch}/{spec.batch_id}/{attempt}")
+            found = yield Get(f"{self.stream}/attempts/{spec.epoch}/{spec.batch_id}/{attempt}")
             if found is None:
                 return
             yield from execute(
@@ -108,11 +109,11 @@ class Protocol(Writers):
                 begun = yield SinkLook()
                 if (self.newest(begun) or -1) < spec.txn_version:
                     facts = {"spec": spec, "attempt": attempt}
-                    yield SinkCommit(len(begun), spec.txn_version, facts)
+                    yield SinkCommit(len(begun), spec.txn_version, self.stream, facts)
                 version = self.where(spec, (yield SinkLook()))
             if version is None:
                 return
-            yield Put(f"orders/attempts/{spec.epoch}/{spec.batch_id}/{attempt}", str(version).encode())
+            yield Put(f"{self.stream}/attempts/{spec.epoch}/{spec.batch_id}/{attempt}", str(version).encode())
 
     def open(self, ledger, execute):
         """Close the old epochs in the sink, then open."""
@@ -123,22 +124,24 @@ class Protocol(Writers):
                 seen = yield SinkLook()
                 if (self.newest(seen) or -1) >= wanted:
                     break
-                yield SinkCommit(len(seen), wanted, {})
+                yield SinkCommit(len(seen), wanted, self.stream, {})
             fence = Fence(status="done", versions={"fds:u1": wanted}, sink_version=len(seen) - 1)
-        yield from execute(self.make.open(epoch, version=0, fence=fence))
+        yield from execute(self.make.open(epoch, version=self.first, fence=fence))
 
     # -- the sink
 
-    @staticmethod
-    def newest(commits):
-        return max((commit.transaction for commit in commits), default=None)
+    def newest(self, commits):
+        return max((commit.transaction for commit in commits if commit.stream == self.stream), default=None)
 
-    @staticmethod
-    def where(spec, commits):
+    def where(self, spec, commits):
         """Version of the sink that holds the batch with this digest."""
         for version, commit in enumerate(commits):
             found = commit.facts.get("spec")
-            if found is not None and (found.epoch, found.batch_id) == (spec.epoch, spec.batch_id):
+            if (
+                found is not None
+                and commit.stream == self.stream
+                and (found.epoch, found.batch_id) == (spec.epoch, spec.batch_id)
+            ):
                 return version if found.manifest_digest == spec.manifest_digest else None
         return None
 
@@ -147,11 +150,14 @@ class Protocol(Writers):
             case SinkLook():
                 return tuple(self.sink)
             case SinkCommit():
-                # all are of one application, so whatever came since is a conflict
-                if len(self.sink) == access.read:
+                # what another stream has appended meanwhile is no conflict
+                if all(commit.stream != self.stream for commit in self.sink[access.read :]):
                     self.sink.append(access)
                 return None
         return answer(access, self.storage)
+
+    def own_commits(self):
+        return [commit for commit in self.sink if commit.stream == self.stream]
 
     # -- rules
 
@@ -196,7 +202,7 @@ class Protocol(Writers):
         }
         starts = {entry.action.epoch: entry.action.start for entry in self.entries if entry.action.kind == "opened"}
         highest, after, landed = -1, dict(starts), set()
-        for commit in self.sink:
+        for commit in self.own_commits():
             assert commit.transaction > highest, "the sink has a transaction out of order"
             highest = commit.transaction
             spec = commit.facts.get("spec")
@@ -220,14 +226,14 @@ class Protocol(Writers):
         for entry in self.entries:
             if getattr(entry.action, "epoch", None) == self.state.epoch:
                 if entry.action.kind == "committed":
-                    batches = [c.facts["spec"] for c in self.sink if c.facts.get("spec") is not None]
+                    batches = [c.facts["spec"] for c in self.own_commits() if c.facts.get("spec") is not None]
                     (spec,) = [
                         s for s in batches if (s.epoch, s.batch_id) == (entry.action.epoch, entry.action.batch_id)
                     ]
                     covered += range(Offset.from_json(spec.start).version, Offset.from_json(spec.end).version)
                 elif entry.action.kind == "advanced":
                     covered += range(entry.action.first_version, entry.action.last_version + 1)
-        assert covered == list(range(LAST_VERSION))
+        assert covered == list(range(self.first, self.last))
 
 
 def test_whatever_runs_and_their_sparks_do_each_batch_lands_once(make):
