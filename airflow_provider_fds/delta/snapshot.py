@@ -100,8 +100,8 @@ class FrozenSnapshot:
         except FileNotFoundError as error:
             raise LostPositionError(
                 f"{storage.uri}/{self.key}, the frozen snapshot of version {self.version} with {self.num_files} "
-                "files, is missing from staging. Freeze the version again if the table's log still has it, or "
-                "restart the stream",
+                "files, is missing from staging. Restore it from a copy of the staging folder, or begin with a new "
+                "snapshot: `fds reset STREAM --why …`",
                 version=self.version,
                 reason=Reason.SNAPSHOT_LOST,
             ) from error
@@ -120,7 +120,8 @@ class FrozenSnapshot:
     def _damaged(self, storage: Storage, found: str) -> TornFileError:
         return TornFileError(
             f"{storage.uri}/{self.key} is not the frozen snapshot of version {self.version}: {found}; expected "
-            f"{self.num_files} files with digest {self.digest}. Delete it and freeze the version again",
+            f"{self.num_files} files with digest {self.digest}. Restore it from a copy of the staging folder, or "
+            "delete it and begin with a new snapshot: `fds reset STREAM --why …`",
             version=self.version,
         )
 

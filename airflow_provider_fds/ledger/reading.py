@@ -266,7 +266,13 @@ class LedgerReader:
                 f"it belongs to the installation {checkpoint.deployment!r}, but the ledger belongs to "
                 f"{ledger.deployment!r}"
             )
-            raise self._disagrees(checkpoint, what, f"fds transfer {name} --deployment {ledger.deployment} --why …")
+            raise self._disagrees(
+                checkpoint,
+                what,
+                f"fds recover {name}",
+                f"; if the stream has moved to {checkpoint.deployment!r}, then also run `fds transfer {name} "
+                f"--deployment {checkpoint.deployment} --why …`",
+            )
         elif checkpoint.digest != ledger.digest:
             what = f"entry {ledger.n} has digest {ledger.digest}, but the checkpoint says {checkpoint.digest}"
         else:
@@ -279,12 +285,12 @@ class LedgerReader:
         raise self._disagrees(checkpoint, what, f"fds recover {name}")
 
     def _disagrees(
-        self, checkpoint: Checkpoint, what: str, command: str, *, can_be_discarded: bool = False
+        self, checkpoint: Checkpoint, what: str, command: str, then: str = "", *, can_be_discarded: bool = False
     ) -> CheckpointError:
         return CheckpointError(
             f"the checkpoint of stream {self.folder.name!r} does not match its ledger "
             f"{self.uri}/{self.folder.entries}: {what}. Found: {checkpoint.to_json()}. Nothing was written; run "
-            f"`{command}` to repair it, with --airflow, or with --checkpoint FILE if it is a file",
+            f"`{command}` to repair it, with --airflow, or with --checkpoint FILE if it is a file{then}",
             can_be_discarded=can_be_discarded,
         )
 

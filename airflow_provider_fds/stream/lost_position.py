@@ -87,10 +87,11 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
             raise
         if state.sink is not None and state.sink.merges:
             raise LogTruncatedError(
-                f"{error} on_lost_position='earliest' does not apply to a sink that merges: the updates and "
-                f"deletes of the removed versions would be missing from the sink {state.sink.target} without a "
-                f"trace. Load the current table instead: `fds reset {state.name} --sink empty --why …` without a "
-                "start option on the stream.",
+                f"version {error.version} of {connected.log.table_uri} was removed by log cleanup: the oldest "
+                f"remaining commit is version {error.earliest_version}. on_lost_position='earliest' does not apply "
+                "to a sink that merges, because the updates and deletes of the removed versions would be missing "
+                f"from the sink {state.sink.target} without a trace. Load the current table instead: `fds reset "
+                f"{state.name} --sink empty --why …` without a start option on the stream",
                 table=connected.log.table_uri,
                 version=error.version,
                 earliest_version=error.earliest_version,

@@ -154,7 +154,10 @@ def test_a_checkpoint_of_any_earlier_entry_leads_to_the_same_state(make, new_led
     [
         ({"digest": "0" * 32}, ["has digest", "fds recover orders"]),
         ({"uuid": "u9"}, ["uuid u9", "the ledger belongs to u1", "fds recover orders"]),
-        ({"deployment": "test"}, ["'test'", "'prod'", "fds transfer orders"]),
+        (
+            {"deployment": "test"},
+            ["'test'", "'prod'", "`fds recover orders`", "also run `fds transfer orders --deployment test"],
+        ),
         ({"n": 77}, ["names entry 77", "ends at entry 8", "fds recover orders"]),
         ({"n": -1}, ["fds recover orders"]),
         ({"stream": "customers"}, ["belongs to stream 'customers'", "fds recover orders"]),

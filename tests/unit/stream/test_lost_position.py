@@ -186,6 +186,7 @@ def test_a_sink_that_merges_does_not_go_on_without_the_changes_that_are_gone(ben
 
     with pytest.raises(
         LogTruncatedError, match=r"updates and deletes .* would be missing.*`fds reset orders --sink empty"
-    ):
+    ) as refused:
         run(bench, merging, "run-2", **EARLIEST)
+    assert "continue at version" not in str(refused.value)
     assert bench.session("looker").connected.load().planned == ()

@@ -10,8 +10,10 @@ import pytest
 
 from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, txn_app_id, txn_version
+from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import CheckpointError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.recovery import ask_sink
@@ -210,6 +212,25 @@ def test_without_ledger_and_sink_nothing_can_be_recovered(bench, source, sink, c
     assert "name no batch of the stream" in text
     code = main(["recover", "orders", "--staging", str(bench.staging), "--deployment", "test", "--yes"])
     assert (code, "name the sink and the source" in capsys.readouterr().err) == (2, True)
+
+
+def test_a_checkpoint_of_another_deployment_is_repaired_by_the_command_in_its_error(
+    bench, source, sink, capsys, tmp_path
+):
+    path = tmp_path / "checkpoint.json"
+    store = FileCheckpointStore(path)
+    sink.load(bench, "run-1")
+    recover(bench, sink, capsys, "--checkpoint", str(path))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"deployment": "prod"}))
+    with pytest.raises(CheckpointError, match="run `fds recover orders` to repair it"):
+        bench.session("run-2", checkpoints=store).begin(sink.value)
+
+    words = ["--staging", str(bench.staging), "--deployment", "prod", "--why", "moved"]
+    assert main(["transfer", "orders", *words]) == 0
+    with pytest.raises(CheckpointError, match="belongs to the installation 'prod'"):
+        bench.session("run-2", checkpoints=store, deployment="prod").begin(sink.value)
+    assert main(["recover", "orders", *words, "--yes", "--checkpoint", str(path)]) == 0
+    assert bench.session("run-2", checkpoints=store, deployment="prod").begin(sink.value).status == "up_to_date"
 
 
 @pytest.mark.parametrize("newest", [2, 3])
