@@ -13,10 +13,10 @@ _OLDEST = (3, 1)
 
 
 def check_airflow() -> None:
-    """Refuse an Airflow that is too old, before one of its missing names does.
+    """Refuse an Airflow that is too old, before an import from it fails.
 
-    pip refuses it too, unless it was told not to look at requirements. The packages of the Airflow side call this when
-    they are imported.
+    pip refuses it too, unless ``--no-deps`` was given. The packages of the Airflow side call this when they are
+    imported.
 
     Raises:
         ConfigurationError: Airflow is older than 3.1.
@@ -34,7 +34,7 @@ def check_airflow() -> None:
 
 
 def _airflow_version() -> str | None:
-    """Return the version of the imported Airflow, else of the installed one; ``None`` if there is none."""
+    """Return the version of the imported Airflow, or of the installed one; ``None`` without Airflow."""
     imported = getattr(sys.modules.get("airflow"), "__version__", None)
     if isinstance(imported, str):
         return imported

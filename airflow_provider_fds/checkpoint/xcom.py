@@ -87,8 +87,7 @@ class XComCheckpointStore:
         if ti is None:
             raise ConfigurationError(
                 f"{self.home} cannot be written here: an XCom belongs to a running task, and this process is not "
-                f"one. Stream {self._stream!r} keeps its checkpoint in XComs, which the command line does not "
-                "change",
+                f"one. Run stream {self._stream!r} as a task, or give it checkpoint='file:<path>'",
                 reason=Reason.CHECKPOINT_UNUSABLE,
             )
         was_read = write_and_read_back(
@@ -103,7 +102,12 @@ class XComCheckpointStore:
             ),
         )
         if not was_read:
-            _log.warning("%s was written at entry %d but could not be read back", self.home, checkpoint.n)
+            _log.warning(
+                "%s was written at entry %d but could not be read back; without it, the next run takes the "
+                "position from the ledger",
+                self.home,
+                checkpoint.n,
+            )
 
     def _home_of(self, ti: Any) -> str:
         return f"{self.home} of task {ti.dag_id}.{ti.task_id}"

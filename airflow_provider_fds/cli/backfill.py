@@ -82,10 +82,10 @@ def _sink_of(live: StreamState) -> str:
     """Return the sink of the live stream.
 
     Raises:
-        ConfigurationError: It has none that this command can append to.
+        ConfigurationError: The stream has no sink, or one that this command cannot append to.
     """
     if live.sink is None:
-        raise ConfigurationError(f"stream {live.name!r} is bound to no sink. Set --sink", table=live.table or None)
+        raise ConfigurationError(f"stream {live.name!r} is not bound to a sink. Set --sink", table=live.table or None)
     if live.sink.kind != "delta_append":
         raise ConfigurationError(
             f"stream {live.name!r} is bound to {live.sink.describe()}, but fds backfill only appends. Set another "

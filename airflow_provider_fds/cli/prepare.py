@@ -46,16 +46,16 @@ def prepare(given: argparse.Namespace) -> int:
     print(f"JARs: {arguments.driver_class_path}")
     archive = arguments.class_archive
     if own_spark is not None:
-        print(f"no archive of classes: {own_spark.describe()}, and archives are built only for the installed pyspark")
+        print(f"no class archive: {own_spark.describe()}, and archives are built only for the installed pyspark")
         return EXIT_OK
     if archive is None:
-        print("no archive of classes: it is switched off (FDS_CLASS_ARCHIVE), or Spark's settings are in a folder")
+        print("no class archive: it is switched off (FDS_CLASS_ARCHIVE), or Spark's settings are in a folder")
         return EXIT_OK
     made = archive.make()
     if made is None:
-        print(f"no archive of classes was built; files named *.failed in {archive.folder} say why", file=sys.stderr)
+        print(f"no class archive was built; files named *.failed in {archive.folder} say why", file=sys.stderr)
         return EXIT_OK
-    print(f"archive of classes: {made}")
+    print(f"class archive: {made}")
     return EXIT_OK
 
 

@@ -104,7 +104,7 @@ def _show_airflow(stream: str, ledger: Ledger) -> None:
     print(f"variable:   {_describe_checkpoint(MetadataVariable(stream), ledger)}")
     event = newest_event(stream)
     if event is None:
-        print("event:      there is none of this stream")
+        print("event:      none of this stream")
         return
     print(
         f"event:      epoch {event.epoch}, up to batch {event.last_batch_id}, {describe_position(event.end)}; "
@@ -120,7 +120,7 @@ def _describe_checkpoint(store: ReadableCheckpoint, ledger: Ledger) -> str:
     except CheckpointError as error:
         return str(error)
     if found is None:
-        return "there is none"
+        return "none"
     words = f"entry {found.n}, epoch {found.epoch}, {describe_position(found.offset)}"
     if ledger.n < 0:
         return words

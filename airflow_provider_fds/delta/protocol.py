@@ -87,7 +87,7 @@ def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Me
         raise UnsupportedFeatureError(
             f"version {version} of {table} uses reader features that FDS does not support ({reasons}); it "
             f"supports {', '.join(sorted(READABLE_FEATURES))}. Drop the feature with ALTER TABLE … DROP FEATURE "
-            "and start a stream of another name at that version or later (starting_version), or read a copy",
+            "and start a stream with another name at that version or later (starting_version), or read a copy",
             features=tuple(refused),
             table=table,
             version=version,

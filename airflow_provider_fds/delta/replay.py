@@ -112,9 +112,8 @@ def _base(log: DeltaLog, version: int) -> CheckpointFiles | None:
     checkpoint = find_checkpoint(log, version)
     if checkpoint is None and log.storage.head(commit_key(0)) is None:
         raise LogTruncatedError(
-            f"{log.table_uri}: the state of version {version} cannot be read: there is no complete checkpoint at "
-            f"or before version {version}, and the commits no longer reach back to version 0: log cleanup removed "
-            "them. Read a newer version",
+            f"{log.table_uri}: the state of version {version} cannot be read. Log cleanup removed the commits from "
+            f"version 0 on, and there is no complete checkpoint at or before version {version}. Read a newer version",
             table=log.table_uri,
             version=version,
         )

@@ -78,29 +78,29 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     )
 
 
-def gap(table: str, before: int, behind: int, checkpoint: int | None = None) -> LogGapError:
+def gap(table: str, before: int, after: int, checkpoint: int | None = None) -> LogGapError:
     """Return the error for versions that are missing between two existing ones.
 
     Args:
         table: URI of the table.
         before: Version before the gap.
-        behind: Version after it.
+        after: Version after it.
         checkpoint: Version of the newest checkpoint file, if known.
     """
-    missing = f"version {before + 1} is" if behind == before + 2 else f"versions {before + 1} to {behind - 1} are"
+    missing = f"version {before + 1} is" if after == before + 2 else f"versions {before + 1} to {after - 1} are"
     return LogGapError(
-        f"{missing} missing from the log of {table}, which has versions {before} and {behind}: expected one commit "
+        f"{missing} missing from the log of {table}, which has versions {before} and {after}: expected one commit "
         f"file per version. Restore {LOG_FOLDER}/{commit_name(before + 1)}"
         + (
             ". If it cannot be restored, its rows are lost: end this stream (`fds retire STREAM --why …`) and "
-            f"continue after the gap with a stream of another name, with starting_version={behind} and the same "
+            f"continue after the gap under another stream name, with starting_version={after} and the same "
             "sink"
-            if checkpoint is not None and checkpoint >= behind - 1
+            if checkpoint is not None and checkpoint >= after - 1
             else "; without it the table cannot be read, because there is no checkpoint after the gap"
         ),
         table=table,
         version=before + 1,
-        earliest_version=behind,
+        earliest_version=after,
     )
 
 

@@ -24,11 +24,12 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     run_id = context["dag_run"].run_id
-    subject = f"Stream {stream.name!r} of {stream.table!r} reads the data interval of each run, but run {run_id!r}"
+    subject = f"Stream {stream.name!r} of {stream.table!r} reads the data interval of each run, but"
     if start is None or end is None:
         raise ConfigurationError(
-            f"{subject} has none: it was started by an asset, or by hand without a logical date. Use a DAG with "
-            f"schedule={TIMETABLE}; or read='offset', which reads new commits no matter what started the run.",
+            f"{subject} run {run_id!r} has no data interval: it was started by an asset, or by hand without a "
+            f"logical date. Use a DAG with schedule={TIMETABLE}, or use read='offset', which reads new commits no "
+            "matter what started the run.",
             table=stream.table,
             reason=Reason.DATA_INTERVAL_UNUSABLE,
         )
@@ -36,7 +37,9 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
         return DataInterval(_plain(start), _plain(end))
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"{subject} has one that cannot be used: {error}", table=stream.table, reason=Reason.DATA_INTERVAL_UNUSABLE
+            f"{subject} that of run {run_id!r} cannot be used: {error}",
+            table=stream.table,
+            reason=Reason.DATA_INTERVAL_UNUSABLE,
         ) from None
 
 
@@ -59,11 +62,10 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
         raise ConfigurationError(
             f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} "
             "continues from its last committed offset: a backfill would load the newest rows, not the rows of the "
-            "run's date, and move the offset of the scheduled runs. To backfill, clear and run the DAG in any "
-            f"order, give it a stream of another name with read='data_interval', schedule={TIMETABLE}, and a "
-            "DeltaReplaceSink. To load a range once, use a second stream with another name: "
-            f"stream.backfill(start=…, end=…), or `fds backfill {stream.name} --start TIME`; to move this one, "
-            f"rewind it (`fds rewind {stream.name} --to-version N --why …`).",
+            "run's date, and move the offset of the scheduled runs. To load a range once, use "
+            f"stream.backfill(start=…, end=…) or `fds backfill {stream.name} --start TIME`; to read from an earlier "
+            f"version again, use `fds rewind {stream.name} --to-version N --why …`. For backfills by Airflow, use a "
+            f"stream with another name and read='data_interval', schedule={TIMETABLE}, and a DeltaReplaceSink.",
             table=stream.table,
             reason=Reason.BACKFILL_RUN_REFUSED,
         )

@@ -51,7 +51,7 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
         if state.sink is None:
             raise refusals.refusal(
                 state,
-                f"cannot {what}: the stream is bound to no sink. A run with a sink binds it",
+                f"cannot {what}: the stream is not bound to a sink. A run with a sink binds it",
             )
         if state.sink.is_user_job != (self.outcome == "user_job"):
             raise refusals.refusal(

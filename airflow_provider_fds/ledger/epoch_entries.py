@@ -229,7 +229,7 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
     table_id: str | None = None
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it if the stream is bound to no sink, or to the same function with fewer writes."""
+        """Allow it if the stream is not bound to a sink, or to the same function with fewer writes."""
         if not state.reads_by_interval:
             check_open(state, self.epoch, self.describe())
         if state.sink is None or self.sink.adds_writes_to(state.sink):

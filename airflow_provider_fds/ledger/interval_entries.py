@@ -94,7 +94,7 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
         check_interval_stream(state)
         check_not_held(state, what)
         if state.sink is None:
-            raise refusals.refusal(state, f"cannot {what}: the stream is bound to no sink")
+            raise refusals.refusal(state, f"cannot {what}: the stream is not bound to a sink")
         first, end = (self._version_at(state, instant) for instant in instants_of(self.interval))
         record = state.interval(self.interval)
         known = 0 if record is None else record.generation

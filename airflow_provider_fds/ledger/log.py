@@ -194,7 +194,9 @@ class Ledger:
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint of the head. Raises ``LedgerError`` if there is no entry."""
         if self._head is None or self._head.n < 0:
-            raise LedgerError(f"stream {self.folder.name!r} has no ledger in {self.storage.uri}, so no checkpoint")
+            raise LedgerError(
+                f"stream {self.folder.name!r} has no ledger in {self.storage.uri}, so it has no checkpoint"
+            )
         return self._head.checkpoint()
 
     def save_fold(self) -> None:
@@ -362,7 +364,7 @@ class Ledger:
             try:
                 found = yield from self._reader.entry(n)
             except UnreadableEntryError as damage:
-                _log.warning("What %s has done is no longer known: %s", owner.describe(), damage)
+                _log.warning("Cannot tell what %s has done: %s", owner.describe(), damage)
                 return None
             # nothing is known of the time before the ledger was begun again
             if found is None or isinstance(found[0].action, Created):

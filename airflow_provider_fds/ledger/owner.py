@@ -32,7 +32,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     def describe(self) -> str:
         """Return the actor in words."""
         if self.dag_id is None:
-            return f"{self.user or 'somebody'}@{self.host or 'unknown host'}"
+            return f"{self.user or 'unknown user'}@{self.host or 'unknown host'}"
         words = _describe_task(self.dag_id, self.run_id, self.task_id, self.map_index)
         return words if self.try_number is None else f"{words} (try {self.try_number})"
 

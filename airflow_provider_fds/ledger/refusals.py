@@ -182,7 +182,7 @@ def changed_sink(state: StreamState, text: str) -> SinkError:
     target = state.sink.describe() if state.sink is not None else "the sink"
     return SinkError(
         f"{_subject(state)}: {target} does not match the ledger: {text}. It was replaced, restored or written to "
-        f"under this stream's name. Put it back, or start again with `fds rebind {state.name} --why …`",
+        f"under this stream's name. Restore it, or start again with `fds rebind {state.name} --why …`",
         table=state.table or None,
         reason=Reason.SINK_MISMATCH,
     )

@@ -73,7 +73,7 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
         if self.reason not in ("rewind", "reset"):
             raise refusals.refusal(state, f"a {self.reason} cannot remove rows from the sink")
         if state.sink is None or state.sink.is_user_defined:
-            bound = "is bound to no sink" if state.sink is None else f"is bound to {state.sink.describe()}"
+            bound = "is not bound to a sink" if state.sink is None else f"is bound to {state.sink.describe()}"
             raise refusals.refusal(
                 state, f"rows can only be removed from a table that FDS itself writes, but the stream {bound}"
             )

@@ -131,7 +131,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
             found = ", ".join(f"{key}: {state}" for key, state in sorted(wrong.items()))
             raise ConfigurationError(
                 f"Batch {self.batch['batch_id']} of stream {self.batch['stream']!r} is not committed: every task "
-                f"between {plan!r} and {self.task_id!r} must be success in this run, found {found}. Repair and "
+                f"between {plan!r} and {self.task_id!r} must have succeeded in this run, found {found}. Repair and "
                 "clear those tasks; the plan stays, so the load works on the same rows again.",
                 reason=Reason.BATCH_NOT_LOADED,
             )

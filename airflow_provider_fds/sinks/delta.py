@@ -83,8 +83,8 @@ class DeltaSink(Sink):
         part = secret_part(self.uri) if "://" in self.uri and not options.is_template(self.uri) else None
         if part is not None:
             raise ValueError(
-                f"{name}: uri {redacted_uri(self.uri)} contains {part}, which everyone who can see the DAG would "
-                "see. Put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
+                f"{name}: uri {redacted_uri(self.uri)} contains {part}, visible to everyone who can see the DAG. "
+                "Put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
             )
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))

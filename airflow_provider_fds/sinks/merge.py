@@ -71,9 +71,8 @@ class DeltaMergeSink(DeltaSink):
             raise ValueError(f"DeltaMergeSink: scd must be 1 (newest row of a key) or 2 (history), got {self.scd!r}")
         if self.scd == 2 and self.sequence_by is not None:  # noqa: PLR2004  # type 2 is its name
             raise ValueError(
-                "DeltaMergeSink: scd=2 cannot be combined with sequence_by: its history follows the commits of the "
-                "source alone, because a late or deleted row has no sequence_by from which another row could be "
-                "current. Omit sequence_by"
+                "DeltaMergeSink: scd=2 cannot be combined with sequence_by: the history follows the order of the "
+                "source's commits. Omit sequence_by"
             )
         needed = [*self.keys, *([] if self.sequence_by is None else [self.sequence_by])]
         chosen = {column.lower() for column in self.columns}

@@ -24,13 +24,12 @@ def is_enabled(metadata: Metadata) -> bool:
 def not_recorded(version: int, *, table: str) -> StoppedError:
     """Return the error for a version at which changes were not recorded (Delta: ``DELTA_MISSING_CHANGE_DATA``)."""
     return StoppedError(
-        f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, but must be "
-        "true from the first version that is read with read_change_feed=True. The stream stops before version "
-        f"{version}; everything before it is delivered. To continue: ALTER TABLE … SET TBLPROPERTIES "
-        f"('{ENABLED_PROPERTY}' = 'true') records changes from then on, then start a new stream with the version "
-        "of that ALTER TABLE as starting_version (or without a start, to load all rows of the table first). Or "
-        f"skip the versions without recorded changes with skip_versions='{version}-<last>', which loses their "
-        "changes",
+        f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, although "
+        f"read_change_feed=True needs it. The stream stops before version {version}; everything before it is "
+        f"delivered. Switch the property on (ALTER TABLE … SET TBLPROPERTIES ('{ENABLED_PROPERTY}' = 'true')), then "
+        f"either skip the versions without recorded changes (skip_versions='{version}-<last>' loses their changes), "
+        "or start a new stream with the version of that ALTER TABLE as starting_version, or without a start to load "
+        "all rows of the table first",
         table=table,
         version=version,
         reason=Reason.CHANGES_NOT_RECORDED,
@@ -47,10 +46,10 @@ def check_start(log: DeltaLog, start: Offset) -> None:
     version = min(start.version, log.latest())
     if not is_enabled(log.state_at(version).metadata):
         raise ConfigurationError(
-            f"{log.table_uri}: read_change_feed=True needs a table that records changes, and {ENABLED_PROPERTY} "
-            f"is not true at version {version}, where the stream would start. ALTER TABLE … SET TBLPROPERTIES "
-            f"('{ENABLED_PROPERTY}' = 'true') records changes from then on: start at the version of that ALTER "
-            "TABLE or later, or without a start to load all rows of the table first",
+            f"{log.table_uri}: read_change_feed=True needs a table that records changes, but {ENABLED_PROPERTY} "
+            f"is not true at version {version}, where the stream would start. Switch it on (ALTER TABLE … SET "
+            f"TBLPROPERTIES ('{ENABLED_PROPERTY}' = 'true')), then start at the version of that ALTER TABLE or "
+            "later, or without a start to load all rows of the table first",
             table=log.table_uri,
             version=version,
             reason=Reason.CHANGE_FEED_DISABLED,

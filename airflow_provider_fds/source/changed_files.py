@@ -55,7 +55,7 @@ def whole_file(action: Action, version: int, table: str) -> ChangedFile:
         )
         raise StoppedError(
             f"{table}: version {version} removes {remove.path} without its {lacking} (extendedFileMetadata "
-            "requires both), so the deleted rows cannot be read. Its writer does not record changes. The stream "
+            "requires both), so the deleted rows cannot be read. The stream "
             f"stops before version {version}; everything before it is delivered. skip_versions='{version}' skips "
             "this commit with all its changes; a new stream without read_change_feed does not need removed files",
             table=table,

@@ -251,7 +251,7 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
     text = "\n".join(f"  - {way}" for way in ways)
     return ViolationError(
         f"{table}: version {version} ({operation or 'an operation that the commit does not name'}) {what}: "
-        f"{content.describe_changes}. This stream reads appends only. It stops before version {version}; "
+        f"{content.describe_changes}. This stream reads appends only and stops before version {version}; "
         f"everything before it is delivered. To let it pass:\n{text}",
         table=table,
         version=version,
@@ -298,7 +298,7 @@ def _repeated(actions: Iterable[Action]) -> tuple[tuple[str, str], ...]:
 def _names_twice(version: int, kind: str, path: str, table: str) -> StoppedError:
     error = StoppedError(
         f"{table}: version {version} has two {kind} actions for {path} with the same deletion vector. The Delta "
-        "protocol allows one, so it is unknown whether its rows count once or twice. The stream stops before "
+        "protocol allows only one, so it is unknown whether its rows count once or twice: the stream stops before "
         f"version {version}; everything before it is delivered. skip_versions='{version}', or `fds acknowledge "
         f"STREAM --version {version} --why …`, skips the commit with all its rows",
         table=table,
@@ -319,9 +319,9 @@ def _only(found: Sequence[_T], action: str, version: int, table: str) -> _T | No
             different.append(value)
     if len(different) > 1:
         raise StoppedError(
-            f"{table}: version {version} has {len(different)} different {action} actions. The Delta protocol "
-            "allows one, so it is unknown which one applies. The commit file is damaged or was not written by a "
-            "Delta writer: find out who wrote it. Everything before it is delivered.",
+            f"{table}: version {version} has {len(different)} different {action} actions, but the Delta protocol "
+            f"allows only one. The stream stops before version {version}; everything before it is delivered. The "
+            "commit file is damaged or was not written by a Delta writer: find out who wrote it.",
             table=table,
             version=version,
         )

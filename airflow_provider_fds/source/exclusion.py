@@ -24,9 +24,9 @@ _SAME_ESCAPES: Final = frozenset("dDwWsSbBAtnrfxua")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 _SUPPORTED: Final = (
-    "Supported is what java.util.regex and Python's re interpret in the same way: characters, ., classes, \\d \\w "
-    "\\s \\b and their opposites, ^ $, groups, alternatives, lookaround, back references by number, quantifiers, "
-    "leading flags (?ims)."
+    "FDS supports what java.util.regex and Python's re interpret in the same way: characters, ., classes, \\d \\w \\s "
+    "\\b and their opposites, ^ $, groups, alternatives, lookaround, back references by number, quantifiers, leading "
+    "flags (?ims)."
 )
 
 

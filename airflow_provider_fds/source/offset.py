@@ -169,7 +169,7 @@ class Offset:
 
 
 _EXPECTED: Final = (
-    'Expected is Delta\'s streaming offset, such as {"sourceVersion":1,"reservoirId":"<metaData.id>",'
+    'Expected Delta\'s streaming offset, such as {"sourceVersion":1,"reservoirId":"<metaData.id>",'
     '"reservoirVersion":7,"index":-1,"isStartingVersion":false}.'
 )
 

@@ -80,8 +80,8 @@ class PartitionColumn:
         kind = _kind(self.type)
         if kind is None:
             raise ConfigurationError(
-                f"{table}: partition_filter {text!r} compares {self.name!r}, whose type {self.type} it cannot "
-                "compare. Filter by it in the job that reads the batch.",
+                f"{table}: partition_filter {text!r} compares {self.name!r}, but cannot compare values of "
+                f"type {self.type}. Filter by this column in the job that reads the batch.",
                 table=table,
                 reason=Reason.PARTITION_FILTER_INVALID,
             )

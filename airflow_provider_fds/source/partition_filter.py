@@ -42,7 +42,7 @@ _KEYWORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "between",
 _DEEPEST: Final = 50
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SUPPORTED: Final = (
-    "Supported are comparisons of a partition column with a literal (=, !=, <>, <, <=, >, >=), IN, BETWEEN, IS "
+    "A filter supports comparisons of a partition column with a literal (=, !=, <>, <, <=, >, >=), IN, BETWEEN, IS "
     "NULL, each with NOT, AND, OR and parentheses; literals are 'strings', numbers, true, false, DATE '…' and "
     "TIMESTAMP '…'"
 )

@@ -111,7 +111,7 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
         table_id = log.state_at(version).metadata.id
     except LostPositionError as error:
         raise ConfigurationError(
-            f"{log.table_uri}: {given} means version {version}, which can no longer be rebuilt from the log: {error}",
+            f"{given} means version {version}, which can no longer be read: {error}",
             table=log.table_uri,
             version=version,
             reason=Reason.START_NOT_AVAILABLE,

@@ -111,7 +111,7 @@ class DeltaMergeWriter(DeltaTableWriter):
         if missing:
             raise RefusalError(
                 "SinkSchema",
-                f"the sink {self._path} has no column {', '.join(missing)}, in which scd=2 keeps how long a row "
+                f"the sink {self._path} has no column {', '.join(missing)}, where scd=2 records how long a row "
                 "was current. Let the first batch create the table, or add the columns and fill them for the "
                 "existing rows",
             )
@@ -176,7 +176,7 @@ class DeltaMergeWriter(DeltaTableWriter):
         if found["ties"]:
             problems.append(
                 f"{found['ties']:,} times, several rows of one key ({keys}) have the same {order}, such as "
-                f"{found['tie']}, so none of them is the last"
+                f"{found['tie']}, so it is unknown which one is the last"
             )
         if found["odd_types"]:
             problems.append(f"{found['odd_types']:,} rows have an invalid _change_type, such as {found['odd_type']!r}")

@@ -167,7 +167,7 @@ def _files_are_gone(everything: str) -> str:
     which = f" ({found.group(1) or found.group(2)})" if found else ""
     return shortened(
         f"data files of the batch are missing{which}: they were removed from the source by VACUUM or by hand "
-        "after the batch was planned. Nothing was written"
+        "after the batch was planned, and nothing was written"
     )
 
 

@@ -121,7 +121,7 @@ def spark_problem() -> str | None:
     """
     pyspark, client, delta = (_version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
     if pyspark is None:
-        only = f" (pyspark-client {client} has no Spark in it)" if client is not None else ""
+        only = f" (pyspark-client {client} contains no Spark)" if client is not None else ""
         return f"pyspark is not installed{only}: {INSTALL_SPARK}"
     if (problem := _client_conflict(pyspark, client)) is not None:
         return problem
@@ -306,7 +306,7 @@ def find_java() -> FoundJava:
     """Return the Java of this machine. Starts it once."""
     home, java = os.environ.get("JAVA_HOME"), java_program()
     if java is None:
-        return FoundJava("java", None, ", but there is none on PATH")
+        return FoundJava("java", None, ", but PATH has no java")
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except OSError as e:

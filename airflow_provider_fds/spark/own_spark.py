@@ -88,9 +88,8 @@ class OwnSpark:
         if version is None:
             known = ", ".join(DELTA_OF_SPARK)
             raise SparkSetupError(
-                f"{self.describe()}; FDS knows a Delta for Spark {known}. Name one with delta_version (or "
-                f"packages, or jars), say delta_version='{PROVIDED}' if the cluster has it, or use one of these "
-                "Sparks"
+                f"{self.describe()}; FDS knows the Delta versions for Spark {known}. Set delta_version (or packages, "
+                f"or jars), set delta_version='{PROVIDED}' if the cluster has Delta, or use one of these Spark versions"
             )
         return delta_coordinates(self.version, self.scala, version)
 
@@ -173,7 +172,7 @@ def own_delta_problems(spark: OwnSpark, brought: Iterable[str | None], delta_ver
         problems.append(f"there is more than one Delta for Spark: {', '.join([*names, *included])}. Keep one of them")
     if delta_version is not None and delta_version != PROVIDED and (names or included):
         problems.append(
-            f"delta_version is {delta_version!r}, but there is already a Delta: {', '.join([*names, *included])}. "
+            f"delta_version is {delta_version!r}, but Delta is already there: {', '.join([*names, *included])}. "
             "Omit delta_version, or remove that JAR"
         )
     if not names and not included and delta_version != PROVIDED:
@@ -206,9 +205,9 @@ def _missing(binary: str | None, environ: Mapping[str, str]) -> str:
         found = f"SPARK_HOME is {home}, which has no bin/spark-submit. Correct it"
     else:
         client = installed_client()
-        only = "" if client is None else f" (pyspark-client {client} is, and has no Spark in it)"
+        only = "" if client is None else f" (pyspark-client {client} is, but contains no Spark)"
         found = (
-            f"there is no Spark here: pyspark is not installed{only}, SPARK_HOME is not set, and PATH has no "
+            f"no Spark was found: pyspark is not installed{only}, SPARK_HOME is not set, and PATH has no "
             "spark-submit. Set SPARK_HOME to a Spark of version 3.5 or newer"
         )
     return f"{found}, or install a Spark with FDS ({INSTALL_SPARK}), or use a connection of type 'spark_connect'"

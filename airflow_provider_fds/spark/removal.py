@@ -65,7 +65,7 @@ class Removal:
         elif self._sink.keeps_history and not {name.lower() for name in VALIDITY} <= names:
             raise RefusalError(
                 "SinkSchema",
-                f"the sink {self._path} lacks the columns {', '.join(VALIDITY)} in which scd=2 closes rows, so "
+                f"the sink {self._path} lacks the columns {', '.join(VALIDITY)}, where scd=2 closes rows, so "
                 f"nothing was removed. {self._instead()}",
             )
 

@@ -81,7 +81,7 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptR
         stream: Name of the stream.
         table: Its table, as the stream names it.
         batch: The batch.
-        report: The attempt's report about it, ``None`` if there is none.
+        report: The attempt's report about it, or ``None`` if Spark ended without a report.
     """
     what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
     if report is None:
@@ -95,13 +95,12 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptR
     found = f"{what} failed with {report.error_class}: {report.error_message}"
     if report.error_class == _FILES_GONE:
         return SourceFilesGoneError(
-            f"{found}. The batch stays planned and the offset does not move: restore the files from a backup or "
-            f"an earlier version of the objects, and the next run of stream {stream!r} loads the batch. To "
-            f"continue without its rows: `fds replan {stream} --why …`, then `fds skip {stream} --version "
-            f"{_range(batch)} --why …`. If OPTIMIZE or an update rewrote the files, the rows are still in the "
-            f"table: empty the sink and run `fds reset {stream} --why …` without a start option on the stream, "
-            "which loads the current table. To prevent this, run the stream more often than VACUUM, or keep "
-            "removed files for longer (delta.deletedFileRetentionDuration)",
+            f"{found}. To load the batch, restore the files from a backup or an earlier version of the objects and run "
+            f"stream {stream!r} again; to continue without its rows, use `fds replan {stream} --why …`, then `fds skip "
+            f"{stream} --version {_range(batch)} --why …`; if OPTIMIZE or an update rewrote the files, empty the sink "
+            f"and use `fds reset {stream} --why …` without a start option on the stream, which loads the current "
+            "table. To prevent this, run the stream more often than VACUUM, or raise "
+            "delta.deletedFileRetentionDuration",
             error_class=report.error_class,
             table=table,
             version=batch.first_version,

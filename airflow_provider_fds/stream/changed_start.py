@@ -59,9 +59,9 @@ def describe_changed_start(state: StreamState, given: dict[str, Any]) -> str:
         rewind = f"`fds rewind {state.name} --to-timestamp TIME --why …`"
     return (
         f"{shown} has no effect: stream {state.name!r} began at {where} {start.version}{which} and continues from "
-        f"its position. To read again from there, rewind it: {rewind}. To load older versions without moving the "
-        f"position, backfill them: `fds backfill {state.name} --start TIME`, or stream.backfill(start=…, "
-        "end='live_start') in a DAG. To remove this warning, restore or omit the option"
+        f"its position. Restore or omit the option. To read from there again, use {rewind}; to load older versions "
+        f"without moving the position, use `fds backfill {state.name} --start TIME`, or stream.backfill(start=…, "
+        "end='live_start') in a DAG"
     )
 
 

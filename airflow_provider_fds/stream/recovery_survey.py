@@ -87,7 +87,7 @@ class RecoverySurvey:
                 f"{self.sink_uri} name no batch of the stream, and its newest transaction does not match a "
                 "checkpoint. If log cleanup removed the commits, name the checkpoint (--checkpoint FILE, or "
                 "--airflow). Otherwise restore a copy of the staging folder, or load everything into an empty "
-                "sink with a stream of another name",
+                "sink under another stream name",
                 reason=Reason.RECOVERY_REFUSED,
             )
         if state.phase == "empty" and (self.account is None or table is None):
@@ -165,7 +165,7 @@ def survey(
         target, uuid = sink_uri or (state.sink.target if state.sink is not None else None), state.uuid or None
         position = state.position or (state.closed.position if state.closed is not None else None)
         lines.append(
-            "ledger:     there is none"
+            "ledger:     none"
             if state.phase == "empty"
             else f"ledger:     entry {ledger.n}, epoch {state.epoch}, {describe_position(position)}"
         )

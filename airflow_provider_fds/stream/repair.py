@@ -254,7 +254,7 @@ def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
     if damage.of_kind(Boundary) or any(reads_by_interval):
         raise ConfigurationError(
             f"stream {name!r} reads data intervals, so the sink does not show an offset. Restore the ledger from "
-            "a copy, or, with a sink that replaces, load the intervals again with a stream of another name",
+            "a copy, or, with a sink that replaces, load the intervals again under another stream name",
             reason=Reason.RECOVERY_REFUSED,
         )
     bound = damage.of_kind(Bound)
@@ -305,7 +305,7 @@ def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> No
         raise LedgerError(
             f"stream {name!r}: the newest batch that the sink {account.uri} has is {account.describe()}, but its "
             f"verification failed: {words[-1].reason}. A recovered ledger would count it as loaded. Restore the "
-            "ledger from a copy, or correct the sink's rows and continue with a stream of another name"
+            "ledger from a copy, or correct the sink's rows and continue under another stream name"
         )
 
 

@@ -84,7 +84,7 @@ def removal_of(
     option = "--delete" if what == "rows" else "--sink empty"
     if sink is None or sink.is_user_defined:
         bound = (
-            "is bound to no sink"
+            "is not bound to a sink"
             if sink is None
             else f"writes through {sink.describe()}, whose tables FDS does not know"
         )

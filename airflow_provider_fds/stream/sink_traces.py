@@ -190,7 +190,7 @@ def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, 
         f"{_subject(connected)}, but version {version} of the sink {sink} was written by a stream of this name "
         f"(uuid {found.get('uuid')}, {where}). The ledger was lost, or staging points elsewhere: a new start "
         "would load the same rows again. Point [fds] staging to the folder with the ledger, or restore "
-        f"it{'' if 'write' in found else recover}. To start again, give the stream another name and, if it starts "
+        f"it{'' if 'write' in found else recover}; to start again, give the stream another name and, if it starts "
         "with rows that are already in the sink, another sink",
         table=sink,
         version=version,

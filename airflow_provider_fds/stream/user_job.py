@@ -56,9 +56,9 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
     epoch, batch_id = int(batch["epoch"]), int(batch["batch_id"])
     if state.uuid != batch["uuid"]:
         raise LedgerError(
-            f"stream {connected.stream.name!r} has uuid {state.uuid or 'none, it does not exist'}, but the batch "
-            f"belongs to {batch['uuid']}: the stream was created again, or this is another staging folder. Plan "
-            "again",
+            f"stream {connected.stream.name!r} {f'has uuid {state.uuid}' if state.uuid else 'has no ledger'}, but "
+            f"the batch belongs to uuid {batch['uuid']}: the stream was created again, or this is another staging "
+            "folder. Plan again",
             reason=Reason.BATCH_NOT_PLANNED,
         )
     if state.epoch == epoch and batch_id < state.first_uncommitted:

@@ -325,8 +325,8 @@ def _text_problems(argument: str, value: object) -> list[str]:
             return []
         return [
             (
-                f"{argument} {redacted_uri(value)!r} contains {part}, which everyone who can see the DAG would "
-                "see. Put credentials into the Airflow connection named by storage_conn_id."
+                f"{argument} {redacted_uri(value)!r} contains {part}, visible to everyone who can see the DAG. "
+                "Put credentials into the Airflow connection named by storage_conn_id."
             )
         ]
     if is_template(value):

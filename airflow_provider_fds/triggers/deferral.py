@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
     """Return what is wrong with the poll counts given to a trigger, one sentence each."""
     return [
-        f"{name} must be an integer of at least 1, got {value!r}; to wait through any outage, use a large one"
+        f"{name} must be an integer of at least 1, got {value!r}; to wait through any outage, use a large number"
         for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals))
         if not isinstance(value, int) or isinstance(value, bool) or value < 1
     ]

@@ -153,7 +153,7 @@ def test_a_worker_without_any_spark_is_refused_with_what_to_install(spark_connec
     with pytest.raises(ConfigurationError) as caught:
         backend.check()
     (problem,) = caught.value.problems
-    found = "the spark-binary 'spark3-submit' is not on this worker's PATH" if extra else "there is no Spark here"
+    found = "the spark-binary 'spark3-submit' is not on this worker's PATH" if extra else "no Spark was found"
     assert problem.startswith(found)
     assert "pip install 'airflow-provider-fds[local]'" in problem
     assert "a connection of type 'spark_connect'" in problem

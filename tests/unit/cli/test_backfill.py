@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def backfill(log_builder: Any, tmp_path: Path, capsys: Any) -> Callable[..., tuple[int, str]]:
-    """Runs the command for a stream that has begun at version 1 and is bound to no sink."""
+    """Runs the command for a stream that has begun at version 1 and is not bound to a sink."""
     log_builder.create()
     log_builder.append(1)
     staging = ("--staging", str(tmp_path / "staging"))
@@ -35,7 +35,7 @@ def backfill(log_builder: Any, tmp_path: Path, capsys: Any) -> Callable[..., tup
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "is bound to no sink. Set --sink"),
+        ((), "is not bound to a sink. Set --sink"),
         (("--sink", "{sink}", "--start", "20260131"), "write a date as '2026-01-31'"),
         (("--sink", "{sink}", "--start", "3", "--end", "2"), "end 2 is before start 3"),
         (

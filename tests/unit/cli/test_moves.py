@@ -109,7 +109,7 @@ def test_rows_of_a_stream_without_a_sink_cannot_be_removed(fds, ledger, option):
     code, text = fds("rewind", "--to-version", "0", *WHY, "--yes", *option)
 
     assert code == 2
-    assert f"is bound to no sink, so {' '.join(option)} is not available" in text
+    assert f"is not bound to a sink, so {' '.join(option)} is not available" in text
     assert ledger().n == before
 
 

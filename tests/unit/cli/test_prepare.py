@@ -34,7 +34,7 @@ def test_it_says_where_jars_and_archive_are(monkeypatch, capsys, tmp_path):
     made = tmp_path / "key-1.jsa"
     made.write_bytes(b"x")
     code, said = run(monkeypatch, capsys, archive)
-    assert (code, said.out) == (0, f"JARs: /jars/delta.jar\narchive of classes: {made}\n")
+    assert (code, said.out) == (0, f"JARs: /jars/delta.jar\nclass archive: {made}\n")
 
 
 def test_it_says_where_there_can_be_no_archive(monkeypatch, capsys):

@@ -234,9 +234,7 @@ def test_a_log_that_neither_checkpoint_nor_commits_cover_is_truncated(log_builde
     checkpoint_writer.classic()
     log_builder.clean_up_before(3)
 
-    with pytest.raises(
-        LogTruncatedError, match="no complete checkpoint at or before version 4, and the commits"
-    ) as error:
+    with pytest.raises(LogTruncatedError, match="no complete checkpoint at or before version 4") as error:
         files(log, 4)
     assert (error.value.table, error.value.version) == (log_builder.uri, 4)
     assert len(paths(log, 6)) == 6

@@ -425,7 +425,7 @@ def test_a_commit_of_an_own_job_needs_no_sink_version(make):
 
 def test_a_plan_without_a_sink_cannot_be_committed(make):
     state = make.state(make.create(), make.open(), make.plan(make.batch(0)))
-    with pytest.raises(LedgerError, match="bound to no sink"):
+    with pytest.raises(LedgerError, match="not bound to a sink"):
         decide(state, make.commit(0))
 
 

@@ -53,7 +53,7 @@ def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
 def test_no_java_at_all_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "there is none on PATH" in java_problem()
+    assert "PATH has no java" in java_problem()
     assert "apt-get install openjdk-17-jre-headless" in java_problem()
 
 
@@ -93,7 +93,7 @@ def test_without_delta_spark_the_installed_pyspark_gets_the_delta_of_the_table(m
 def test_a_missing_spark_is_named_with_the_extra_that_has_it(monkeypatch):
     monkeypatch.setattr(install, "_version", {"pyspark-client": "4.1.0"}.get)
     assert spark_problem() == (
-        "pyspark is not installed (pyspark-client 4.1.0 has no Spark in it): pip install 'airflow-provider-fds[local]'"
+        "pyspark is not installed (pyspark-client 4.1.0 contains no Spark): pip install 'airflow-provider-fds[local]'"
     )
 
 

@@ -87,7 +87,9 @@ def test_each_spark_gets_the_delta_of_its_version_and_scala(worker, spark, scala
 
 def test_a_version_of_delta_can_be_named(worker):
     spark = OwnSpark("spark-submit", "/s/bin/spark-submit", "4.3.0", "2.13")
-    with pytest.raises(SparkSetupError, match=r"Spark 4\.3\.0 .* FDS knows a Delta for Spark 3\.5, 4\.0, 4\.1, 4\.2"):
+    with pytest.raises(
+        SparkSetupError, match=r"Spark 4\.3\.0 .* FDS knows the Delta versions for Spark 3\.5, 4\.0, 4\.1, 4\.2"
+    ):
         spark.delta_package()
     assert spark.delta_package("4.5.0") == "io.delta:delta-spark_4.3_2.13:4.5.0"
     assert own_delta_problems(spark, [], "provided") == []
@@ -122,7 +124,7 @@ def test_a_spark_is_found_without_pyspark_and_asked_once(worker, monkeypatch, ho
 @pytest.mark.parametrize(
     ("binary", "spark_home", "said"),
     [
-        (None, None, "there is no Spark here: pyspark is not installed"),
+        (None, None, "no Spark was found: pyspark is not installed"),
         ("spark9-submit", None, "the spark-binary 'spark9-submit' is not on this worker's PATH"),
         ("/nowhere/spark-submit", None, "the spark-binary '/nowhere/spark-submit' is not a program"),
         (None, "/nowhere", "SPARK_HOME is /nowhere, which has no bin/spark-submit"),
@@ -142,7 +144,7 @@ def test_a_worker_with_the_client_of_spark_connect_alone_is_told_that_it_has_no_
     monkeypatch.setattr(own_spark, "installed_client", lambda: "4.2.0")
     with pytest.raises(ConfigurationError) as caught:
         LocalBackend("local[2]", UserArguments(), print).check()
-    assert "pyspark is not installed (pyspark-client 4.2.0 is, and has no Spark in it)" in str(caught.value)
+    assert "pyspark is not installed (pyspark-client 4.2.0 is, but contains no Spark)" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ SPARK_35 = OwnSpark("spark-submit", "/opt/spark/bin/spark-submit", "3.5.7", "2.1
             None,
             "more than one Delta for Spark: io.delta:delta-spark_2.12:3.3.2, /j/delta-spark_2.12-3.3.1.jar",
         ),
-        ("io.delta:delta-spark_2.12:3.3.2", "3.3.1", "delta_version is '3.3.1', but there is already a Delta"),
+        ("io.delta:delta-spark_2.12:3.3.2", "3.3.1", "delta_version is '3.3.1', but Delta is already there"),
         ("io.delta:delta-spark_2.12:3.3.2", None, None),
         ("org.x:y:1", None, None),
         (None, "3.3.1", None),

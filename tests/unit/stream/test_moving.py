@@ -285,5 +285,5 @@ def test_rows_are_not_removed_while_a_rebind_waits(loaded):
     asked = mover(loaded)
     perform(asked.ledger, asked.rebind(), PERSON)
 
-    with pytest.raises(ConfigurationError, match="is bound to no sink, so --delete is not available"):
+    with pytest.raises(ConfigurationError, match="is not bound to a sink, so --delete is not available"):
         mover(loaded, replaces=True).rewind(to_version=2, delete=True)

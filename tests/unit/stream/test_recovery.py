@@ -89,7 +89,7 @@ def test_a_lost_ledger_is_made_again_behind_what_the_sink_has(bench, source, sin
     code, text = recover(bench, sink, capsys)
 
     assert code == 0
-    assert "ledger:     there is none" in text
+    assert "ledger:     none" in text
     assert "sink:       batch 2 of epoch 1 in version 3, up to the beginning of version 4" in text
     state = state_of(bench)
     assert (state.uuid, state.epoch, state.phase) == (before.uuid, 2, "requested")
