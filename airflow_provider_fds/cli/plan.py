@@ -167,7 +167,8 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
         # a new stream begins with the table's state at its first version, --from with the state before it
         state = None if arguments.offset else starting_state(log, start)
         whole = keeps_replaced_rows(stream, None, None)
-        planned = _numbered(BatchPlanner(log, start, state, stream.options, target, keeps_replaced_rows=whole))
+        planner = BatchPlanner(log, start, state, stream.options, target, keeps_replaced_rows=whole)
+        planned = _numbered(planner, stream)
     for number, row in enumerate(planned):
         if arguments.max_batches is not None and number == arguments.max_batches and not isinstance(row, _Outcome):
             yield _Outcome(None, is_more=True)
@@ -199,15 +200,20 @@ def _with_frozen(
             snapshot_storage=staging,
             keeps_replaced_rows=keeps_replaced_rows(stream, None, None),
         )
-        yield from _numbered(planner)
+        yield from _numbered(planner, stream)
 
 
-def _numbered(planner: BatchPlanner) -> Iterator[dict[str, Any] | _Outcome]:
+def _numbered(planner: BatchPlanner, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
+    from airflow_provider_fds.stream.batch_sizes import UnknownRows
+
+    unknown_rows = UnknownRows(stream)
     batch_id = 0
     for batch in planner:
         if batch.files:
+            unknown_rows.see(batch)
             yield _of_source(batch, batch_id)
             batch_id += 1
+    unknown_rows.warn()
     yield _Outcome(planner.outcome.error if planner.outcome is not None else None)
 
 

@@ -70,7 +70,7 @@ class Admission:
         for limit in self._by_file:
             if limit.left <= 0 and not self._takes_whole:
                 return False
-            limit.left -= limit.count(file)
+            limit.take_file(file)
         self._is_empty = False
         return not self._dependent or self._take_dependent([file])
 
@@ -85,7 +85,7 @@ class Admission:
         if self._dependent and not self._take_dependent(files):
             return False
         for limit, total in counted:
-            limit.left -= total
+            limit.take(total)
         self._is_empty = False
         return True
 

@@ -64,6 +64,14 @@ class FileCountingLimit(Limit, ABC):
         """Return what all of ``files`` count."""
         return sum(map(self.count, files))
 
+    def take(self, counted: int) -> None:
+        """Record that the files that were counted last, and count ``counted``, are in the batch."""
+        self.left -= counted
+
+    def take_file(self, file: Add) -> None:
+        """Record that one file is in the batch. Called for every file of a large commit."""
+        self.take(self.count(file))
+
 
 class DependentLimit(Limit, ABC):
     """Counts something that does not add up: what a file takes depends on the files that the batch has already.
@@ -97,6 +105,10 @@ class FileLimit(FileCountingLimit):
         """Return 1."""
         return 1
 
+    def take_file(self, file: Add) -> None:  # noqa: ARG002
+        """Record that one file is in the batch."""
+        self.left -= 1
+
     def count_all(self, files: Sequence[Add]) -> int:
         """Return the number of files."""
         return len(files)
@@ -114,15 +126,28 @@ class ByteLimit(FileCountingLimit):
         """Return the size of the file."""
         return file.size
 
+    def take_file(self, file: Add) -> None:
+        """Record that one file is in the batch."""
+        self.left -= file.size
+
     def count_all(self, files: Sequence[Add]) -> int:
         """Return the total size of the files."""
         return sum([file.size for file in files])
 
 
-class RowLimit(FileCountingLimit):
-    """Counts the rows by the statistics of the log, without deleted rows. Only this limit reads statistics."""
+#: Bytes that count as one row, if a batch has no file whose statistics say how many rows it has.
+BYTES_PER_UNKNOWN_ROW: Final = 100
 
-    __slots__ = ("_rows_of",)
+
+class RowLimit(FileCountingLimit):
+    """Counts the rows by the statistics of the log, without deleted rows. Only this limit reads statistics.
+
+    A file whose statistics do not say it is counted by its size: as if it had as many rows per byte as the files
+    counted before it in the batch, or one row for :data:`BYTES_PER_UNKNOWN_ROW` bytes if there are none. Only the batch
+    decides, so planning from the end of any batch gives the same batches.
+    """
+
+    __slots__ = ("_bytes", "_counted", "_rows", "_rows_of")
 
     option = "max_rows_per_batch"
     bounds_data = True
@@ -133,29 +158,32 @@ class RowLimit(FileCountingLimit):
 
         super().__init__(maximum)
         self._rows_of = num_rows_of
+        #: Rows and bytes of the files in the batch whose rows are known.
+        self._rows = self._bytes = 0
+        self._counted = (0, 0)
 
     def count(self, file: Add) -> int:
-        """Return the number of rows in the file.
+        """Return the number of rows in the file, estimated if they are unknown."""
+        return self.count_all((file,))
 
-        Raises:
-            UnknownRowsError: The statistics do not contain it.
-        """
-        rows = self._rows_of(file)
-        if rows is None:
-            raise UnknownRowsError(file.path)
-        return rows
+    def count_all(self, files: Sequence[Add]) -> int:
+        """Return the number of rows in all of ``files``."""
+        known, size, total = self._rows, self._bytes, 0
+        for file in files:
+            rows = self._rows_of(file)
+            if rows is None:
+                total += max(1, file.size * known // size if known and size else file.size // BYTES_PER_UNKNOWN_ROW)
+            else:
+                total += rows
+                known += rows
+                size += file.size
+        self._counted = (known, size)
+        return total
 
-
-class UnknownRowsError(Exception):
-    """The log does not record how many rows a file has.
-
-    Attributes:
-        path: The file, as logged.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    def take(self, counted: int) -> None:
+        """Record that the files that were counted last are in the batch."""
+        self.left -= counted
+        self._rows, self._bytes = self._counted
 
 
 #: All limits.

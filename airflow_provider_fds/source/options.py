@@ -39,8 +39,8 @@ class SourceOptions:
             ``max_rows_per_batch`` is given.
         max_bytes_per_batch: Bytes at which a batch ends; the last file may exceed it.
         max_rows_per_batch: Rows at which a batch ends, according to the log's statistics; the last file may exceed it.
-            The stream stops before a version with a file whose statistics do not say how many rows it has. Not together
-            with ``read_change_feed``, because change files have no statistics.
+            A file whose statistics do not say how many rows it has is counted by its size, with a warning. Not together
+            with ``read_change_feed``, because change files never have statistics.
         max_versions_per_batch: Maximum number of versions with data in a batch.
         whole_commits: ``True``: never cut a commit in two; a commit that is too large is its own batch. The initial
             snapshot is still cut by files. ``None``: a commit of the change feed that both adds and removes rows is

@@ -26,7 +26,6 @@ from airflow_provider_fds.source.change_feed import as_inserts, read_changes
 from airflow_provider_fds.source.classify import CommitContent, Skip
 from airflow_provider_fds.source.cutter import BatchCutter
 from airflow_provider_fds.source.filtering import TableFilter
-from airflow_provider_fds.source.limits import UnknownRowsError
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
@@ -140,8 +139,6 @@ class BatchPlanner:
                 yield from self._commit_batches()
         except _STOPS as stop:
             error = stop
-        except UnknownRowsError as found:
-            error = self._not_counted(found.path)
         except DAMAGE as found:
             error = self._damaged(found)
         if error is not None and self._cutter.is_inside_version:
@@ -189,17 +186,6 @@ class BatchPlanner:
         )
         stop.__cause__ = error
         return stop
-
-    def _not_counted(self, path: str) -> StoppedError:
-        version = self._reading
-        return StoppedError(
-            f"{self._table}: the statistics of {path} in version {version} do not say how many rows it has "
-            "(numRecords), which max_rows_per_batch needs. Use max_bytes_per_batch or max_files_per_batch instead; the "
-            "stream then continues where it stopped.",
-            table=self._table,
-            version=version,
-            reason=Reason.ROW_COUNT_UNKNOWN,
-        )
 
     def _find_state(self) -> None:
         """Look up the state in force at the start, unless it was given."""

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_digest
 from airflow_provider_fds.source.start import starting_state
+from airflow_provider_fds.stream.batch_sizes import UnknownRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,7 @@ def plan_batches(
         left_out=left_out_of(state),
         keeps_replaced_rows=keeps_replaced_rows,
     )
+    unknown_rows = UnknownRows(connected.stream)
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None
     previous = state.next_prev_txn_version
@@ -82,9 +84,11 @@ def plan_batches(
             break
         batch_id = state.next_batch_id + len(batches)
         batches.append(_written(connected, batch, manifest, str(state.epoch), batch_id, previous))
+        unknown_rows.see(batches[-1])
         previous = txn_version(state.epoch, batch_id)
         if len(batches) == max_batches:
             break
+    unknown_rows.warn()
     error = planner.outcome.error if planner.outcome is not None else None
     end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
     is_more = error is None and end is not None and end.version <= target
@@ -168,6 +172,7 @@ def plan_interval(
     """
     place = f"{interval_folder(record.interval)}/{record.generation}"
     empty: SourceBatch | None = None
+    unknown_rows = UnknownRows(connected.stream)
     batches: list[PlannedBatch] = []
     if record.first_version <= record.last_version:
         start = Offset(str(state.table_id), record.first_version)
@@ -185,8 +190,10 @@ def plan_interval(
             else:
                 previous = txn_version(record.generation, len(batches) - 1) if batches else None
                 batches.append(_written(connected, batch, manifest, place, len(batches), previous))
+                unknown_rows.see(batches[-1])
         if planner.outcome is not None and planner.outcome.error is not None:
             raise planner.outcome.error
+    unknown_rows.warn()
     if batches or not replaces:
         return tuple(batches)
     empty = empty or _nothing(connected, state, record)

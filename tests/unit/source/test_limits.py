@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.source.admission import Admission
-from airflow_provider_fds.source.limits import LIMITS, DependentLimit, UnknownRowsError
+from airflow_provider_fds.source.limits import BYTES_PER_UNKNOWN_ROW, LIMITS, DependentLimit, RowLimit
 from airflow_provider_fds.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -153,13 +153,50 @@ def test_rows_that_a_deletion_vector_deletes_do_not_count() -> None:
     assert counted_by_rows(20, 15, 15, 15, 15, deleted=5) == [True, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("rows", "deleted"), [((None,), 0), ((3,), 4)], ids=["no statistics", "fewer rows than were deleted"]
-)
-def test_a_file_of_unknown_rows_cannot_be_counted(rows: tuple[int | None, ...], deleted: int) -> None:
-    with pytest.raises(UnknownRowsError) as caught:
-        counted_by_rows(100, *rows, deleted=deleted)
-    assert caught.value.path == "f0"
+def sized(size: int, rows: int | None, deleted: int = 0) -> Add:
+    """Return a file of ``size`` bytes whose statistics say ``rows``."""
+    return Add(
+        "f",
+        size=size,
+        stats=None if rows is None else f'{{"numRecords":{rows}}}',
+        deletionVector=DeletionVector("i", "x", cardinality=deleted) if deleted else None,
+    )
+
+
+def rows_left(maximum: int, *files: Add) -> list[int]:
+    """Return what is left of a row limit after each file."""
+    limit = RowLimit(maximum)
+    left = []
+    for file in files:
+        limit.take_file(file)
+        left.append(limit.left)
+    return left
+
+
+def test_a_file_of_unknown_rows_counts_by_its_size() -> None:
+    unknown = sized(10 * BYTES_PER_UNKNOWN_ROW, None)
+    assert rows_left(25, unknown, unknown, unknown) == [15, 5, -5]
+    # an empty or tiny file counts too: every batch ends at some file
+    assert rows_left(2, sized(0, None), sized(1, None)) == [1, 0]
+
+
+def test_a_file_of_unknown_rows_counts_like_the_known_files_before_it() -> None:
+    # 2 rows per byte, then 300 rows of 200 bytes
+    assert rows_left(1000, sized(50, 100), sized(10, None), sized(150, 200), sized(100, None)) == [900, 880, 680, 530]
+
+
+def test_statistics_with_fewer_rows_than_were_deleted_are_not_counted() -> None:
+    assert rows_left(100, sized(10 * BYTES_PER_UNKNOWN_ROW, 3, deleted=4)) == [90]
+
+
+def test_files_of_unknown_rows_count_the_same_together_and_one_by_one() -> None:
+    files = [sized(50, 100), sized(10, None), sized(150, 200), sized(100, None), sized(7, 0)]
+    together = RowLimit(1000)
+    # a count that is not taken, as that of a commit that does not fit, has no effect
+    assert together.count_all(files[:3]) == 320
+    together.take(together.count_all(files[:2]))
+    together.take(together.count_all(files[2:]))
+    assert [together.left] == rows_left(1000, *files)[-1:]
 
 
 @pytest.mark.parametrize("sizes", [[10, 10], [10, 0], [0, 0], [21], [30, 0]])

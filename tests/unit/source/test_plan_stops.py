@@ -325,25 +325,24 @@ def test_a_row_limit_cuts_by_the_statistics_of_the_log(plan: Any, log_builder: A
 
 
 @pytest.mark.parametrize("stats", [None, '{"minValues":{}}', "{"], ids=["none", "without a count", "damaged"])
-def test_a_row_limit_stops_before_a_version_whose_rows_are_not_known(plan: Any, log_builder: Any, stats: Any) -> None:
+def test_a_row_limit_counts_a_file_of_unknown_rows_by_its_size(plan: Any, log_builder: Any, stats: Any) -> None:
     appended(log_builder)
-    log_builder.commit(log_builder.add("known"), log_builder.add("unknown", stats=stats))
+    log_builder.commit(
+        log_builder.add("known", rows=10, size=500),
+        log_builder.add("unknown", size=1000, stats=stats),
+        log_builder.add("next", rows=10),
+    )
     log_builder.append()
-    message = stopped(plan, StoppedError, 3, max_rows_per_batch=25)
-    assert "unknown" in message
-    assert "max_bytes_per_batch" in message
-    # the other limits do not read statistics
-    assert plan(3, max_bytes_per_batch=1).paths == ["known", "unknown", "part-00004-00000.parquet"]
+    # 10 rows in 500 bytes, so 20 in 1000
+    assert plan(3, max_rows_per_batch=25).files == [["known", "unknown"], ["next", "part-00004-00000.parquet"]]
+    assert plan(3, max_rows_per_batch=31).files == [["known", "unknown", "next"], ["part-00004-00000.parquet"]]
 
 
-def test_a_row_limit_finds_a_file_of_unknown_rows_in_the_initial_snapshot(plan: Any, log_builder: Any) -> None:
+def test_a_row_limit_counts_a_file_of_unknown_rows_in_the_initial_snapshot(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     log_builder.append(stats=None)
-    planner = plan.planner(plan.snapshot_start(), max_rows_per_batch=15)
-    with pytest.raises(StoppedError, match="in version 3 do not say how many rows"):
-        list(planner)
-    found = plan(plan.snapshot_start(), max_files_per_batch=1)
-    assert len(found.paths) == 3
+    found = plan(plan.snapshot_start(), max_rows_per_batch=15)
+    assert [len(files) for files in found.files] == [2, 1]
 
 
 def test_a_row_limit_counts_a_commit_that_is_streamed(

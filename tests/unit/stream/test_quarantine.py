@@ -177,23 +177,21 @@ def test_a_schema_can_be_put_in_quarantine_and_acknowledged(bench, renamed, sink
     assert run(bench, sink, "run-3", **options).status == "work"
 
 
-def test_a_file_of_unknown_rows_is_not_advised_to_be_acknowledged_which_would_not_help(bench, log_builder, sink):
-    log_builder.create()
+def test_a_commit_whose_changes_cannot_be_read_is_not_advised_to_be_acknowledged_which_would_not_help(
+    bench, log_builder, sink
+):
+    log_builder.create(configuration={"delta.enableChangeDataFeed": "true"})
     log_builder.append()
-    log_builder.append(stats=None)
-    options = {"on_violation": "quarantine", "max_rows_per_batch": 100}
+    log_builder.commit(log_builder.remove("part-00001-00000.parquet", size=None), operation="DELETE")
+    options = {"on_violation": "quarantine", "read_change_feed": True}
     assert run(bench, sink, "run-1", **options).status == "work"
 
     paused = run(bench, sink, "run-2", **options)
 
     assert (paused.status, paused.warning.version) == ("paused", 2)
-    assert "Use max_bytes_per_batch or max_files_per_batch instead" in paused.reason
+    assert "without its size" in paused.reason
     assert "fds resume orders" in paused.reason
     assert "acknowledge" not in paused.reason
-    assert fds(bench, "acknowledge", "orders", "--version", "2") == 0
-    assert run(bench, sink, "run-3", **options).status == "paused", "it does not help"
-    assert fds(bench, "resume", "orders") == 0
-    assert run(bench, sink, "run-4", on_violation="quarantine", max_files_per_batch=10).status == "work"
 
 
 def test_a_commit_that_names_one_file_twice_is_advised_to_be_acknowledged_which_helps(bench, log_builder, sink):
