@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.source.limits import LIMITS, DependentLimit, FileCountingLimit, VersionLimit
+from airflow_provider_fds.source.limits import (
+    LIMITS,
+    DependentLimit,
+    FileCountingLimit,
+    LearningLimit,
+    VersionLimit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,13 +34,23 @@ class Admission:
     first refusal ends the batch: nothing smaller that comes later may jump the queue.
     """
 
-    __slots__ = ("_by_file", "_by_version", "_dependent", "_is_empty", "_limits", "_takes_whole", "_whole_commits")
+    __slots__ = (
+        "_by_file",
+        "_by_version",
+        "_dependent",
+        "_is_empty",
+        "_learning",
+        "_limits",
+        "_takes_whole",
+        "_whole_commits",
+    )
 
     def __init__(self, options: SourceOptions) -> None:
         given = [(limit, getattr(options, limit.option)) for limit in LIMITS]
         self._limits = [limit(maximum) for limit, maximum in given if maximum is not None]
         self._by_file = [limit for limit in self._limits if isinstance(limit, FileCountingLimit)]
         self._by_version = [limit for limit in self._limits if isinstance(limit, VersionLimit)]
+        self._learning = [limit for limit in self._by_file if isinstance(limit, LearningLimit)]
         self._dependent = [limit for limit in self._limits if isinstance(limit, DependentLimit)]
         self._whole_commits = options.whole_commits is True
         self._takes_whole = False
@@ -85,7 +101,9 @@ class Admission:
         if self._dependent and not self._take_dependent(files):
             return False
         for limit, total in counted:
-            limit.take(total)
+            limit.left -= total
+        for learning in self._learning:
+            learning.learn()
         self._is_empty = False
         return True
 

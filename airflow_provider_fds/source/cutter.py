@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.reasons import Reason
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import TableState
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.planned import FeedKind
+
+#: Files of a large version that join a batch together if all of them fit.
+_ADMITTED_TOGETHER: Final = 100
 
 
 class BatchCutter:
@@ -126,32 +130,12 @@ class BatchCutter:
             builder.read_commit(commit, state)
             builder.feed = feed
 
-        if keys is not None and self._take_all(commit.version, timestamp_ms, held, adds, keys, read):
+        if keys is not None and self._take_group(commit.version, timestamp_ms, held, adds, keys):
+            self.is_inside_version = True
+            read(self.builder)
             return len(held)
         found = files() if keys is None else held
         return (yield from self.deliver(commit.version, timestamp_ms, found, read, keys=keys))
-
-    def _take_all(
-        self,
-        version: int,
-        timestamp_ms: int,
-        files: list[tuple[int, Add]],
-        adds: list[Add],
-        keys: list[int],
-        read: Callable[[BatchBuilder], None],
-    ) -> bool:
-        """Add all files of a version to the batch, if none is excluded or repeated and all of them fit."""
-        builder = self.builder
-        distinct = set(keys)
-        if self.excluded is not None or not files or len(distinct) < len(keys) or not builder.keys.isdisjoint(distinct):
-            return False
-        if not builder.admission.admit_files(adds):
-            return False
-        self.is_inside_version = True
-        read(builder)
-        builder.keys |= distinct
-        builder.files.extend([PlannedFile(version, index, timestamp_ms, add) for index, add in files])
-        return True
 
     def deliver(
         self,
@@ -167,31 +151,59 @@ class BatchCutter:
 
         ``keys`` are the identities of the files in their order, if known.
         """
-        next_key = None if keys is None else iter(keys).__next__
-        builder, excluded, key_of = self.builder, self.excluded, self._key
+        builder, excluded = self.builder, self.excluded
         delivered = 0
         # the builder holds more than its end says, until the end is moved past the version
         self.is_inside_version = True
         read(builder)
-        # the loop runs once for every file of a table, so names are looked up outside
-        taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
-        for index, add in files:
-            key = key_of(add) if next_key is None else next_key()
-            if key in taken or not admit(add):
-                builder.end = Offset(self._table_id, version, index - 1, is_snapshot)
-                yield from self.cut()
-                if builder is not self.builder:
-                    builder = self.builder
-                    read(builder)
-                taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
-                builder.admission.admit_version(tuple, is_snapshot=is_snapshot)
-                admit(add)
-            if excluded is not None and excluded(add.path):
+        # most files join the batch in groups: the loop below runs once per file, and a table has many
+        for group, group_keys in self._groups(files, keys):
+            if self._take_group(version, timestamp_ms, group, [add for _, add in group], group_keys):
+                delivered += len(group)
                 continue
-            delivered += 1
-            taken.add(key)
-            append(PlannedFile(version, index, timestamp_ms, add))
+            taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
+            for (index, add), key in zip(group, group_keys, strict=True):
+                if key in taken or not admit(add):
+                    builder.end = Offset(self._table_id, version, index - 1, is_snapshot)
+                    yield from self.cut()
+                    if builder is not self.builder:
+                        builder = self.builder
+                        read(builder)
+                    taken, admit, append = builder.keys, builder.admission.admit_file, builder.files.append
+                    builder.admission.admit_version(tuple, is_snapshot=is_snapshot)
+                    admit(add)
+                if excluded is not None and excluded(add.path):
+                    continue
+                delivered += 1
+                taken.add(key)
+                append(PlannedFile(version, index, timestamp_ms, add))
         return delivered
+
+    def _groups(
+        self, files: Iterable[tuple[int, Add]], keys: Iterable[int] | None
+    ) -> Iterator[tuple[list[tuple[int, Add]], list[int]]]:
+        """Yield the files in small groups, with their identities."""
+        rest = iter(files)
+        known = None if keys is None else iter(keys)
+        while group := list(islice(rest, _ADMITTED_TOGETHER)):
+            if known is None:
+                yield group, [self._key(add) for _, add in group]
+            else:
+                yield group, list(islice(known, len(group)))
+
+    def _take_group(
+        self, version: int, timestamp_ms: int, files: list[tuple[int, Add]], adds: list[Add], keys: list[int]
+    ) -> bool:
+        """Add all of ``files`` to the batch, if none is excluded or repeated and all of them fit."""
+        builder = self.builder
+        distinct = set(keys)
+        if self.excluded is not None or not files or len(distinct) < len(keys) or not builder.keys.isdisjoint(distinct):
+            return False
+        if not builder.admission.admit_files(adds):
+            return False
+        builder.keys |= distinct
+        builder.files.extend([PlannedFile(version, index, timestamp_ms, add) for index, add in files])
+        return True
 
     def _ensure_distinct(self, version: int, files: Callable[[], Iterable[tuple[int, Add]]]) -> None:
         """Stop before a commit that must not be cut but would be, because it lists a file twice."""

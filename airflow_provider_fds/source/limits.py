@@ -8,12 +8,21 @@ counts adds up over the files, else from :class:`DependentLimit`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_fds.delta.actions import Add
+
+#: Files per batch by default: as Delta's ``maxFilesPerTrigger``.
+DEFAULT_MAX_FILES: Final = 1000
+#: Bytes per batch by default: as many files of 128 MiB, which Spark reads with one task each
+#: (``spark.sql.files.maxPartitionBytes``).
+DEFAULT_MAX_BYTES: Final = DEFAULT_MAX_FILES * (128 << 20)
+
+_SIZE: Final = attrgetter("size")
 
 
 class Limit:
@@ -21,7 +30,8 @@ class Limit:
 
     Attributes:
         option: Name of the option that sets the limit.
-        bounds_data: Whether it alone bounds the data of a batch, so that the default number of files does not apply.
+        bounds_data: Whether it alone bounds the data of a batch, so that no default applies.
+        default: Its value if no limit that bounds the data is given; ``None``: no limit.
         is_about_commits: Whether it has no effect on a snapshot, which is one version.
         left: How much may still be admitted; below 0 if the last file exceeded the limit.
     """
@@ -30,6 +40,7 @@ class Limit:
 
     option: ClassVar[str]
     bounds_data: ClassVar[bool] = False
+    default: ClassVar[int | None] = None
     is_about_commits: ClassVar[bool] = False
 
     def __init__(self, maximum: int) -> None:
@@ -64,13 +75,24 @@ class FileCountingLimit(Limit, ABC):
         """Return what all of ``files`` count."""
         return sum(map(self.count, files))
 
-    def take(self, counted: int) -> None:
-        """Record that the files that were counted last, and count ``counted``, are in the batch."""
-        self.left -= counted
+    def take_file(self, file: Add) -> None:
+        """Record that one file is in the batch."""
+        self.left -= self.count(file)
+
+
+class LearningLimit(FileCountingLimit, ABC):
+    """A limit for which a file counts differently after other files."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def learn(self) -> None:
+        """Record that the files that were counted last are in the batch."""
 
     def take_file(self, file: Add) -> None:
-        """Record that one file is in the batch. Called for every file of a large commit."""
-        self.take(self.count(file))
+        """Record that one file is in the batch."""
+        self.left -= self.count(file)
+        self.learn()
 
 
 class DependentLimit(Limit, ABC):
@@ -99,6 +121,8 @@ class FileLimit(FileCountingLimit):
     __slots__ = ()
 
     option = "max_files_per_batch"
+    bounds_data = True
+    default = DEFAULT_MAX_FILES
     least = 1
 
     def count(self, file: Add) -> int:  # noqa: ARG002
@@ -121,6 +145,7 @@ class ByteLimit(FileCountingLimit):
 
     option = "max_bytes_per_batch"
     bounds_data = True
+    default = DEFAULT_MAX_BYTES
 
     def count(self, file: Add) -> int:
         """Return the size of the file."""
@@ -132,14 +157,14 @@ class ByteLimit(FileCountingLimit):
 
     def count_all(self, files: Sequence[Add]) -> int:
         """Return the total size of the files."""
-        return sum([file.size for file in files])
+        return sum(map(_SIZE, files))
 
 
 #: Bytes that count as one row, if a batch has no file whose statistics say how many rows it has.
 BYTES_PER_UNKNOWN_ROW: Final = 100
 
 
-class RowLimit(FileCountingLimit):
+class RowLimit(LearningLimit):
     """Counts the rows by the statistics of the log, without deleted rows. Only this limit reads statistics.
 
     A file whose statistics do not say it is counted by its size: as if it had as many rows per byte as the files
@@ -180,11 +205,20 @@ class RowLimit(FileCountingLimit):
         self._counted = (known, size)
         return total
 
-    def take(self, counted: int) -> None:
+    def learn(self) -> None:
         """Record that the files that were counted last are in the batch."""
-        self.left -= counted
         self._rows, self._bytes = self._counted
 
 
 #: All limits.
 LIMITS: Final[tuple[type[Limit], ...]] = (FileLimit, ByteLimit, RowLimit, VersionLimit)
+
+
+def default_limits(given: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return the defaults of the limits that bound the data: no limit, if one of them is among the ``given`` options.
+
+    So a stream with ``max_files_per_batch`` alone has no byte limit, and the other way round, as in Delta.
+    """
+    bounding = [limit for limit in LIMITS if limit.bounds_data]
+    is_bounded = any(given.get(limit.option) is not None for limit in bounding)
+    return {limit.option: None if is_bounded else limit.default for limit in bounding}

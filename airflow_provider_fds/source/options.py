@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source import option_values as values_of
-from airflow_provider_fds.source.limits import LIMITS
+from airflow_provider_fds.source.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILES, default_limits
 from airflow_provider_fds.source.option_ranges import interval_problems, range_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-#: Files per batch unless the user limits files or the amount of data: the default of Delta's ``maxFilesPerTrigger``.
-DEFAULT_MAX_FILES: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,8 @@ class SourceOptions:
             every run, or ``"fail"``.
         max_files_per_batch: Maximum number of files in a batch; default 1000, or no limit if ``max_bytes_per_batch`` or
             ``max_rows_per_batch`` is given.
-        max_bytes_per_batch: Bytes at which a batch ends; the last file may exceed it.
+        max_bytes_per_batch: Bytes at which a batch ends; the last file may exceed it. Default 125 GiB, or no limit if
+            ``max_files_per_batch`` or ``max_rows_per_batch`` is given.
         max_rows_per_batch: Rows at which a batch ends, according to the log's statistics; the last file may exceed it.
             A file whose statistics do not say how many rows it has is counted by its size, with a warning. Not together
             with ``read_change_feed``, because change files never have statistics.
@@ -85,7 +83,7 @@ class SourceOptions:
     on_future_start: str = "wait"
     on_changed_start: str = "warn"
     max_files_per_batch: int | None = DEFAULT_MAX_FILES
-    max_bytes_per_batch: int | None = None
+    max_bytes_per_batch: int | None = DEFAULT_MAX_BYTES
     max_rows_per_batch: int | None = None
     max_versions_per_batch: int | None = None
     whole_commits: bool | None = None
@@ -146,13 +144,16 @@ class SourceOptions:
         if problems:
             raise ConfigurationError(*problems, subject="source options", reason=Reason.INVALID_OPTION)
         chosen = {name: value for name, (_, value) in found.items()}
-        return cls(**{"max_files_per_batch": _default_max_files(chosen), **chosen})
+        return cls(**{**default_limits(chosen), **chosen})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as JSON-compatible values that :meth:`parse` accepts."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         defaults = {item.name: item.default for item in fields(self)}
-        defaults["max_files_per_batch"] = _default_max_files(values)
+        limits = default_limits({})
+        if any(values[name] != default for name, default in limits.items()):
+            limits = default_limits(values)
+        defaults |= limits
         result: dict[str, Any] = {}
         for name, value in values.items():
             if value == defaults[name]:
@@ -238,12 +239,6 @@ _REFUSED: Final[dict[str, str]] = {
     "txn_app_id": "FDS gives each batch its own transaction",
     "txn_version": "FDS gives each batch its own transaction",
 }
-
-
-def _default_max_files(given: Mapping[str, Any]) -> int | None:
-    """Return the default limit of files per batch, given the other options."""
-    bounds_data = any(given.get(limit.option) is not None for limit in LIMITS if limit.bounds_data)
-    return None if bounds_data else DEFAULT_MAX_FILES
 
 
 def _camel(name: str) -> str:

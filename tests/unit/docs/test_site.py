@@ -125,3 +125,6 @@ def test_the_table_of_options_has_the_options_and_defaults_of_the_code():
             assert said[name] == f'`"{field.default}"`' or said[name] == f"`{field.default}`", name
         elif said[name] == "–":
             assert not field.default or callable(field.default_factory), name
+        elif isinstance(field.default, int):
+            number = int(re.match(r"[0-9]+", said[name])[0])
+            assert field.default == number << (30 if "GiB" in said[name] else 0), name

@@ -68,6 +68,16 @@ def test_a_large_version_is_cut_by_files() -> None:
     assert [len(batch) for batch in cut({}, [[1] * 2500])] == [1000, 1000, 500]
 
 
+def test_by_default_a_batch_of_large_files_ends_at_125_gib() -> None:
+    gib = 1 << 30
+    assert [len(batch) for batch in cut({}, [[gib] * 260])] == [125, 125, 10]
+    # soft: the file that crosses the limit belongs to the batch
+    assert cut({}, [[124 * gib, 2 * gib, gib]]) == [[124 * gib, 2 * gib], [gib]]
+    # files of 128 MiB and less are limited by their number alone
+    assert [len(batch) for batch in cut({}, [[128 << 20] * 2500])] == [1000, 1000, 500]
+    assert [len(batch) for batch in cut({"max_files_per_batch": 1000}, [[gib] * 1001])] == [1000, 1]
+
+
 def test_versions_without_files_cost_nothing() -> None:
     assert cut({"max_versions_per_batch": 2}, [[1], [], [], [2], [], [3]]) == [[1, 2], [3]]
     assert cut({"max_files_per_batch": 1}, [[1], [], [2], []]) == [[1], [2]]
@@ -194,9 +204,11 @@ def test_files_of_unknown_rows_count_the_same_together_and_one_by_one() -> None:
     together = RowLimit(1000)
     # a count that is not taken, as that of a commit that does not fit, has no effect
     assert together.count_all(files[:3]) == 320
-    together.take(together.count_all(files[:2]))
-    together.take(together.count_all(files[2:]))
-    assert [together.left] == rows_left(1000, *files)[-1:]
+    counted = 0
+    for some in (files[:2], files[2:]):
+        counted += together.count_all(some)
+        together.learn()
+    assert rows_left(1000, *files)[-1] == 1000 - counted
 
 
 @pytest.mark.parametrize("sizes", [[10, 10], [10, 0], [0, 0], [21], [30, 0]])

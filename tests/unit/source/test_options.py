@@ -92,12 +92,29 @@ def test_the_value_is_frozen_and_hashable() -> None:
         options.whole_commits = True  # type: ignore[misc]
 
 
-def test_files_are_limited_to_1000_only_while_bytes_and_rows_are_not_limited() -> None:
-    assert SourceOptions.parse({}).max_files_per_batch == 1000
-    assert SourceOptions.parse({"maxBytesPerTrigger": "1g"}).max_files_per_batch is None
-    assert SourceOptions.parse({"maxBytesPerTrigger": "1g", "maxFilesPerTrigger": 7}).max_files_per_batch == 7
-    assert SourceOptions.parse({"max_rows_per_batch": 1}).max_files_per_batch is None
-    assert SourceOptions.parse({"max_versions_per_batch": 1}).max_files_per_batch == 1000
+DEFAULTS = (1000, 1000 * 128 * 1024**2, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({}, DEFAULTS),
+        ({"max_versions_per_batch": 1}, DEFAULTS),
+        ({"maxBytesPerTrigger": "1g"}, (None, 1 << 30, None)),
+        ({"maxBytesPerTrigger": "1g", "maxFilesPerTrigger": 7}, (7, 1 << 30, None)),
+        ({"max_rows_per_batch": 1}, (None, None, 1)),
+        ({"max_files_per_batch": 7}, (7, None, None)),
+        # what Structured Streaming does by default
+        ({"max_files_per_batch": 1000}, (1000, None, None)),
+        ({"max_bytes_per_batch": "125g"}, (None, DEFAULTS[1], None)),
+        ({"max_bytes_per_batch": "125g", "max_files_per_batch": 1000}, DEFAULTS),
+    ],
+    ids=repr,
+)
+def test_a_limit_of_files_bytes_or_rows_replaces_the_defaults(given: dict[str, Any], limits: tuple[Any, ...]) -> None:
+    options = SourceOptions.parse(given)
+    assert (options.max_files_per_batch, options.max_bytes_per_batch, options.max_rows_per_batch) == limits
+    assert SourceOptions.parse(options.to_dict()) == options
 
 
 @pytest.mark.parametrize(
@@ -403,6 +420,8 @@ def test_a_file_limit_beside_a_byte_limit_survives_too() -> None:
         options = SourceOptions.parse({name: 1, "max_files_per_batch": 1000})
         assert SourceOptions.parse(options.to_dict()) == options
     assert SourceOptions().to_dict() == {}
+    assert SourceOptions.parse({"max_files_per_batch": 1000}).to_dict() == {"max_files_per_batch": 1000}
+    assert SourceOptions.parse({"max_bytes_per_batch": "125g"}).to_dict() == {"max_bytes_per_batch": DEFAULTS[1]}
 
 
 def test_the_digest_depends_on_the_meaning_not_on_the_spelling() -> None:

@@ -303,7 +303,7 @@ def test_a_file_that_vanishes_while_its_commit_is_delivered_is_no_good_prefix(
     monkeypatch.setattr(log_module, "STREAMED_ABOVE_BYTES", 1000)
     monkeypatch.setattr(commits_module, "_CHUNK_BYTES", 500)
     appended(log_builder, 1)
-    log_builder.append(50)
+    log_builder.append(150)
     batches = iter(plan.planner(1, maxFilesPerTrigger=10))
     assert next(batches).num_files == 10
     # the commit is streamed: its second reading is under way

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.sinks import DeltaTableSink
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture
