@@ -19,11 +19,22 @@ def shown(error: FdsError, arguments: argparse.Namespace) -> str:
     return redacted(with_staging(str(error), staging) if staging else str(error))
 
 
-def end_of(error: FdsError | None, *, is_more: bool = False, is_finished: bool = False) -> dict[str, object]:
-    """Return the last object of ``--output json``: the state reached, and the error that stopped the command."""
+def end_of(
+    error: FdsError | None, *, is_more: bool = False, is_finished: bool = False, note: str | None = None
+) -> dict[str, object]:
+    """Return the last object of ``--output json``: the state reached, and the error that stopped the command.
+
+    Args:
+        error: What stopped the command.
+        is_more: Whether it left work because of a limit.
+        is_finished: Whether the stream has reached its end.
+        note: What is said about start options that have no effect.
+    """
+    more: dict[str, object] = {} if note is None else {"warnings": [note]}
     if error is None:
-        return {"status": "finished" if is_finished else "more" if is_more else "up_to_date", "error": None}
+        return {"status": "finished" if is_finished else "more" if is_more else "up_to_date", "error": None, **more}
     return {
+        **more,
         "status": "stopped",
         "error": {
             "type": type(error).__name__,

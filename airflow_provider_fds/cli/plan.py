@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 
 class _Outcome(NamedTuple):
-    """How planning ended: the error that stopped it, whether there is more, why the stream is finished (or ``""``)."""
+    """How planning ended: the error that stopped it, whether there is more, why the stream is finished (or ``""``).
+
+    ``note`` is what is said about start options that have no effect.
+    """
 
     error: FdsError | None
     is_more: bool = False
     finished: str = ""
+    note: str | None = None
 
 
 #: Without a limit, ``fds plan`` plans everything.
@@ -78,9 +82,9 @@ def plan(arguments: argparse.Namespace) -> int:
             break
         number += 1
         print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
-    error, is_more, finished = outcome
+    error, is_more, finished, note = outcome
     if arguments.output == "json":
-        print(json.dumps(end_of(error, is_more=is_more, is_finished=bool(finished))))
+        print(json.dumps(end_of(error, is_more=is_more, is_finished=bool(finished), note=note)))
     elif finished:
         print(finished)
     elif error is None:
@@ -102,12 +106,12 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
         location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
         yield _of_ledger(batch, hadoop_path(location))
     if arguments.max_batches is not None and len(work.batches) > arguments.max_batches:
-        yield _Outcome(None, is_more=True)
-        return
-    if work.batches:
-        yield _behind(session, Offset.from_json(work.batches[-1].end))
+        found = _Outcome(None, is_more=True)
+    elif work.batches:
+        found = _behind(session, Offset.from_json(work.batches[-1].end))
     else:
-        yield _Outcome(work.warning, finished=work.reason)
+        found = _Outcome(work.warning, finished=work.reason)
+    yield found._replace(note=session.start_note())
 
 
 def _behind(session: StreamSession, end: Offset) -> _Outcome:

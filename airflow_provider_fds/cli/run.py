@@ -257,7 +257,7 @@ def _show_end(
 ) -> None:
     finished = session.finished_reason() if error is None and not is_more else None
     if arguments.output == "json":
-        print(json.dumps(end_of(error, is_more=is_more, is_finished=finished is not None)))
+        print(json.dumps(end_of(error, is_more=is_more, is_finished=finished is not None, note=session.start_note())))
         return
     result = session.result()
     if result is not None:

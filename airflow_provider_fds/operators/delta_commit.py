@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
@@ -92,6 +93,8 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 is_three_task=True,
             )
             result = session.commit_user_job(self.batch, verify=verify)
+            if (note := session.start_note()) is not None:
+                result = replace(result, warnings=[*result.warnings, note])
             session.purge_expired(retention())
         extra = asset_event.uncovered(
             self, result.to_dict(), verify.uri if verify else None, epoch_start=session.connected.state.epoch_start

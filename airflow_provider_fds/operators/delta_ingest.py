@@ -225,7 +225,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         if result is None:
             reason = "" if self._idle is None else self._idle.reason
             message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
-            if (note := session.connected.start_note) is not None:
+            if (note := session.start_note()) is not None:
                 message = f"{message} {note}"
             if self.on_no_data == "skip":
                 raise AirflowSkipException(with_staging_of(message, stream))
@@ -236,7 +236,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     def _tell(self, context: Any, session: StreamSession, sink: Sink, result: LoadResult) -> dict[str, Any]:
         """Report to the log and the asset event what this run has committed, and return it."""
-        note = session.connected.start_note
+        note = session.start_note()
         result = replace(
             result,
             seconds={**self._phases.to_dict(), **result.seconds},

@@ -104,11 +104,12 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
             self.log.warning("The stream stops after this batch: %s", work.warning)
         if work.status == "done":
             raise AirflowSkipException("This run has already committed its batch; there is nothing to load.")
-        if work.reason:
-            # finished, in quarantine or held
-            raise AirflowSkipException(with_staging_of(work.reason, stream))
-        if work.status != "work":
-            raise AirflowSkipException(f"Nothing new in table {stream.table} for stream {stream.name!r}.")
+        if work.reason or work.status != "work":
+            # finished, in quarantine or held; or up to date
+            message = work.reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
+            if (note := session.start_note()) is not None:
+                message = f"{message} {note}"
+            raise AirflowSkipException(with_staging_of(message, stream))
         batch = session.batch_specs(work)[0]
         self.log.info(
             "Batch %d of stream %s: versions %d to %d, %d files, manifest %s",

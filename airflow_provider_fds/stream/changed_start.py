@@ -88,6 +88,14 @@ def keep_start(connected: ConnectedStream, state: StreamState) -> StreamState:
     return state
 
 
+def start_note(connected: ConnectedStream) -> str | None:
+    """Return what was said about start options that have no effect: in this session, or else by the last run."""
+    state = connected.state
+    if connected.start_note is not None or state.start_kept is None or state.epoch_start is None:
+        return connected.start_note
+    return describe_changed_start(state, state.start_kept)
+
+
 def _given(options: SourceOptions, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
@@ -103,4 +111,4 @@ def _plain(name: str, value: Any) -> Any:
     return parse_timestamp(value) if name.endswith("timestamp") else value
 
 
-__all__ = ["changed_start", "describe_changed_start", "keep_start", "range_options"]
+__all__ = ["changed_start", "describe_changed_start", "keep_start", "range_options", "start_note"]

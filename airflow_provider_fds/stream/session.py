@@ -14,6 +14,7 @@ from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.attempts import put_job, read_report
+from airflow_provider_fds.stream.changed_start import start_note
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.fencing import collect_fence, put_fence_job
@@ -256,6 +257,10 @@ class StreamSession:
     def result(self) -> LoadResult | None:
         """Return what this run has committed, ``None`` if nothing."""
         return self.scope.result()
+
+    def start_note(self) -> str | None:
+        """Return a sentence if start options of this stream have no effect, as this run or an earlier one found."""
+        return start_note(self.connected)
 
     def status(self) -> StreamStatus:
         """Return the status of the stream. Writes nothing."""

@@ -20,11 +20,14 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
 """
 
 
+def _body(*lines):
+    return "".join(f"    {line}\n" for line in lines)
+
+
 @pytest.fixture
 def dag_of(installation, lake):
     def make(name, *lines):
-        body = "".join(f"    {line}\n" for line in lines)
-        return installation.add(HEAD.format(name=name, lake=lake.uri) + body)
+        return installation.add(HEAD.format(name=name, lake=lake.uri) + _body(*lines))
 
     return make
 
@@ -57,6 +60,18 @@ def test_a_batch_goes_from_plan_to_commit_as_flat_texts_and_nothing_new_is_a_ski
     third = installation.run(dag)
     assert third.xcom("plan", "start") == batch["end"]
     assert third.xcom("commit")["first_batch_id"] == 1
+
+
+def test_a_changed_start_is_in_the_result_of_the_commit_and_moves_nothing(dag_of, installation, lake):
+    lake.append("orders", 1)
+    assert installation.run(dag_of("began", *GOOD)).xcom("commit")["warnings"] == []
+    lake.append("orders", 2)
+    changed = HEAD.replace('orders")', 'orders", starting_version=0)')
+    run = installation.run(installation.add(changed.format(name="began", lake=lake.uri) + _body(*GOOD)))
+    assert run.xcom("plan")["first_version"] == "1"
+    (warning,) = run.xcom("commit")["warnings"]
+    for part in ("starting_version=0 has no effect", "the snapshot of version 0", "fds rewind", "stream.backfill("):
+        assert part in warning
 
 
 def test_a_commit_without_a_load_between_is_refused_before_anything_is_planned(dag_of, installation, lake, tmp_path):

@@ -194,6 +194,9 @@ def test_history_and_status_show_a_start_option_that_has_no_effect(planned, log_
     again = ("plan", log_builder.root, "--staging", planned, "--stream", "x", "--option", "starting_version=1")
     code, text = fds(capsys, *again)
     assert code == 0, text
+    (warning,) = json.loads(fds(capsys, *again, "--output", "json")[1].splitlines()[-1])["warnings"]
+    for part in ("starting_version=1 has no effect", "began at version 0", "fds rewind x", "fds backfill x"):
+        assert part in warning
 
     assert (
         "starting_version=1 has no effect: stream 'x' began at version 0"
