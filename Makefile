@@ -41,9 +41,10 @@ bench-against:  ## Measure another commit and this tree in turn (COMMIT=main BEN
 	@scripts/bootstrap.sh dev
 	.venv/bin/python -m tests.bench.compare $(COMMIT) $(BENCH)
 
-fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=17 SEED=1)
+fuzz:  ## Compare with Structured Streaming on random tables (TABLES=30 OPTIONS=17 SEED=1 BY_TIME=0.4)
 	@scripts/bootstrap.sh dev
 	FDS_FUZZ_TABLES=$(or $(TABLES),30) FDS_FUZZ_OPTIONS=$(or $(OPTIONS),17) FDS_FUZZ_SEED=$(or $(SEED),1) \
+	    FDS_FUZZ_BY_TIME=$(or $(BY_TIME),0.4) \
 	    .venv/bin/python -m pytest -s -p no:randomly tests/interop/differential/test_differential.py
 
 merges:  ## Compare merge sinks with their sources on random histories (HISTORIES=200 SEED=1)
