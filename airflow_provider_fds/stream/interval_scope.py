@@ -119,6 +119,14 @@ class IntervalScope(Scope):
             )
         return found
 
+    def before_binding(self, state: StreamState, sink: Sink | None) -> RunWork | None:
+        """Refuse an interval that another stream appends to the sink, unless the interval is planned already."""
+        record = self._known()
+        if record is None or not record.is_planned:
+            # before the stream is bound, so that it may take another sink
+            refuse_overlap_of_interval(self.connected, sink, *self._versions(), str(state.table_id))
+        return None
+
     def settled(self, *, retry: bool, user_job: bool) -> RunWork | None:
         """Return the result of an interval that is loaded and whose sink appends; ``retry`` makes no difference."""
         del retry, user_job
@@ -142,11 +150,10 @@ class IntervalScope(Scope):
 
     def plan(self, sink: Sink | None, max_batches: int, *, user_job: bool) -> RunWork:
         """Open the interval, with a new generation if it was planned before, and plan all of it."""
-        del user_job
+        del sink, user_job
         record, previous = self._known(), self.stopped_owner()
         generation = 1 if record is None else record.generation + (1 if record.is_planned else 0)
-        table_id = self._table_id(self.connected.state)
-        refuse_overlap_of_interval(self.connected, sink, *self._versions(), table_id)
+        self._table_id(self.connected.state)
         me = self.connected.context.owner
         state = self.connected.execute(
             IntervalOpened(interval=self.interval, generation=generation, owner=me, previous=previous)

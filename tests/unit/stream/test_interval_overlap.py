@@ -71,6 +71,13 @@ def test_an_interval_that_a_stream_by_offset_will_load_is_refused(bench, table, 
         minutes(bench, 5, 6).begin(sink)
 
 
+def test_a_stream_that_is_refused_is_not_bound_and_may_take_another_sink(bench, table, sink, tmp_path):
+    load(bench, bench.session(stream=bench.stream(starting_version=1)), sink)
+    with pytest.raises(ConfigurationError, match="or another sink"):
+        minutes(bench, 1, 3).begin(sink)
+    assert load(bench, minutes(bench, 1, 3), DeltaTableSink(str(tmp_path / "other"))) == [(1, 2)]
+
+
 def test_an_interval_that_a_backfill_has_loaded_is_refused(bench, table, sink):
     load(bench, bench.session(stream=bench.stream().backfill(start=1, end=3)), sink)
     with pytest.raises(ConfigurationError, match=r"'orders\.bf\..*' already appends versions 1 to 3"):
