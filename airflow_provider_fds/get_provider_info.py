@@ -103,6 +103,17 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "example": "production",
         "default": "",
     },
+    "allow_schema_changes": {
+        "description": (
+            "What streams do at a version that changes the schema, by kind of change (add, widen, rename, drop, "
+            "type): follow, ask or fail. A stream's own allow_schema_changes takes precedence, kind by kind. Empty: "
+            "follow add and widen, ask at the others."
+        ),
+        "version_added": "0.2.0",
+        "type": "string",
+        "example": "rename=follow,drop=fail",
+        "default": "",
+    },
     "cache_dir": {
         "description": (
             "Folder on each worker in which Delta's JARs and the driver's modules are kept, so that Spark starts "

@@ -73,16 +73,6 @@ need_java() {
         "others: https://adoptium.net), put it on PATH or point JAVA_HOME at it, and run make again."
 }
 
-# One test runs Airflow on PostgreSQL; without it that test is skipped.
-want_postgresql() {
-    if command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
-        return
-    fi
-    if ! can_apt || ! apt_install postgresql; then
-        say "PostgreSQL is not installed: the test of airflow backfill create will be skipped"
-    fi
-}
-
 make_venv() {
     local python=$1
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -140,7 +130,6 @@ rm -f .venv/.fds-demo .venv/.fds-dev
     --build-constraints requirements/build.txt --editable .
 
 if [ "$group" = dev ]; then
-    want_postgresql
     say "fetching Delta's JARs and preparing Spark's start, once per machine"
     .venv/bin/fds prepare >/dev/null
 else

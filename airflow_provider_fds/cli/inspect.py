@@ -141,9 +141,15 @@ def _line(entry: Entry) -> str:
     if warnings := (action.get("fence") or {}).get("warnings"):
         facts.append(f"warnings={warnings}")
     line = f"{entry.n:6} {entry.time} {kind:12} {' '.join(facts)}  [{entry.actor.describe()}]"
-    passed = [
-        *action.get("skipped", ()),
-        *(s for batch in action.get("batches") or () for s in batch.get("skipped", ())),
+    ranges = [action, *(action.get("batches") or ())]
+    passes = [
+        f"{'':32} skips version {one['version']}: {one['reason']}"
+        for part in ranges
+        for one in part.get("skipped") or ()
     ]
-    passes = [f"{'':32} skips version {s['version']}: {s['reason']}" for s in passed]
+    passes += [
+        f"{'':32} schema of version {one['version']}: {', '.join(one['changes'])} (allowed by: {one['allowed_by']})"
+        for part in ranges
+        for one in part.get("schema_changes") or ()
+    ]
     return "\n".join([line, *passes])

@@ -116,6 +116,7 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
 
 def _behind(session: StreamSession, end: Offset) -> _Outcome:
     """Return what follows the planned batches: an error that stops the stream, or whether there is more to plan."""
+    from airflow_provider_fds.source.barrier import Allowances
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.stream.planning import acknowledged_of
@@ -132,7 +133,7 @@ def _behind(session: StreamSession, end: Offset) -> _Outcome:
         newest if stream_end is None else stream_end.target(end, newest),
         snapshot=connected.frozen_snapshot(),
         snapshot_storage=connected.staging,
-        acknowledged=acknowledged_of(connected.state),
+        allowances=Allowances(acknowledged_of(connected.state), schema_changes=connected.context.schema_changes),
         keeps_replaced_rows=keeps_replaced_rows(session.stream, None, connected.state.sink),
     )
     for batch in planner:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["none", "additive", "breaking"]
 
+#: What happens to one column. ``"rename"`` includes another spelling; ``"type"`` is a type that is not wider.
+#: ``"other"``: nullability, partition columns, column mapping.
+ColumnChangeKind = Literal["add", "widen", "rename", "drop", "type", "other"]
+
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _WIDENING_FEATURES: Final = ("typeWidening", "typeWidening-preview")
 _INTEGERS: Final = ("byte", "short", "integer", "long")
@@ -39,17 +43,42 @@ _NULL_TYPES: Final = ("void", "null")
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """One difference between two schemas.
+
+    Attributes:
+        kind: What happens to the column.
+        line: The difference as a line of a diff: ``+ name: type``, ``- name: type``, ``~ name: old -> new`` or, for a
+            rename, ``~ old -> new``.
+        is_additive: Whether earlier rows read the same under the new schema, with NULL in a new column.
+    """
+
+    kind: ColumnChangeKind
+    line: str
+    is_additive: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaChange:
     """The difference between two schemas.
 
     Attributes:
-        kind: ``"none"``: rows look the same (comments, properties, constraints). ``"additive"``: earlier rows read the
-            same under the new schema, with NULL in new columns. ``"breaking"``: anything else.
-        details: Each change in words, breaking ones first.
+        columns: Each difference, those that are not additive first.
     """
 
-    kind: Kind
-    details: tuple[str, ...] = ()
+    columns: tuple[ColumnChange, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """``"none"``: rows look the same (comments, properties, constraints). ``"additive"``: every difference is."""
+        if not self.columns:
+            return "none"
+        return "additive" if all(change.is_additive for change in self.columns) else "breaking"
+
+    @property
+    def diff(self) -> tuple[str, ...]:
+        """The lines of the diff."""
+        return tuple(change.line for change in self.columns)
 
 
 def schema_change(old: Metadata, new: Metadata, protocol: Protocol | None = None) -> SchemaChange:
@@ -67,22 +96,18 @@ def schema_change(old: Metadata, new: Metadata, protocol: Protocol | None = None
         may_widen=_may_widen(new, protocol),
     )
     if old_mode != new_mode:
-        if old_mode == "none":
-            comparison.additive.append(f"column mapping was switched on (mode {new_mode})")
-        else:
-            comparison.breaking.append(f"column mapping changed from mode {old_mode} to {new_mode}")
+        comparison.note("other", f"~ column mapping: {old_mode} -> {new_mode}", is_additive=old_mode == "none")
     old_schema, new_schema = _schema(old), _schema(new)
     if old_schema is None or new_schema is None:
         if old.schemaString != new.schemaString:
-            comparison.breaking.append("the schema is not JSON that can be compared")
-    elif not comparison.breaking:
+            comparison.note("other", "~ schema: not JSON that can be compared")
+    elif old_mode in ("none", new_mode):
         comparison.structs(old_schema, new_schema, "")
-    if old.partitionColumns != new.partitionColumns:
-        comparison.breaking.append(
-            f"the partition columns changed from {_listed(old.partitionColumns)} to {_listed(new.partitionColumns)}"
-        )
-    kind: Kind = "breaking" if comparison.breaking else "additive" if comparison.additive else "none"
-    return SchemaChange(kind, tuple(comparison.breaking + comparison.additive))
+    partitions = tuple(comparison.renamed.get(name, name) for name in old.partitionColumns)
+    if partitions != new.partitionColumns:
+        line = f"~ partition columns: {_listed(old.partitionColumns)} -> {_listed(new.partitionColumns)}"
+        comparison.note("other", line)
+    return SchemaChange(tuple(sorted(comparison.found, key=lambda change: change.is_additive)))
 
 
 def check_schema(metadata: Metadata) -> None:
@@ -144,13 +169,21 @@ def _require(condition: bool, otherwise: str) -> None:
 
 
 class _Comparison:
-    """Walks two schemas in parallel and records the differences."""
+    """Walks two schemas in parallel and records the differences.
+
+    Attributes:
+        found: The differences in their order.
+        renamed: New names of top-level columns by their old ones.
+    """
 
     def __init__(self, *, by_physical_name: bool, may_widen: bool) -> None:
         self._by_physical_name = by_physical_name
         self._may_widen = may_widen
-        self.additive: list[str] = []
-        self.breaking: list[str] = []
+        self.found: list[ColumnChange] = []
+        self.renamed: dict[str, str] = {}
+
+    def note(self, kind: ColumnChangeKind, line: str, *, is_additive: bool = False) -> None:
+        self.found.append(ColumnChange(kind, line, is_additive))
 
     def structs(self, old: dict[str, Any], new: dict[str, Any], path: str) -> None:
         old_fields = {self._identity(field): field for field in old.get("fields", ())}
@@ -162,22 +195,23 @@ class _Comparison:
                 continue
             respelled = next((other for other in added if other.lower() == name.lower()), None)
             if respelled is not None and not self._by_physical_name:
-                del added[respelled]
-                self.breaking.append(f"column {path}{field['name']} is now spelled {path}{respelled}")
+                self._field(field, added.pop(respelled), path)
             else:
-                self.breaking.append(f"column {path}{field['name']} was dropped")
+                self.note("drop", f"- {path}{field['name']}: {_describe(field['type'])}")
         for field in added.values():
-            what = f"column {path}{field['name']} {_describe(field['type'])} was added"
+            line = f"+ {path}{field['name']}: {_describe(field['type'])}"
             if field.get("nullable", True):
-                self.additive.append(what)
+                self.note("add", line, is_additive=True)
             else:
-                self.breaking.append(f"{what} as NOT NULL")
+                self.note("other", f"{line} not null")
 
     def _field(self, old: dict[str, Any], new: dict[str, Any], path: str) -> None:
         name = f"{path}{old['name']}"
         if old["name"] != new["name"]:
-            self.breaking.append(f"column {name} was renamed to {path}{new['name']}")
-        self._nullability(f"column {name}", is_old=old.get("nullable", True), is_new=new.get("nullable", True))
+            self.note("rename", f"~ {name} -> {path}{new['name']}")
+            if not path:
+                self.renamed[old["name"]] = new["name"]
+        self._nullability(name, is_old=old.get("nullable", True), is_new=new.get("nullable", True))
         self._types(old["type"], new["type"], name)
 
     def _types(self, old: Any, new: Any, name: str) -> None:
@@ -189,27 +223,26 @@ class _Comparison:
                 self.structs(old, new, f"{name}.")
                 return
             if kind == "array":
-                self._nullability(f"elements of {name}", is_old=old["containsNull"], is_new=new["containsNull"])
+                self._nullability(f"{name}.element", is_old=old["containsNull"], is_new=new["containsNull"])
                 self._types(old["elementType"], new["elementType"], f"{name}.element")
                 return
             if kind == "map":
-                self._nullability(f"values of {name}", is_old=old["valueContainsNull"], is_new=new["valueContainsNull"])
+                self._nullability(f"{name}.value", is_old=old["valueContainsNull"], is_new=new["valueContainsNull"])
                 self._types(old["keyType"], new["keyType"], f"{name}.key")
                 self._types(old["valueType"], new["valueType"], f"{name}.value")
                 return
             if old == new:
                 return
-        what = f"column {name} changed from {_describe(old)} to {_describe(new)}"
+        line = f"~ {name}: {_describe(old)} -> {_describe(new)}"
         if old in _NULL_TYPES or (self._may_widen and _is_wider(old, new)):
-            self.additive.append(what)
+            self.note("widen", line, is_additive=True)
         else:
-            self.breaking.append(what)
+            self.note("type", line)
 
-    def _nullability(self, what: str, *, is_old: bool, is_new: bool) -> None:
-        if is_new and not is_old:
-            self.additive.append(f"{what} can now be NULL")
-        elif is_old and not is_new:
-            self.breaking.append(f"{what} can no longer be NULL")
+    def _nullability(self, name: str, *, is_old: bool, is_new: bool) -> None:
+        words = {True: "nullable", False: "not null"}
+        if is_old != is_new:
+            self.note("other", f"~ {name}: {words[is_old]} -> {words[is_new]}", is_additive=is_new)
 
     def _identity(self, field: dict[str, Any]) -> str:
         name: str = field["name"]
@@ -259,9 +292,22 @@ def _is_wider(old: Any, new: Any) -> bool:
 
 
 def _describe(type_: Any) -> str:
-    if isinstance(type_, dict):
-        return str(type_.get("type", "unknown"))
-    return str(type_)
+    """Return a type as Spark writes it, shortened if it is long."""
+    text = _type_text(type_)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _type_text(type_: Any) -> str:
+    if not isinstance(type_, dict):
+        return str(type_)
+    kind = type_.get("type", "unknown")
+    if kind == "struct":
+        inner = [f"{field['name']}: {_type_text(field['type'])}" for field in type_.get("fields", ())]
+    elif kind in _INNER_TYPES:
+        inner = [_type_text(type_.get(name)) for name in _INNER_TYPES[kind][1:]]
+    else:
+        return str(kind)
+    return f"{kind}<{', '.join(inner)}>"
 
 
 def _listed(columns: tuple[str, ...]) -> str:

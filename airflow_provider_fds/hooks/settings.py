@@ -11,6 +11,7 @@ from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.schema_policy import OPTION, Rules, schema_rules
 
 _SECTION: Final = "fds"
 
@@ -46,6 +47,19 @@ def retention() -> Retention:
     if days is None or days < 0:
         raise ConfigurationError(f"[fds] retention is {days!r}; it must be a number of days, such as 14.")
     return Retention(age=timedelta(days=days))
+
+
+def schema_changes() -> Rules:
+    """Return ``[fds] allow_schema_changes``: the rules for changes of a schema that a stream has no rule for."""
+    from airflow.providers.common.compat.sdk import conf
+
+    named = conf.get(_SECTION, OPTION, fallback="").strip()
+    if not named:
+        return ()
+    try:
+        return schema_rules(named)
+    except ValueError as error:
+        raise ConfigurationError(f"[fds] {OPTION} {error}.") from error
 
 
 def cache_dir() -> Path | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.checkpoint.registry import checkpoint_store
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
-from airflow_provider_fds.hooks.settings import staging_uri
+from airflow_provider_fds.hooks.settings import schema_changes, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.stream.connect import StreamContext
@@ -31,7 +31,8 @@ def working_context(
     """Return the context of a task that works on a stream. Looks up connections; accesses no storage.
 
     Raises:
-        ConfigurationError: A connection is missing or of the wrong type, or there is no staging folder.
+        ConfigurationError: A connection is missing or of the wrong type, there is no staging folder, or a setting in
+            ``[fds]`` is invalid.
     """
     staging = staging_uri(stream.staging, stream.name)
     sink_options = None
@@ -47,6 +48,7 @@ def working_context(
         owner=owner,
         owner_is_running=owner_is_running,
         sink_options=sink_options,
+        schema_changes=schema_changes(),
         run_since=run_since,
     )
 

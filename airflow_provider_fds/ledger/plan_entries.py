@@ -25,7 +25,7 @@ from airflow_provider_fds.ledger.conditions import (
 
 # structs read these annotations at run time, when they are defined
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
-from airflow_provider_fds.ledger.values import PlannedBatch, Skipped  # noqa: TC001
+from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped  # noqa: TC001
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
@@ -183,6 +183,7 @@ class Advanced(BaseAction, frozen=True, kw_only=True, tag="advanced"):
     skipped: tuple[Skipped, ...]
     log_digest: str
     last_commit_sha256: str
+    schema_changes: tuple[PassedSchema, ...] = ()
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it if nothing is planned."""

@@ -187,6 +187,19 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class PassedSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """A version from which on the table has another schema, and why the stream passes it.
+
+    Attributes:
+        changes: The lines of a diff of the columns.
+        allowed_by: The option, setting, person or default that lets the stream pass.
+    """
+
+    version: int
+    changes: tuple[str, ...]
+    allowed_by: str
+
+
 class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """One batch as it was frozen.
 
@@ -199,6 +212,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         last_commit_sha256: Digest of the commit file of ``last_version``.
         log_checksum: Checksum over versions and contents of the commit files of the range; empty in older entries.
         log_etags: Digest over versions and ETags of these files; empty if the storage has no ETags.
+        schema_changes: Changes of the schema in the range.
     """
 
     batch_id: int
@@ -217,6 +231,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     last_commit_sha256: str
     log_checksum: str = ""
     log_etags: str = ""
+    schema_changes: tuple[PassedSchema, ...] = ()
 
     def __post_init__(self) -> None:
         check_manifest_key(self.manifest)
@@ -283,6 +298,7 @@ __all__ = [
     "Fence",
     "GivenUp",
     "LeftSink",
+    "PassedSchema",
     "PlannedBatch",
     "Recovered",
     "Removal",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.log import TableState
 from airflow_provider_fds.delta.protocol import check_readable
@@ -10,13 +11,36 @@ from airflow_provider_fds.delta.schema import check_schema, schema_change
 from airflow_provider_fds.errors import SchemaChangedError, StoppedError, TableReplacedError
 from airflow_provider_fds.source.change_recording import is_enabled, not_recorded
 from airflow_provider_fds.source.classify import Skip, Stop, classify
+from airflow_provider_fds.source.planned import PassedSchemaChange
+from airflow_provider_fds.source.schema_policy import OPTION, SchemaPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_fds.delta.actions import Metadata
+    from airflow_provider_fds.delta.schema import SchemaChange
     from airflow_provider_fds.source.classify import CommitContent, Emit
     from airflow_provider_fds.source.options import SourceOptions
+    from airflow_provider_fds.source.schema_policy import AppliedRule, Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """What lets a stream pass versions besides its own options.
+
+    Attributes:
+        acknowledged: Versions that a person lets the stream pass although the options do not, each with that person's
+            reason: a schema change takes effect there, any other commit is skipped as a whole.
+        left_out: Versions that a person skipped, likewise; skipped as a whole even if they could be read.
+        schema_changes: Rules of the installation for kinds of schema change; those of the stream take precedence.
+    """
+
+    acknowledged: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    schema_changes: Rules = ()
+
+
+NO_ALLOWANCES: Final = Allowances()
 
 
 class Barrier:
@@ -26,32 +50,24 @@ class Barrier:
         options: The stream's options.
         table: URI of the table, for messages.
         table_id: ``metaData.id`` that the stream reads.
-        acknowledged: Versions that a person lets the stream pass although the options do not, each with that person's
-            reason: a schema change takes effect there, any other commit is skipped as a whole.
-        left_out: Versions that a person skipped, likewise; skipped as a whole even if they could be read.
+        allowances: What lets the stream pass versions besides its options.
     """
 
     def __init__(
-        self,
-        options: SourceOptions,
-        table: str,
-        table_id: str,
-        acknowledged: Mapping[int, str],
-        left_out: Mapping[int, str],
+        self, options: SourceOptions, table: str, table_id: str, allowances: Allowances = NO_ALLOWANCES
     ) -> None:
-        self.acknowledged = acknowledged
-        self.left_out = left_out
+        self.allowances = allowances
         self._options = options
         self._table = table
         self._table_id = table_id
-        self._acknowledged_schema = -1 if options.acknowledged_schema is None else options.acknowledged_schema
+        self._policy = SchemaPolicy(options.allow_schema_changes, allowances.schema_changes)
 
     def state_after(
         self, before: TableState | None, content: CommitContent, *, comparable: bool = True
-    ) -> tuple[TableState, bool]:
-        """Return the state in force after a commit and whether it has another schema, or refuse to pass the commit.
+    ) -> tuple[TableState, PassedSchemaChange | None]:
+        """Return the state in force after a commit and the change of its schema, or refuse to pass the commit.
 
-        An added column, relaxed nullability and similar changes take effect; properties and comments do not matter.
+        Properties and comments of a table are no change of its schema.
 
         Args:
             before: State before the commit; ``None`` before the first version of a table.
@@ -60,12 +76,12 @@ class Barrier:
 
         Raises:
             TableReplacedError: The commit makes it another table.
-            SchemaChangedError: The schema changes by more than an addition, and no person lets the stream pass it.
+            SchemaChangedError: The schema changes, and neither a rule nor a person lets the stream pass the change.
             UnsupportedFeatureError: From this commit on, the table needs a reader feature that FDS does not support.
             StoppedError: The first version of a table lacks protocol or metadata, or a schema is damaged.
         """
         if content.metadata is None and content.protocol is None and before is not None:
-            return before, False
+            return before, None
         version, table = content.version, self._table
         protocol = content.protocol or (before.protocol if before else None)
         metadata = content.metadata or (before.metadata if before else None)
@@ -86,26 +102,38 @@ class Barrier:
                 version=version,
             )
         state = TableState(version, protocol, metadata)
-        has_new_schema = False
+        passed: PassedSchemaChange | None = None
         if before is not None and content.metadata is not None and comparable and before.metadata != metadata:
-            has_new_schema = self._has_new_schema(before.metadata, state, content)
+            passed = self._passed(before.metadata, state, content)
         if content.metadata is not None:
             self.check_schema(state, version)
-        return state, has_new_schema
+        return state, passed
 
-    def _has_new_schema(self, old: Metadata, state: TableState, content: CommitContent) -> bool:
-        version, table = content.version, self._table
+    def _passed(self, old: Metadata, state: TableState, content: CommitContent) -> PassedSchemaChange | None:
+        version = content.version
         change = schema_change(old, state.metadata, state.protocol)
-        is_acknowledged = version <= self._acknowledged_schema or version in self.acknowledged
-        if change.kind != "breaking" or is_acknowledged:
-            return change.kind != "none"
-        details = "; ".join(change.details)
+        if not change.columns:
+            return None
+        verdict = self._policy.judge(
+            change,
+            version,
+            acknowledged_schema=self._options.acknowledged_schema,
+            acknowledged=self.allowances.acknowledged.get(version),
+        )
+        if verdict.refused:
+            raise self._refusal(change, verdict.refused, content)
+        return PassedSchemaChange(version, change.diff, verdict.allowed_by)
+
+    def _refusal(
+        self, change: SchemaChange, refused: tuple[AppliedRule, ...], content: CommitContent
+    ) -> SchemaChangedError:
+        version, table = content.version, self._table
+        diff = "".join(f"\n  {line}" for line in change.diff)
+        rules = ", ".join(one.describe() for one in refused if one.kind != "other")
         message = (
-            f"{table}: version {version} changes the schema by more than an addition: {details}. Rows from before "
-            f"and after it cannot be read with one schema, so the stream stops before version {version}; "
-            "everything before it is delivered. Change the sink to the new schema, then let the stream continue "
-            f"with acknowledged_schema={version} on the stream, or with `fds acknowledge STREAM --version "
-            f"{version} --why …`."
+            f"{table}: version {version} changes the schema:{diff}\nThe stream stops before version {version}"
+            f"{f' ({rules})' if rules else ''}; everything before it is delivered. Change the sink to the new schema, "
+            f"then let the stream pass with {_ways_on(refused, version)}."
         )
         if isinstance(classify(content, self._options, table=table), Stop):
             # one acknowledgement skips all of the commit, with its rows
@@ -114,7 +142,7 @@ class Barrier:
                 "either. `fds acknowledge` skips all of it, including its rows; acknowledged_schema lets only the "
                 "schema pass, and the stream then lists the options for the rows."
             )
-        raise SchemaChangedError(message, table=table, version=version, operation=content.operation_text)
+        return SchemaChangedError(message, table=table, version=version, operation=content.operation_text)
 
     def check_schema(self, state: TableState, version: int) -> None:
         """Refuse a schema that cannot be read at all."""
@@ -131,16 +159,28 @@ class Barrier:
 
     def judge(self, content: CommitContent) -> Emit | Skip:
         """Return what happens with the commit, or raise the error that stops the stream."""
-        if content.version in self.left_out:
-            return Skip(f"{self.left_out[content.version]}; {content.describe_changes}")
+        if content.version in self.allowances.left_out:
+            return Skip(f"{self.allowances.left_out[content.version]}; {content.describe_changes}")
         verdict = classify(content, self._options, table=self._table)
         if not isinstance(verdict, Stop):
             return verdict
-        if content.version not in self.acknowledged:
+        if content.version not in self.allowances.acknowledged:
             raise verdict.error
-        return Skip(f"{self.acknowledged[content.version]}; {content.describe_changes}")
+        return Skip(f"{self.allowances.acknowledged[content.version]}; {content.describe_changes}")
 
     def check_recorded(self, state: TableState | None, version: int) -> None:
         """Stop before a version at which changes are not recorded, unless it is skipped anyway."""
         if state is not None and not is_enabled(state.metadata) and not self._options.skips_version(version):
             raise not_recorded(version, table=self._table)
+
+
+def _ways_on(refused: tuple[AppliedRule, ...], version: int) -> str:
+    """Return what lets the stream pass ``version``."""
+    command = f"`fds acknowledge STREAM --version {version} --why …`"
+    option = f"acknowledged_schema={version} on the stream"
+    if any(one.rule == "fail" for one in refused):
+        return f"{command}, or with another rule in {OPTION}; {option} is not enough where a rule is 'fail'"
+    if any(one.kind in ("type", "other") for one in refused):
+        return f"{command} or {option}; no {OPTION} follows such a change by itself"
+    follow = {one.kind: "follow" for one in refused}
+    return f"{command}, with {option}, or with {OPTION}={follow}, which follows every such change"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options import SourceOptions
-    from airflow_provider_fds.source.planned import FeedKind
+    from airflow_provider_fds.source.planned import FeedKind, PassedSchemaChange
 
 
 class BatchBuilder:
@@ -29,6 +29,7 @@ class BatchBuilder:
         state: Protocol and metadata at the last version added; its version is not kept up to date.
         feed: Kind of the files added, if the stream reads the change data feed.
         files: Files added.
+        schema_changes: Changes of the schema.
         skipped: Skipped commits.
         keys: Identity of each file added, see :func:`file_key_below`: a manifest, being a Delta log, can list a file
             only once.
@@ -45,6 +46,7 @@ class BatchBuilder:
         "feed",
         "files",
         "keys",
+        "schema_changes",
         "skipped",
         "start",
         "state",
@@ -57,6 +59,7 @@ class BatchBuilder:
         self.feed: FeedKind | None = None
         self.files = FileCollector()
         self.skipped: list[SkippedCommit] = []
+        self.schema_changes: list[PassedSchemaChange] = []
         self.keys: set[int] = set()
         self.admission = Admission(options)
         self._checksums = RangeChecksums()
@@ -94,6 +97,7 @@ class BatchBuilder:
             feed=self.feed,
             log_checksum=self._checksums.of_contents,
             log_etags=self._checksums.of_etags,
+            schema_changes=tuple(self.schema_changes),
         )
 
 

@@ -13,6 +13,16 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source import option_values as values_of
 from airflow_provider_fds.source.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILES, default_limits
 from airflow_provider_fds.source.option_ranges import interval_problems, range_problems
+from airflow_provider_fds.source.schema_policy import (
+    DELTA_OPTIONS,
+    DELTA_SETTINGS,
+    OPTION,
+    Rules,
+    delta_rules,
+    merged_rules,
+    schema_rules,
+    shown_rules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,6 +79,12 @@ class SourceOptions:
         acknowledged_schema: Newest version whose schema change the stream may pass even though it is not purely
             additive (a column renamed, dropped or of another type, other partition columns). Rows before it are read
             with the old schema, rows from it on with the new one.
+        allow_schema_changes: What happens at a version that changes the schema, by kind of change (``add``, ``widen``,
+            ``rename``, ``drop``, ``type``): ``"follow"`` passes it, ``"ask"`` stops before it until a person
+            acknowledges it, ``"fail"`` does too, but ``acknowledged_schema`` is no acknowledgement. A version instead
+            of a word follows the change of that version and asks at others. Kinds that are not named are as in
+            ``[fds]``; the default is to follow ``add`` and ``widen``, and to ask at the others. Delta's
+            ``allowSourceColumnRename``, ``…Drop``, ``…RenameAndDrop`` and ``…TypeChange`` set the same rules.
         allowed_roots: Places besides the table's own folder where its files may be, as for a shallow clone: URIs of
             folders or buckets, or ``"*"`` for anywhere. Default: anywhere in the table's own bucket, container or file
             system. Spark uses its own permissions to read the files that the log names.
@@ -102,6 +118,7 @@ class SourceOptions:
     on_violation: str = "fail"
     on_lost_position: str = "fail"
     acknowledged_schema: int | None = None
+    allow_schema_changes: Rules = ()
     allowed_roots: tuple[str, ...] = ()
 
     @classmethod
@@ -120,7 +137,8 @@ class SourceOptions:
         """
         problems: list[str] = []
         found: dict[str, tuple[str, Any]] = {}
-        for key, value in values.items():
+        rules, others = _delta_rules(values, problems)
+        for key, value in others.items():
             name = _SPELLINGS.get(key.lower()) if isinstance(key, str) else None
             if name is None:
                 problems.append(_unknown(key))
@@ -138,6 +156,11 @@ class SourceOptions:
                     f"{found[name][1]!r} and {parsed!r}. Set only one of them."
                 )
             found[name] = (key, parsed)
+        if rules:
+            rules = dict([found[OPTION]] if OPTION in found else []) | rules
+            merged, of_rules = merged_rules(rules)
+            found[OPTION] = (", ".join(rules), merged)
+            problems += of_rules
         problems += _exclusive(found)
         if by_interval:
             problems += interval_problems(found)
@@ -158,7 +181,7 @@ class SourceOptions:
         for name, value in values.items():
             if value == defaults[name]:
                 continue
-            shown = values_of.shown_ranges(value) if name == "skip_versions" else value
+            shown = _SHOWN[name](value) if name in _SHOWN else value
             result[name] = list(shown) if isinstance(shown, tuple) else shown
         return result
 
@@ -185,6 +208,13 @@ class SourceOptions:
 
 #: Options that omit a whole commit, or read other files of it.
 _CHANGE_INDEXES: Final = frozenset({"skip_change_commits", "skip_versions", "skip_operations", "read_change_feed"})
+
+
+#: How the values of options are shown that JSON has no form for.
+_SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
+    "skip_versions": values_of.shown_ranges,
+    "allow_schema_changes": shown_rules,
+}
 
 
 class _Option(NamedTuple):
@@ -219,19 +249,17 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(values_of.lost_position),
     "acknowledged_schema": _Option(values_of.version),
+    "allow_schema_changes": _Option(schema_rules),
     "allowed_roots": _Option(values_of.roots),
 }
 
 #: Options that Delta knows and FDS refuses, with the reason and the alternative.
 _REFUSED: Final[dict[str, str]] = {
     "fail_on_data_loss": "FDS never skips lost versions silently; on_lost_position says what it does instead",
-    "schema_tracking_location": "FDS keeps the schema in its ledger and stops before a change that is more than "
-    "an addition",
-    "schema_location": "FDS keeps the schema in its ledger and stops before a change that is more than an addition",
+    "schema_tracking_location": "batches end where the schema changes; allow_schema_changes says which changes to "
+    "follow",
+    "schema_location": "batches end where the schema changes; allow_schema_changes says which changes to follow",
     "streaming_source_tracking_id": "the stream's name identifies its position",
-    "allow_source_column_rename": "FDS stops before such a change; start a new stream at that version",
-    "allow_source_column_drop": "FDS stops before such a change; start a new stream at that version",
-    "allow_source_column_type_change": "FDS stops before such a change; start a new stream at that version",
     "with_event_time_order": "open-source Delta does not support it; the initial snapshot is ordered by "
     "modification time",
     "path": "the table is a separate argument",
@@ -258,8 +286,27 @@ def _spellings() -> dict[str, str]:
 #: Lower-case spelling -> name of the field.
 _SPELLINGS: Final = _spellings()
 
+#: Lower-case spelling of an option of Delta about changes of the schema -> its name in snake case.
+_DELTA_RULES: Final = {key: name for name in DELTA_OPTIONS for key in (name, _camel(name).lower())}
+
 #: Lower-case spelling -> reason.
 _REFUSALS: Final = {key: why for name, why in _REFUSED.items() for key in (name, _camel(name).lower())}
+
+
+def _delta_rules(values: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Rules], dict[str, Any]]:
+    """Return the rules of Delta's own options about changes of the schema, by spelling, and the other options."""
+    rules: dict[str, Rules] = {}
+    others: dict[str, Any] = {}
+    for key, value in values.items():
+        option = _DELTA_RULES.get(key.lower()) if isinstance(key, str) else None
+        if option is None:
+            others[key] = value
+        elif value is not None:
+            try:
+                rules[key] = delta_rules(option, value)
+            except ValueError as error:
+                problems.append(f"option {key!r} {error}.")
+    return rules, others
 
 
 def _unknown(key: object) -> str:
@@ -267,6 +314,12 @@ def _unknown(key: object) -> str:
         return f"option names must be strings; got {key!r}."
     if key.lower() in _REFUSALS:
         return f"option {key!r} has no meaning in FDS: {_REFUSALS[key.lower()]}."
+    if key.lower().startswith(DELTA_SETTINGS + "allowsourcecolumn"):
+        option = key[len(DELTA_SETTINGS) :].partition(".")[0]
+        return (
+            f"{key!r} is a setting of a Spark session, which is not read when a batch is planned. Give the stream the "
+            f"option {option!r}."
+        )
     in_snake_case = "_" in key or key.islower()
     shown = {_camel(name).lower(): name if in_snake_case else _camel(name) for name in _all_names()}
     near = get_close_matches(key.lower().replace("_", ""), list(shown), n=1, cutoff=0.6)

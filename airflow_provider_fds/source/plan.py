@@ -7,7 +7,6 @@ never holds more than one batch and, unless it is huge, one commit.
 from __future__ import annotations
 
 from itertools import islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
@@ -21,7 +20,7 @@ from airflow_provider_fds.errors import (
     UnsupportedFeatureError,
 )
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.source.barrier import Barrier
+from airflow_provider_fds.source.barrier import NO_ALLOWANCES, Allowances, Barrier
 from airflow_provider_fds.source.change_feed import as_inserts, read_changes
 from airflow_provider_fds.source.classify import CommitContent, Skip
 from airflow_provider_fds.source.cutter import BatchCutter
@@ -30,7 +29,7 @@ from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from airflow_provider_fds.delta.actions import Action, Add, Metadata
     from airflow_provider_fds.delta.commits import Commit
@@ -74,9 +73,7 @@ class BatchPlanner:
         snapshot_storage: Storage that holds it.
         snapshot_timestamp_ms: Time of the snapshot's version; ``None``: looked up in the log, which must then still
             have the commit.
-        acknowledged: Versions that a person lets the stream pass although the options do not, each with that person's
-            reason: a schema change takes effect there, any other commit is skipped as a whole.
-        left_out: Versions that a person skipped, likewise; skipped as a whole even if they could be read.
+        allowances: What lets the stream pass versions besides its options.
         keeps_replaced_rows: Whether a commit of the change feed that both adds and removes rows is never cut.
 
     Attributes:
@@ -99,8 +96,7 @@ class BatchPlanner:
         snapshot: FrozenSnapshot | None = None,
         snapshot_storage: Storage | None = None,
         snapshot_timestamp_ms: int | None = None,
-        acknowledged: Mapping[int, str] = MappingProxyType({}),
-        left_out: Mapping[int, str] = MappingProxyType({}),
+        allowances: Allowances = NO_ALLOWANCES,
         keeps_replaced_rows: bool = False,
     ) -> None:
         if start.is_initial_snapshot and (snapshot is None or snapshot_storage is None):
@@ -121,7 +117,7 @@ class BatchPlanner:
         self._snapshot = snapshot
         self._snapshot_storage = snapshot_storage
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
-        self._barrier = Barrier(options, log.table_uri, start.table_id, acknowledged, left_out)
+        self._barrier = Barrier(options, log.table_uri, start.table_id, allowances)
         self._keeps_replaced_rows = keeps_replaced_rows
         self._timestamps = CommitTimestamps(log)
         self._cutter = BatchCutter(log.table_uri, start, options, state)
@@ -170,8 +166,7 @@ class BatchPlanner:
             snapshot=self._snapshot,
             snapshot_storage=self._snapshot_storage,
             snapshot_timestamp_ms=self._snapshot_timestamp_ms,
-            acknowledged=self._barrier.acknowledged,
-            left_out=self._barrier.left_out,
+            allowances=self._barrier.allowances,
             keeps_replaced_rows=self._keeps_replaced_rows,
         )
 
@@ -266,7 +261,7 @@ class BatchPlanner:
         for commit in self._log.commits(first, self._target):
             version = self._reading = commit.version
             content = CommitContent.of(version, commit.actions, table=table)
-            state, has_new_schema = barrier.state_after(self._state, content, comparable=self._is_state_known)
+            state, passed = barrier.state_after(self._state, content, comparable=self._is_state_known)
             self._is_state_known = self._is_state_known or content.metadata is not None
             verdict = barrier.judge(content)
             if self._filter is not None:
@@ -274,9 +269,10 @@ class BatchPlanner:
                 self._filter.of(state.metadata)
             if options.read_change_feed:
                 self._barrier.check_recorded(state, version)
-            if has_new_schema:
+            if passed is not None:
                 # one manifest has one schema: earlier files are read under the schema they were written with
                 yield from self._cutter.cut()
+                self._cutter.builder.schema_changes.append(passed)
             self._state = state
             first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
             if isinstance(verdict, Skip):

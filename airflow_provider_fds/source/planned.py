@@ -68,6 +68,21 @@ class SkippedCommit:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class PassedSchemaChange:
+    """A version from which on the table has another schema, and why the stream passes it.
+
+    Attributes:
+        version: The version.
+        changes: The lines of a diff of the columns.
+        allowed_by: The option, setting, person or default that lets the stream pass.
+    """
+
+    version: int
+    changes: tuple[str, ...]
+    allowed_by: str
+
+
 class _Contents(NamedTuple):
     num_bytes: int
     has_vectors: bool
@@ -92,6 +107,7 @@ class SourceBatch:
         log_checksum: :class:`RangeChecksums` of the commits in :attr:`commit_range`, by content.
         log_etags: The same by the storage's ETags, ``""`` if it has none.
         feed: The kind of change data feed files it holds; ``None`` if the stream does not read the feed.
+        schema_changes: Changes of the schema in the range; the batch before ends at the first of them.
     """
 
     start: Offset
@@ -106,6 +122,7 @@ class SourceBatch:
     feed: FeedKind | None = None
     log_checksum: str = ""
     log_etags: str = ""
+    schema_changes: tuple[PassedSchemaChange, ...] = ()
 
     @property
     def num_files(self) -> int:

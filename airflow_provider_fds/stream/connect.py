@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.source.schema_policy import Rules
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class StreamContext:
         owner: The run that works on the batches.
         owner_is_running: Returns whether another owner still runs. Called before its batches are taken over.
         sink_options: Storage options of the sink, ``None`` to use the table's.
+        schema_changes: Rules of the installation for changes of the schema (``[fds] allow_schema_changes``).
         run_since: Earliest time at which the asking run can have begun; older entries are not searched for its work.
     """
 
@@ -59,6 +61,7 @@ class StreamContext:
     staging_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sink_options: Mapping[str, Any] | None = field(default=None, repr=False)
     checkpoints: CheckpointStore | None = None
+    schema_changes: Rules = ()
     run_since: datetime | None = None
 
 

@@ -21,9 +21,10 @@ from airflow_provider_fds.stream.fencing import fence_work
 from airflow_provider_fds.stream.lost_position import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.move import describe_batches
 from airflow_provider_fds.stream.overlap import refuse_overlap
-from airflow_provider_fds.stream.planning import plan_batches, skipped_of
+from airflow_provider_fds.stream.planning import plan_batches, schema_changes_of, skipped_of
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import RunResult, RunWork, totals_of
+from airflow_provider_fds.stream.schema_changes import followed_renames_problem
 from airflow_provider_fds.stream.scope import Scope
 from airflow_provider_fds.stream.stream_end import settle_end
 from airflow_provider_fds.stream.verifying import check_planned
@@ -70,7 +71,7 @@ class OffsetScope(Scope):
         return Offset.from_json(position)
 
     def check_sink(self, sink: Sink | None) -> None:
-        """Refuse a sink that replaces, and one that must see commits whole if the stream cuts them."""
+        """Refuse a sink that replaces, and one that the stream's rules about commits or schemas do not suit."""
         if sink is None:
             return
         if sink.replaces:
@@ -79,7 +80,10 @@ class OffsetScope(Scope):
                 "one. DeltaReplaceSink requires read='data_interval'; use DeltaTableSink.",
                 table=self.stream.table,
             )
-        if (problem := whole_commits_problem(self.stream, sink)) is not None:
+        problem = whole_commits_problem(self.stream, sink) or followed_renames_problem(
+            self.stream, sink, self.connected.context.schema_changes
+        )
+        if problem is not None:
             raise ConfigurationError(problem, table=self.stream.table)
 
     def ensure_open(self, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
@@ -187,6 +191,7 @@ class OffsetScope(Scope):
                 skipped=skipped_of(batch),
                 log_digest=batch.log_digest,
                 last_commit_sha256=batch.last_commit_sha256,
+                schema_changes=schema_changes_of(batch),
             )
         )
 

@@ -13,7 +13,8 @@ from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import FdsError, LostPositionError
 from airflow_provider_fds.ledger.intervals import interval_folder
-from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
+from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped
+from airflow_provider_fds.source.barrier import Allowances
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_digest
 from airflow_provider_fds.source.start import starting_state
@@ -70,8 +71,7 @@ def plan_batches(
         snapshot=connected.frozen_snapshot(),
         snapshot_storage=connected.staging,
         snapshot_timestamp_ms=None if state.snapshot is None else state.snapshot.timestamp_ms,
-        acknowledged=acknowledged_of(state),
-        left_out=left_out_of(state),
+        allowances=Allowances(acknowledged_of(state), left_out_of(state), connected.context.schema_changes),
         keeps_replaced_rows=keeps_replaced_rows,
     )
     unknown_rows = UnknownRows(connected.stream)
@@ -182,7 +182,7 @@ def plan_interval(
             starting_state(connected.log, start),
             connected.stream.options,
             record.last_version,
-            acknowledged=acknowledged_of(state),
+            allowances=Allowances(acknowledged_of(state), schema_changes=connected.context.schema_changes),
         )
         for batch, manifest in with_manifests(connected, planner):
             if manifest is None:
@@ -248,6 +248,7 @@ def _written(
         last_commit_sha256=batch.last_commit_sha256,
         log_checksum=batch.log_checksum,
         log_etags=batch.log_etags,
+        schema_changes=schema_changes_of(batch),
     )
 
 
@@ -264,3 +265,11 @@ def left_out_of(state: StreamState) -> dict[int, str]:
 def skipped_of(batch: SourceBatch) -> tuple[Skipped, ...]:
     """Return the batch's skipped commits as the ledger records them."""
     return tuple(Skipped(version=s.version, operation=s.operation, reason=s.reason) for s in batch.skipped)
+
+
+def schema_changes_of(batch: SourceBatch) -> tuple[PassedSchema, ...]:
+    """Return the batch's changes of the schema as the ledger records them."""
+    return tuple(
+        PassedSchema(version=one.version, changes=one.changes, allowed_by=one.allowed_by)
+        for one in batch.schema_changes
+    )

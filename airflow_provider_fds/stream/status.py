@@ -128,6 +128,11 @@ def _more_of(state: StreamState) -> dict[str, Any]:
         more["requested"] = f"{state.request.reason}: {state.request.why}"
     if state.sink_warnings:
         more["warnings"] = list(state.sink_warnings)
+    passed = [change for batch in state.planned for change in batch.schema_changes]
+    if passed:
+        more["schema changes"] = [
+            f"version {one.version}: {', '.join(one.changes)} (allowed by: {one.allowed_by})" for one in passed
+        ]
     if state.quarantined is not None:
         more["quarantined"] = state.quarantined.why
     if state.held is not None:

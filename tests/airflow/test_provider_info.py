@@ -113,12 +113,19 @@ def test_airflow_lists_the_provider(airflow_home):
 
 
 def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch):
-    from airflow_provider_fds.hooks.settings import cache_dir, deployment, poll_interval_seconds, retention
+    from airflow_provider_fds.hooks.settings import (
+        cache_dir,
+        deployment,
+        poll_interval_seconds,
+        retention,
+        schema_changes,
+    )
 
     assert poll_interval_seconds() == 60
     assert retention().age.days == 14
     assert deployment() == "http://fds.test"
     assert cache_dir() is None
+    assert schema_changes() == ()
     monkeypatch.setenv("AIRFLOW__FDS__POLL_INTERVAL", "2.5")
     monkeypatch.setenv("AIRFLOW__FDS__RETENTION", "30")
     assert retention().age.days == 30
@@ -127,6 +134,17 @@ def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch
     assert poll_interval_seconds() == 2.5
     assert deployment() == "production"
     assert str(cache_dir()) == "/var/cache/fds"
+    monkeypatch.setenv("AIRFLOW__FDS__ALLOW_SCHEMA_CHANGES", "rename=follow, drop=fail")
+    assert schema_changes() == (("drop", "fail"), ("rename", "follow"))
+
+
+def test_rules_for_schema_changes_that_are_none_are_refused(monkeypatch):
+    from airflow_provider_fds.errors import ConfigurationError
+    from airflow_provider_fds.hooks.settings import schema_changes
+
+    monkeypatch.setenv("AIRFLOW__FDS__ALLOW_SCHEMA_CHANGES", "rename=maybe")
+    with pytest.raises(ConfigurationError, match=r"\[fds\] allow_schema_changes must have 'follow', 'ask', 'fail'"):
+        schema_changes()
 
 
 def test_a_poll_interval_of_zero_is_refused(monkeypatch):

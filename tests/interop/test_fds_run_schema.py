@@ -56,7 +56,7 @@ def test_a_rename_that_was_acknowledged_is_passed_and_all_rows_are_there(lab, or
     assert (code, [line["rows"] for line in lines[:-1]]) == (EXIT_STOPPED, [3])
     error = lines[-1]["error"]
     assert (error["type"], error["version"]) == ("SchemaChangedError", RENAMED_AT)
-    assert "column name was renamed to label" in error["message"]
+    assert "~ name -> label" in error["message"]
 
     # the sink first, as the message says, then the word
     lab.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", sink(orders))

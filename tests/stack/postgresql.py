@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def program(name: str) -> str | None:
-    """Return the path of a program of PostgreSQL: on the PATH, or where Debian keeps each version, the newest first."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name))
-    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(str(folder) for folder in reversed(folders)))
-
-
 def missing() -> str | None:
     """Return what is missing to run a server and to reach it from Airflow, ``None`` if nothing is."""
-    lacking = [name for name in ("initdb", "postgres", "pg_isready") if program(name) is None]
+    lacking = [program for program in ("initdb", "postgres", "pg_isready") if shutil.which(program) is None]
     lacking += [module for module in ("psycopg2", "asyncpg") if importlib.util.find_spec(module) is None]
     return f"needs PostgreSQL: {', '.join(lacking)} not found" if lacking else None
 
@@ -43,13 +37,12 @@ def postgresql() -> Iterator[str]:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
-    initdb, postgres = str(program("initdb")), str(program("postgres"))
     run: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, **as_user}
     try:
         data = str(folder / "data")
-        subprocess.run([initdb, "-D", data, "-U", "airflow", "-A", "trust", "-E", "UTF8", "-N"], check=True, **run)
+        subprocess.run(["initdb", "-D", data, "-U", "airflow", "-A", "trust", "-E", "UTF8", "-N"], check=True, **run)
         settings = [f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={folder}", "fsync=off"]
-        command = [postgres, "-D", data, *(part for setting in settings for part in ("-c", setting))]
+        command = ["postgres", "-D", data, *(part for setting in settings for part in ("-c", setting))]
         server = subprocess.Popen(command, stderr=subprocess.DEVNULL, **run)
         try:
             _wait_for(port, server)
@@ -63,7 +56,7 @@ def postgresql() -> Iterator[str]:
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 120
-    command = [str(program("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(port)]
+    command = ["pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
     while subprocess.run(command, check=False).returncode != 0:
         assert server.poll() is None, f"PostgreSQL ended with {server.returncode}"
         assert time.monotonic() < deadline, "PostgreSQL did not answer in time"

@@ -55,47 +55,51 @@ def test_order_comments_and_properties_change_no_rows(new):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (table(f("a")), table(f("a"), f("b", "string")), "column b string was added"),
-        (table(f("s", struct(f("x")))), table(f("s", struct(f("x"), f("y")))), "column s.y long was added"),
-        (table(f("s", array(struct(f("x"))))), table(f("s", array(struct(f("x"), f("y"))))), "column s.element.y long"),
-        (table(f("m", map_("string", struct()))), table(f("m", map_("string", struct(f("y"))))), "column m.value.y"),
-        (table(f("a", nullable=False)), table(f("a")), "column a can now be NULL"),
-        (table(f("a", array("long", nulls=False))), table(f("a", array("long"))), "elements of a can now be NULL"),
+        (table(f("a")), table(f("a"), f("b", "string")), "+ b: string"),
+        (table(f("s", struct(f("x")))), table(f("s", struct(f("x"), f("y")))), "+ s.y: long"),
+        (table(f("s", array(struct(f("x"))))), table(f("s", array(struct(f("x"), f("y"))))), "+ s.element.y: long"),
+        (table(f("m", map_("string", struct()))), table(f("m", map_("string", struct(f("y"))))), "+ m.value.y: long"),
+        (table(f("a", nullable=False)), table(f("a")), "~ a: not null -> nullable"),
+        (table(f("a", array("long", nulls=False))), table(f("a", array("long"))), "~ a.element: not null -> nullable"),
         (
             table(f("a", map_("string", "long", nulls=False))),
             table(f("a", map_("string", "long"))),
-            "values of a can now",
+            "~ a.value: not null -> nullable",
         ),
-        (table(f("a", "void")), table(f("a", "string")), "column a changed from void to string"),
+        (table(f("a", "void")), table(f("a", "string")), "~ a: void -> string"),
     ],
 )
 def test_what_reads_old_rows_the_same_is_additive(old, new, words):
     change = schema_change(old, new, PLAIN)
     assert change.kind == "additive"
-    assert words in change.details[0]
+    assert change.diff == (words,)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (table(f("a"), f("b")), table(f("a")), "column b was dropped"),
-        (table(f("s", struct(f("x"), f("y")))), table(f("s", struct(f("x")))), "column s.y was dropped"),
-        (table(f("a")), table(f("A")), "column a is now spelled A"),
-        (table(f("a")), table(f("a"), f("b", nullable=False)), "column b long was added as NOT NULL"),
-        (table(f("a")), table(f("a", nullable=False)), "column a can no longer be NULL"),
-        (table(f("a", array("long"))), table(f("a", array("long", nulls=False))), "a can no longer be NULL"),
-        (table(f("a", "long")), table(f("a", "string")), "column a changed from long to string"),
-        (table(f("a", "long")), table(f("a", struct(f("x")))), "column a changed from long to struct"),
-        (table(f("a"), f("p")), table(f("a"), f("p"), partitions=["p"]), "partition columns changed from none to p"),
-        (table(f("a"), f("b"), partitions="ab"), table(f("a"), f("b"), partitions="ba"), "from a, b to b, a"),
-        (table(f("a", "newtype(1)")), table(f("a", "newtype(2)")), "from newtype(1) to newtype(2)"),
-        (table(f("a")), Metadata("t", "{torn"), "not JSON"),
+        (table(f("a"), f("b")), table(f("a")), "- b: long"),
+        (table(f("s", struct(f("x"), f("y")))), table(f("s", struct(f("x")))), "- s.y: long"),
+        (table(f("a")), table(f("A")), "~ a -> A"),
+        (table(f("a")), table(f("a"), f("b", nullable=False)), "+ b: long not null"),
+        (table(f("a")), table(f("a", nullable=False)), "~ a: nullable -> not null"),
+        (table(f("a", array("long"))), table(f("a", array("long", nulls=False))), "~ a.element: nullable -> not null"),
+        (table(f("a", "long")), table(f("a", "string")), "~ a: long -> string"),
+        (table(f("a", "long")), table(f("a", struct(f("x")))), "~ a: long -> struct<x: long>"),
+        (table(f("a"), f("p")), table(f("a"), f("p"), partitions=["p"]), "~ partition columns: none -> p"),
+        (
+            table(f("a"), f("b"), partitions="ab"),
+            table(f("a"), f("b"), partitions="ba"),
+            "~ partition columns: a, b -> b, a",
+        ),
+        (table(f("a", "newtype(1)")), table(f("a", "newtype(2)")), "~ a: newtype(1) -> newtype(2)"),
+        (table(f("a")), Metadata("t", "{torn"), "~ schema: not JSON that can be compared"),
     ],
 )  # fmt: skip
 def test_anything_else_is_breaking(old, new, words):
     change = schema_change(old, new, PLAIN)
     assert change.kind == "breaking"
-    assert words in change.details[0]
+    assert change.diff == (words,)
 
 
 def test_types_that_are_not_known_are_the_same_by_their_text():
@@ -146,18 +150,51 @@ def mapped(*fields, mode="name", partitions=()):
 def test_with_column_mapping_a_rename_is_seen_as_one():
     change = schema_change(mapped(f("a", physical="c1")), mapped(f("b", physical="c1")))
     assert change.kind == "breaking"
-    assert change.details == ("column a was renamed to b",)
+    assert change.diff == ("~ a -> b",)
+
+
+def test_a_renamed_partition_column_is_a_rename_only():
+    one, two = (mapped(f(name, physical="c1"), partitions=[name]) for name in ("p", "q"))
+    assert schema_change(one, two).diff == ("~ p -> q",)
+    other = mapped(f("q", physical="c1"), f("r", physical="c2"), partitions=["q", "r"])
+    assert "~ partition columns: p -> q, r" in schema_change(one, other).diff
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "protocol", "kinds"),
+    [
+        (table(f("a")), table(f("a"), f("b")), PLAIN, ["add"]),
+        (table(f("a", "integer")), table(f("a")), WIDENING, ["widen"]),
+        (table(f("a", "void")), table(f("a")), PLAIN, ["widen"]),
+        (table(f("a", "integer")), table(f("a")), PLAIN, ["type"]),
+        (table(f("a")), table(f("A")), PLAIN, ["rename"]),
+        (mapped(f("a", physical="c")), mapped(f("b", physical="c")), PLAIN, ["rename"]),
+        (table(f("a"), f("b")), table(f("b")), PLAIN, ["drop"]),
+        (table(f("a")), table(f("a"), f("b", nullable=False)), PLAIN, ["other"]),
+        (table(f("a", nullable=False)), table(f("a")), PLAIN, ["other"]),
+        (table(f("a"), f("b", "integer")), table(f("b"), f("c")), WIDENING, ["drop", "widen", "add"]),
+    ],
+)
+def test_each_difference_has_a_kind_and_those_that_break_come_first(old, new, protocol, kinds):
+    assert [change.kind for change in schema_change(old, new, protocol).columns] == kinds
+
+
+def test_a_long_type_is_shortened():
+    wide = struct(*(f(f"field_{n}") for n in range(50)))
+    (line,) = schema_change(table(f("a")), table(f("a"), f("s", wide))).diff
+    assert line.startswith("+ s: struct<field_0: long, field_1: long")
+    assert len(line) < 110
 
 
 def test_with_column_mapping_a_nested_rename_is_seen_as_one():
     old = mapped(f("s", struct(f("x", physical="c2")), physical="c1"))
     new = mapped(f("s", struct(f("y", physical="c2")), physical="c1"))
-    assert schema_change(old, new).details == ("column s.x was renamed to s.y",)
+    assert schema_change(old, new).diff == ("~ s.x -> s.y",)
 
 
 def test_a_dropped_column_that_comes_back_by_name_is_another_column():
     change = schema_change(mapped(f("a", physical="c1")), mapped(f("a", physical="c9")))
-    assert change.details == ("column a was dropped", "column a long was added")
+    assert change.diff == ("- a: long", "+ a: long")
     assert change.kind == "breaking"
 
 

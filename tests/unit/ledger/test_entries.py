@@ -29,6 +29,7 @@ from airflow_provider_fds.ledger.values import (
     Acknowledgement,
     Fence,
     GivenUp,
+    PassedSchema,
     Recovered,
     Removal,
     SeenBatch,
@@ -51,7 +52,8 @@ def every_action(make):
         num_bytes=34_567,
         timestamp_ms=1_704_067_200_000,
     )
-    batch = make.batch(0, end=end, skipped=skipped, log_checksum="sum0", log_etags="tags0")
+    passed = (PassedSchema(version=2, changes=("+ more: string",), allowed_by="default"),)
+    batch = make.batch(0, end=end, skipped=skipped, log_checksum="sum0", log_etags="tags0", schema_changes=passed)
     fence = Fence(
         status="done",
         versions={"fds:u1": 8589934592, "fds:u1#dim": 8589934592},
@@ -124,6 +126,7 @@ def every_action(make):
             skipped=skipped,
             log_digest="log3",
             last_commit_sha256="sha3",
+            schema_changes=passed,
         ),
         Blocked(
             epoch=1,

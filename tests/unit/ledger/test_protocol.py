@@ -23,7 +23,7 @@ from airflow_provider_fds.ledger.access import Get, Put, PutIfAbsent, answer
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.source.offset import Offset
 from tests.unit.ledger.models import explore
-from tests.unit.ledger.test_writers import Writer, Writers
+from tests.unit.ledger.test_writers import LAST_VERSION, Writer, Writers
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ class SinkCommit:
 
     read: int
     transaction: int
-    stream: str
     facts: dict[str, Any]
 
 
@@ -84,7 +83,7 @@ class Protocol(Writers):
         attempt = f"t{self.attempts}"
         yield from self.driver(specs, attempt)
         for spec in specs:
-            found = yield Get(f"{self.stream}/attempts/{spec.epoch}/{spec.batch_id}/{attempt}")
+            found = yield Get(f"orders/attempts/{spec.epoch}/{spec.batch_id}/{attempt}")
             if found is None:
                 return
             yield from execute(
@@ -109,11 +108,11 @@ class Protocol(Writers):
                 begun = yield SinkLook()
                 if (self.newest(begun) or -1) < spec.txn_version:
                     facts = {"spec": spec, "attempt": attempt}
-                    yield SinkCommit(len(begun), spec.txn_version, self.stream, facts)
+                    yield SinkCommit(len(begun), spec.txn_version, facts)
                 version = self.where(spec, (yield SinkLook()))
             if version is None:
                 return
-            yield Put(f"{self.stream}/attempts/{spec.epoch}/{spec.batch_id}/{attempt}", str(version).encode())
+            yield Put(f"orders/attempts/{spec.epoch}/{spec.batch_id}/{attempt}", str(version).encode())
 
     def open(self, ledger, execute):
         """Close the old epochs in the sink, then open."""
@@ -124,24 +123,22 @@ class Protocol(Writers):
                 seen = yield SinkLook()
                 if (self.newest(seen) or -1) >= wanted:
                     break
-                yield SinkCommit(len(seen), wanted, self.stream, {})
+                yield SinkCommit(len(seen), wanted, {})
             fence = Fence(status="done", versions={"fds:u1": wanted}, sink_version=len(seen) - 1)
-        yield from execute(self.make.open(epoch, version=self.first, fence=fence))
+        yield from execute(self.make.open(epoch, version=0, fence=fence))
 
     # -- the sink
 
-    def newest(self, commits):
-        return max((commit.transaction for commit in commits if commit.stream == self.stream), default=None)
+    @staticmethod
+    def newest(commits):
+        return max((commit.transaction for commit in commits), default=None)
 
-    def where(self, spec, commits):
+    @staticmethod
+    def where(spec, commits):
         """Version of the sink that holds the batch with this digest."""
         for version, commit in enumerate(commits):
             found = commit.facts.get("spec")
-            if (
-                found is not None
-                and commit.stream == self.stream
-                and (found.epoch, found.batch_id) == (spec.epoch, spec.batch_id)
-            ):
+            if found is not None and (found.epoch, found.batch_id) == (spec.epoch, spec.batch_id):
                 return version if found.manifest_digest == spec.manifest_digest else None
         return None
 
@@ -150,14 +147,11 @@ class Protocol(Writers):
             case SinkLook():
                 return tuple(self.sink)
             case SinkCommit():
-                # what another stream has appended meanwhile is no conflict
-                if all(commit.stream != self.stream for commit in self.sink[access.read :]):
+                # all are of one application, so whatever came since is a conflict
+                if len(self.sink) == access.read:
                     self.sink.append(access)
                 return None
         return answer(access, self.storage)
-
-    def own_commits(self):
-        return [commit for commit in self.sink if commit.stream == self.stream]
 
     # -- rules
 
@@ -202,7 +196,7 @@ class Protocol(Writers):
         }
         starts = {entry.action.epoch: entry.action.start for entry in self.entries if entry.action.kind == "opened"}
         highest, after, landed = -1, dict(starts), set()
-        for commit in self.own_commits():
+        for commit in self.sink:
             assert commit.transaction > highest, "the sink has a transaction out of order"
             highest = commit.transaction
             spec = commit.facts.get("spec")
@@ -226,14 +220,14 @@ class Protocol(Writers):
         for entry in self.entries:
             if getattr(entry.action, "epoch", None) == self.state.epoch:
                 if entry.action.kind == "committed":
-                    batches = [c.facts["spec"] for c in self.own_commits() if c.facts.get("spec") is not None]
+                    batches = [c.facts["spec"] for c in self.sink if c.facts.get("spec") is not None]
                     (spec,) = [
                         s for s in batches if (s.epoch, s.batch_id) == (entry.action.epoch, entry.action.batch_id)
                     ]
                     covered += range(Offset.from_json(spec.start).version, Offset.from_json(spec.end).version)
                 elif entry.action.kind == "advanced":
                     covered += range(entry.action.first_version, entry.action.last_version + 1)
-        assert covered == list(range(self.first, self.last))
+        assert covered == list(range(LAST_VERSION))
 
 
 def test_whatever_runs_and_their_sparks_do_each_batch_lands_once(make):

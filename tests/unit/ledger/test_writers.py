@@ -22,7 +22,6 @@ from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError, StorageError, StreamBusyError
 from airflow_provider_fds.ledger.access import Put, PutIfAbsent, answer
 from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import StartKept
 from airflow_provider_fds.ledger.layout import parse_numbered_name
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Resumed
@@ -57,17 +56,7 @@ class Writer:
 
 
 class Writers(RuleBasedStateMachine):
-    """Runs, people and a store that is not always kind.
-
-    Attributes:
-        stream: Name of the stream.
-        first: Version at which each epoch begins.
-        last: Version before which runs stop.
-    """
-
-    stream = "orders"
-    first = 0
-    last = LAST_VERSION
+    """Runs, people and a store that is not always kind."""
 
     def __init__(self, make):
         super().__init__()
@@ -77,7 +66,7 @@ class Writers(RuleBasedStateMachine):
         self.late = []
         self.started = 0
         self.entries = []
-        self.state = StreamState(name=self.stream)
+        self.state = StreamState(name="orders")
         self.told = {}
         self.checkpoints = [None]
         self.ended = set()
@@ -86,7 +75,7 @@ class Writers(RuleBasedStateMachine):
 
     def run(self, name, checkpoint):
         """A run as an operator does it: create, open, bind, take over or plan, load, commit."""
-        make, ledger = self.make, Ledger(self.storage, self.stream, clock=lambda: self.make.now)
+        make, ledger = self.make, Ledger(self.storage, "orders", clock=lambda: self.make.now)
         owner = make.owner(name)
 
         def execute(command):
@@ -96,13 +85,11 @@ class Writers(RuleBasedStateMachine):
 
         state = yield from ledger.load_steps(checkpoint)
         if state.phase == "empty":
-            yield from execute(make.create(uuid=name, name=self.stream))
+            yield from execute(make.create(uuid=name))
         if ledger.state.phase == "requested":
             yield from self.open(ledger, execute)
-        yield from self.keep_start(name, ledger, execute)
         if ledger.state.sink is None:
             yield from execute(make.bind(ledger.state.epoch))
-        yield from self.before_planning(ledger, execute)
         for _ in range(2):
             state = ledger.state
             if state.phase != "open":
@@ -118,18 +105,6 @@ class Writers(RuleBasedStateMachine):
                 yield from execute(command)
             yield from self.load(name, ledger, execute)
         yield Put(ledger.folder.fold(ledger.n), ledger._head.to_json())
-
-    @staticmethod
-    def keep_start(name, ledger, execute):
-        """Every second run has another start option than the stream began with."""
-        state = ledger.state
-        options = {} if int(name[-1]) % 2 else {"starting_version": 7}
-        if state.phase == "open" and options != (state.start_kept or {}):
-            yield from execute(StartKept(epoch=state.epoch, options=options))
-
-    def before_planning(self, ledger, execute):
-        """What a run does when the stream is bound, before it plans."""
-        yield from ()
 
     def load(self, name, ledger, execute):
         """Commit the planned batches, one after the other."""
@@ -152,12 +127,12 @@ class Writers(RuleBasedStateMachine):
         if state.fence_sink is not None:
             version = fence_version(state.epoch)
             fence = Fence(status="done", versions={"fds:u": version}, sink_version=(state.sink_version or 0) + 1)
-        yield from execute(self.make.open(state.epoch, version=self.first, fence=fence))
+        yield from execute(self.make.open(state.epoch, version=0, fence=fence))
 
     def planned(self, state, name):
         """The next stretch: every third version has no data."""
         make, version = self.make, Offset.from_json(state.position).version
-        if version >= self.last:
+        if version >= LAST_VERSION:
             return None
         if version % 3 == 2:
             return make.advance(version, version, epoch=state.epoch, run=name)
@@ -178,7 +153,7 @@ class Writers(RuleBasedStateMachine):
         return make.plan(*batches, run=name, epoch=state.epoch)
 
     def person(self, name, command):
-        ledger = Ledger(self.storage, self.stream, clock=lambda: self.make.now)
+        ledger = Ledger(self.storage, "orders", clock=lambda: self.make.now)
         yield from ledger.find_steps()
         self.tell((yield from ledger.execute_steps(command, self.make.person, request_id=name)))
 
@@ -294,7 +269,7 @@ class Writers(RuleBasedStateMachine):
 
     @invariant()
     def entries_are_one_gapless_chain(self):
-        folder = f"{self.stream}/ledger"
+        folder = "orders/ledger"
         numbers = [parse_numbered_name(m.key.rsplit("/", 1)[-1]) for m in self.storage.list_after(folder)]
         assert numbers == list(range(len(numbers)))
         for n in numbers[: len(self.entries)][-1:]:
@@ -335,12 +310,6 @@ class Writers(RuleBasedStateMachine):
                 assert Offset.from_json(action.start) < Offset.from_json(action.end)
             case "opened":
                 assert (state.phase, action.epoch) == ("requested", state.epoch)
-            case "start_kept":
-                assert (state.phase, action.epoch) == ("open", state.epoch)
-                assert action.options != (state.start_kept or {})
-                after = evolve(state, entry)
-                for name in ("position", "planned", "next_batch_id", "owner", "last_txn_end", "epoch_start"):
-                    assert getattr(after, name) == getattr(state, name)
             case "requested":
                 assert action.epoch == state.epoch + 1
             case "created":
@@ -353,7 +322,7 @@ class Writers(RuleBasedStateMachine):
             writer.steps.close()
             self.ended.add(writer.name)
         for attempt in range(2 * LAST_VERSION):
-            ledger = Ledger(self.storage, self.stream)
+            ledger = Ledger(self.storage, "orders")
             state = ledger.find()
             assert state == self.state
             if state.held is not None:
@@ -361,7 +330,7 @@ class Writers(RuleBasedStateMachine):
             writer = Writer(f"last{attempt}", self.run(f"last{attempt}", self.checkpoints[-1]))
             self.to_the_end(writer)
             self.entries_are_one_gapless_chain()
-            if self.state.phase == "open" and Offset.from_json(self.state.position).version >= self.last:
+            if self.state.phase == "open" and Offset.from_json(self.state.position).version >= LAST_VERSION:
                 return
         pytest.fail(f"the stream is stuck at {json.dumps(self.state.position)}")
 
@@ -370,14 +339,13 @@ def test_whatever_writers_and_storage_do_the_ledger_is_one_gapless_chain(make):
     explore(lambda: Writers(make), examples=40, steps=30)
 
 
-@pytest.mark.parametrize("name", ["r1", "r2"], ids=["the same start", "another start"])
 @pytest.mark.parametrize("fate", ["killed", "request lost", "response lost"])
-def test_a_run_that_stumbles_at_any_access_is_finished_by_the_next(make, fate, name):
+def test_a_run_that_stumbles_at_any_access_is_finished_by_the_next(make, fate):
     """Every access of a whole run, one after the other, as the point of failure."""
     point = 0
     while True:
         machine = Writers(make)
-        writer = Writer(name, machine.run(name, None))
+        writer = Writer("r1", machine.run("r1", None))
         for _ in range(point):
             if not writer.is_done:
                 machine.step(writer)
@@ -390,7 +358,7 @@ def test_a_run_that_stumbles_at_any_access_is_finished_by_the_next(make, fate, n
                 machine.answer(writer.access)
             writer.advance(lambda writer=writer: writer.steps.throw(StorageError("no answer")))
             machine.to_the_end(writer)
-        machine.ended.add(name)
+        machine.ended.add("r1")
         machine.teardown()
         committed = [e.action.batch_id for e in machine.entries if e.action.kind == "committed"]
         assert committed == list(range(8))

@@ -67,7 +67,9 @@ class Planning:
 
     def planner(self, start: Offset | int = 0, target: int | None = None, **given: Any) -> BatchPlanner:
         """Return the planner from a position (or the base of a version) to ``target`` or the newest version."""
-        inner = {key: given.pop(key) for key in list(given) if key.startswith(("state", "snapshot", "keeps"))}
+        inner = {
+            key: given.pop(key) for key in list(given) if key.startswith(("state", "snapshot", "keeps", "allowances"))
+        }
         offset = self.at(start) if isinstance(start, int) else start
         if offset.is_initial_snapshot and "snapshot" not in inner:
             inner |= {"snapshot": self.freeze(offset.version)}

@@ -38,6 +38,7 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "partition_filter": (" day = '2026-01-31' ", "day = '2026-01-31'"),
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
+    "allow_schema_changes": ("rename=follow, drop=7", (("drop", 7), ("rename", "follow"))),
     "allowed_roots": ("s3://origin/, gs://b", ("gs://b", "s3://origin")),
 }
 
@@ -344,12 +345,9 @@ def test_an_option_like_no_other_gets_the_list() -> None:
     [
         ("failOnDataLoss", "on_lost_position"),
         ("fail_on_data_loss", "on_lost_position"),
-        ("schemaTrackingLocation", "ledger"),
-        ("schemaLocation", "ledger"),
+        ("schemaTrackingLocation", "allow_schema_changes"),
+        ("schemaLocation", "allow_schema_changes"),
         ("streamingSourceTrackingId", "name"),
-        ("allowSourceColumnRename", "new stream"),
-        ("allowSourceColumnDrop", "new stream"),
-        ("allowSourceColumnTypeChange", "new stream"),
         ("withEventTimeOrder", "modification time"),
         ("mergeSchema", "DeltaTableSink"),
         ("txnAppId", "own transaction"),

@@ -72,7 +72,7 @@ def test_53_a_column_that_was_added_before_the_start_is_there_for_all_rows(plan:
 
 def test_54_another_type_stops_the_stream(plan: Any, log_builder: Any) -> None:
     changed(log_builder, log_builder.field("id", "string"), log_builder.field("id", "integer"))
-    assert "column id changed from string to integer" in stops(plan)
+    assert "~ id: string -> integer" in stops(plan)
 
 
 def test_56_relaxed_nullability_is_followed(plan: Any, log_builder: Any) -> None:
@@ -82,7 +82,7 @@ def test_56_relaxed_nullability_is_followed(plan: Any, log_builder: Any) -> None
 
 def test_57_a_column_that_may_not_be_null_any_more_stops_the_stream(plan: Any, log_builder: Any) -> None:
     changed(log_builder, log_builder.field("id"), log_builder.field("id", nullable=False))
-    assert "column id can no longer be NULL" in stops(plan)
+    assert "~ id: nullable -> not null" in stops(plan)
 
 
 def test_58_a_wider_type_is_followed_where_the_table_has_type_widening(plan: Any, log_builder: Any) -> None:
@@ -111,7 +111,7 @@ def test_60_a_column_renamed_and_renamed_back_stops_the_stream_at_the_first_of_t
     one, two = (log_builder.field(name, **{key: "col-1", "delta.columnMapping.id": 1}) for name in ("id", "other"))
     changed(log_builder, one, two, protocol=MAPPING, configuration=mapped)
     log_builder.commit(log_builder.metadata([one], configuration=mapped), operation="RENAME COLUMN")
-    assert "column id was renamed to other" in stops(plan)
+    assert "~ id -> other" in stops(plan)
 
 
 def test_63_column_mapping_that_is_taken_away_stops_the_stream_that_meets_it_only(plan: Any, log_builder: Any) -> None:
@@ -120,7 +120,7 @@ def test_63_column_mapping_that_is_taken_away_stops_the_stream_that_meets_it_onl
     log_builder.append()
     log_builder.commit(log_builder.metadata([log_builder.field("id")]), operation="SET TBLPROPERTIES")
     log_builder.append()
-    assert "column mapping changed from mode name to none" in stops(plan)
+    assert "~ column mapping: name -> none" in stops(plan)
     behind = plan(2, state=starting_state(plan.log, plan.at(2)))
     assert behind.outcome.error is None
     assert len(behind.paths) == 1

@@ -104,7 +104,7 @@ def test_a_stream_that_starts_at_a_change_takes_the_table_as_it_is_then(plan: An
 def test_other_partition_columns_stop_the_stream(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     log_builder.commit(log_builder.metadata([log_builder.field("id")], ["id"]), log_builder.add("f"), operation="WRITE")
-    assert "partition columns changed from none to id" in stopped(plan, SchemaChangedError, 3)
+    assert "~ partition columns: none -> id" in stopped(plan, SchemaChangedError, 3)
     assert plan(3, acknowledged_schema=3).paths == ["f"]
 
 

@@ -1,0 +1,132 @@
+"""A stream that follows changes of the schema: what the rows before and after each change become in the sink."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+
+PROPERTIES = (
+    "'delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true', 'delta.enableChangeDataFeed' = 'true'"
+)
+CHANGES = {
+    "add": ("ADD COLUMNS (more STRING)", "(3, 'three', 'x'), (4, NULL, NULL)"),
+    "widen": ("ALTER COLUMN id TYPE BIGINT", "(3000000000, 'three'), (4, NULL)"),
+    "rename": ("RENAME COLUMN name TO label", "(3, 'three'), (4, NULL)"),
+    "drop": ("DROP COLUMN name", "(3), (4)"),
+}
+
+
+def changed(spark, stream, kind):
+    """Make the source: two rows, a change of its schema, two rows. Return the batches of a stream that follows it."""
+    stream.source = stream.folder / "source"
+    source = f"delta.`{stream.source}`"
+    change, values = CHANGES[kind]
+    spark.sql(f"CREATE TABLE {source} (id INT, name STRING) USING delta TBLPROPERTIES ({PROPERTIES})")
+    spark.sql(f"INSERT INTO {source} VALUES (1, 'one'), (2, 'two')")
+    spark.sql(f"ALTER TABLE {source} {change}")
+    spark.sql(f"INSERT INTO {source} VALUES {values}")
+    stream.options = {"allow_schema_changes": {kind: "follow"}}
+    before, after = stream.plan()
+    assert (before.last_version, after.first_version) == (1, 2)
+    return before, after
+
+
+def load(spark, stream, sink, *batches):
+    code, reports = stream.work(spark, stream.job(*batches, sink=sink))
+    assert (code, {report.outcome for report in reports}) == (0, {"written"}), reports
+    return spark.read.format("delta").load(str(stream.sink_path))
+
+
+def rows(frame, *columns):
+    return Counter(tuple(row) for row in frame.select(*(columns or frame.columns)).collect())
+
+
+def source_of(spark, stream):
+    return spark.read.format("delta").load(str(stream.source))
+
+
+@pytest.mark.parametrize("kind", ["add", "widen"])
+def test_a_followed_addition_or_wider_type_leaves_the_sink_like_its_source(spark, stream, kind):
+    batches = changed(spark, stream, kind)
+    properties = {"delta.enableTypeWidening": "true"}
+    sink = DeltaTableSink(str(stream.sink_path), merge_schema=True, properties=properties)
+    frame = load(spark, stream, sink, *batches)
+    assert frame.dtypes == source_of(spark, stream).dtypes
+    assert rows(frame) == rows(source_of(spark, stream))
+
+
+def test_a_followed_rename_goes_into_a_new_column_and_the_old_one_keeps_its_rows(spark, stream):
+    batches = changed(spark, stream, "rename")
+    frame = load(spark, stream, DeltaTableSink(str(stream.sink_path), merge_schema=True), *batches)
+    assert rows(frame, "id", "name", "label") == Counter(
+        [(1, "one", None), (2, "two", None), (3, None, "three"), (4, None, None)]
+    )
+    both = frame.selectExpr("id", "coalesce(label, name) AS label")
+    assert rows(both) == rows(source_of(spark, stream))
+
+
+def test_a_rename_that_the_sink_made_too_leaves_it_like_its_source(spark, stream):
+    before, after = changed(spark, stream, "rename")
+    sink = DeltaTableSink(str(stream.sink_path), properties={"delta.columnMapping.mode": "name"})
+    code, (report,) = stream.work(spark, stream.job(before, sink=sink))
+    assert code == 0
+    code, (failed,) = stream.work(spark, stream.job(after, sink=sink, **stream.after(report)))
+    assert (code, failed.error_class) == (11, "SinkSchema")
+    assert "has columns label that the sink" in failed.error_message
+
+    spark.sql(f"ALTER TABLE delta.`{stream.sink_path}` RENAME COLUMN name TO label")
+    code, _ = stream.work(spark, stream.job(after, sink=sink, **stream.after(report)))
+    assert code == 0
+    assert rows(spark.read.format("delta").load(str(stream.sink_path))) == rows(source_of(spark, stream))
+
+
+def test_a_followed_drop_leaves_the_column_in_the_sink_with_null_in_later_rows(spark, stream):
+    batches = changed(spark, stream, "drop")
+    frame = load(spark, stream, DeltaTableSink(str(stream.sink_path)), *batches)
+    assert rows(frame, "id", "name") == Counter([(1, "one"), (2, "two"), (3, None), (4, None)])
+    assert rows(frame, "id") == rows(source_of(spark, stream))
+
+
+def test_a_merge_after_a_followed_addition_leaves_the_sink_like_its_source(spark, stream):
+    changed(spark, stream, "add")
+    spark.sql(f"UPDATE delta.`{stream.source}` SET more = 'new' WHERE id = 1")
+    spark.sql(f"DELETE FROM delta.`{stream.source}` WHERE id = 4")
+    stream.options = {"allow_schema_changes": {"add": "follow"}, "read_change_feed": True}
+    sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], merge_schema=True)
+    frame = load(spark, stream, sink, *stream.plan())
+    assert (
+        rows(frame)
+        == rows(source_of(spark, stream))
+        == Counter([(1, "one", "new"), (2, "two", None), (3, "three", "x")])
+    )
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_merge_after_a_followed_drop_keeps_the_last_value_of_rows_that_it_updates(spark, stream, scd):
+    changed(spark, stream, "drop")
+    spark.sql(f"ALTER TABLE delta.`{stream.source}` ADD COLUMNS (n INT)")
+    spark.sql(f"UPDATE delta.`{stream.source}` SET n = 1 WHERE id = 1")
+    stream.options = {"allow_schema_changes": {"drop": "follow"}, "read_change_feed": True}
+    sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], merge_schema=True, scd=scd)
+    frame = load(spark, stream, sink, *stream.plan())
+    if scd == 2:
+        frame = frame.where("_is_current")
+    kept = "one" if scd == 1 else None
+    assert rows(frame, "id", "name", "n") == Counter([(1, kept, 1), (2, "two", None), (3, None, None), (4, None, None)])
+
+
+def test_a_merge_whose_key_is_renamed_names_the_key(spark, stream):
+    stream.source = stream.folder / "source"
+    spark.sql(f"CREATE TABLE delta.`{stream.source}` (id INT, name STRING) USING delta TBLPROPERTIES ({PROPERTIES})")
+    spark.sql(f"INSERT INTO delta.`{stream.source}` VALUES (1, 'one')")
+    spark.sql(f"ALTER TABLE delta.`{stream.source}` RENAME COLUMN id TO number")
+    spark.sql(f"INSERT INTO delta.`{stream.source}` VALUES (2, 'two')")
+    stream.options = {"allow_schema_changes": {"rename": "follow"}}
+    code, (_, report) = stream.work(
+        spark, stream.job(*stream.plan(), sink=DeltaMergeSink(str(stream.sink_path), keys=["id"]))
+    )
+    assert (code, report.error_class) == (11, "SinkSchema")
+    assert "needs the columns id" in report.error_message
