@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.identity import is_connect
@@ -21,12 +21,14 @@ class DriverVersions:
         spark: Version of the Spark in the JVM.
         delta: Version of the Delta in the JVM, ``None`` if it does not say.
         delta_jar: The file it was loaded from, ``None`` if unknown.
+        class_path: The places that classes are loaded from, whatever they hold.
     """
 
     pyspark: str
     spark: str
     delta: Optional[str] = None
     delta_jar: Optional[str] = None
+    class_path: Tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spark: Any) -> DriverVersions:
@@ -34,15 +36,17 @@ class DriverVersions:
         import pyspark
 
         delta = delta_jar = None
+        class_path: Tuple[str, ...] = ()
         try:
             jvm = spark._jvm
             delta = str(jvm.io.delta.package.VERSION())
             loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
             source = loader.loadClass("io.delta.package").getProtectionDomain().getCodeSource()
             delta_jar = str(source.getLocation().getPath())
+            class_path = _class_path(jvm, loader)
         except Exception:  # noqa: BLE001, S110 - a Spark with its own Delta may not expose its version, and is accepted
             pass
-        return cls(pyspark.__version__, str(spark.version), delta, delta_jar)
+        return cls(pyspark.__version__, str(spark.version), delta, delta_jar, class_path)
 
     @classmethod
     def without_session(cls) -> Optional[DriverVersions]:
@@ -63,6 +67,13 @@ class DriverVersions:
             )
         if self.delta is None:
             return None
+        deltas = self._deltas()
+        if len(deltas) > 1:
+            return (
+                f"the JVM has more than one Delta on its class path: {', '.join(deltas.values())}. Spark {self.spark} "
+                f"needs one: {self._needed_delta()}. Remove the others from the packages, jars and class path of the "
+                "job, from spark-defaults.conf and from the jars folder of that Spark"
+            )
         jar = DeltaJar.named(self.delta_jar or "")
         built_for = jar.spark if jar is not None else spark_of(self.delta)
         if built_for is None or minor(built_for) == minor(self.spark):
@@ -74,9 +85,25 @@ class DriverVersions:
             f"folder of that Spark; FDS adds {self._needed_delta()} itself"
         )
 
+    def _deltas(self) -> Dict[DeltaJar, str]:
+        """Return the Deltas on the class path, each with the first of its places."""
+        found: Dict[DeltaJar, str] = {}
+        for place in self.class_path:
+            jar = DeltaJar.named(place)
+            if jar is not None:
+                # a cluster has copies of what a job brings
+                found.setdefault(jar, place)
+        return found
+
     def _needed_delta(self) -> str:
         known = DELTA_OF_SPARK.get(of_minor(self.spark))
         return f"Delta {known}" if known is not None else f"the Delta for Spark {of_minor(self.spark)}"
+
+
+def _class_path(jvm: Any, loader: Any) -> Tuple[str, ...]:
+    """Return the JVM's class path and what spark-submit added to it: names alone, nothing is opened."""
+    own = str(jvm.java.lang.System.getProperty("java.class.path")).split(os.pathsep)
+    return (*own, *(str(url.toString()) for url in loader.getURLs()))
 
 
 def check_versions(spark: Any) -> None:

@@ -36,6 +36,9 @@ PASSED: Final = "FDS_SPARK_ENVIRONMENT"
 
 _AIRFLOWS: Final = re.compile(r"_?AIRFLOW_(?:CONN|VAR)_.+|_?AIRFLOW__.+|_AIRFLOW_.+|SQLALCHEMY_DATABASE_URI")
 
+#: Between files; Maven coordinates have colons in them.
+_SEPARATOR: Final = re.compile(r",|:(?=/)|(?<=\.jar):|(?<=\*):")
+
 #: What installs a Spark into the worker's environment, and what the client of a Spark Connect server.
 INSTALL_SPARK: Final = "pip install 'airflow-provider-fds[local]'"
 INSTALL_CLIENT: Final = "pip install 'airflow-provider-fds[connect]'"
@@ -193,14 +196,28 @@ def brought_delta_problems(*names: str | None) -> list[str]:
     """Return what is wrong with the Delta JARs that a user brings for the bundled Spark, one sentence each.
 
     Args:
-        names: Maven coordinates or files, separated as in spark-submit (``,``, on class paths ``:``); ``None`` for
-            none.
+        names: As in :func:`brought_names`.
     """
-    found = [name for text in names if text for name in re.split(r",|:(?=/)", text)]
+    found = brought_names(*names)
     # problems of the installation are reported separately
     if not found or spark_problem() is not None:
         return []
     return brought_problems(found, spark=metadata.version("pyspark"), delta=_delta_of_pip(), expected=delta_package())
+
+
+def brought_names(*names: str | None) -> list[str]:
+    """Return the files and Maven coordinates that arguments of spark-submit name, each once.
+
+    Args:
+        names: Separated as in spark-submit (``,``, on class paths ``:``); ``None`` for none. A pattern, such as
+            ``/opt/jars/*``, stands for the files of that folder on this machine.
+    """
+    found = [name.strip() for text in names if text for name in _SEPARATOR.split(text)]
+    return list(dict.fromkeys(file for name in found for file in (_files(name) if "*" in name else [name])))
+
+
+def _files(pattern: str) -> list[str]:
+    return sorted(str(path) for path in Path(pattern).parent.glob(Path(pattern).name))
 
 
 def brought_problems(names: Iterable[str], *, spark: str, delta: str, expected: str) -> list[str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.spark.cache import SparkSetupError, default_cache_dir, make_folder
 from airflow_provider_fds.spark.install import (
     INSTALL_SPARK,
+    brought_names,
     child_environment,
     find_java,
     has_bundled_spark,
@@ -184,9 +185,8 @@ def own_delta_problems(spark: OwnSpark, brought: Iterable[str | None], delta_ver
 
 
 def brought_deltas(*names: str | None) -> list[str]:
-    """Return the Deltas among Maven coordinates and files, separated by commas or, on class paths, colons."""
-    found = [name.strip() for text in names if text for name in re.split(r",|:(?=/)", text)]
-    return list(dict.fromkeys(name for name in found if DeltaJar.named(name) is not None))
+    """Return the Deltas among Maven coordinates and files, see :func:`brought_names`."""
+    return [name for name in brought_names(*names) if DeltaJar.named(name) is not None]
 
 
 def _unnamed(environ: Mapping[str, str]) -> str | None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -166,6 +167,22 @@ def test_a_spark_that_was_said_to_have_a_delta_and_has_none_is_named_and_writes_
     said = ran.stderr.splitlines()[-1]
     assert "failed with NoDelta" in said
     assert "has no Delta but needs io.delta:delta-spark_4.2_2.13:4.4.0. Omit delta_version='provided'" in said
+    assert not (lake / "bronze").exists()
+
+
+def test_two_deltas_on_the_class_path_are_named_and_nothing_is_written(lake, tmp_path):
+    other = tmp_path / "delta-spark_4.2_2.13-4.3.0.jar"
+    with zipfile.ZipFile(other, "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    # which no argument and no setting names
+    environ = {**os.environ, "SPARK_DIST_CLASSPATH": str(other)}
+    words = command(lake, "starting_version=0")
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, env=environ)
+    assert ran.returncode == EXIT_BATCH_FAILED
+    said = ran.stderr.splitlines()[-1]
+    assert "failed with VersionMismatch: the JVM has more than one Delta on its class path: " in said
+    assert str(other) in said
+    assert "Spark 4.2.0 needs one: Delta 4.4.0. Remove the others from" in said
     assert not (lake / "bronze").exists()
 
 

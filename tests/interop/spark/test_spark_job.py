@@ -112,6 +112,7 @@ def test_the_versions_of_the_session_are_found_and_go_together(spark):
     assert (found.pyspark, found.spark) == (pyspark.__version__, spark.version)
     assert found.delta == metadata.version("delta-spark")
     assert DeltaJar.named(found.delta_jar).delta == found.delta
+    assert any(place.endswith(found.delta_jar) for place in found.class_path)
     assert found.problem() is None
 
 

@@ -205,6 +205,11 @@ SPARK_35 = OwnSpark("spark-submit", "/opt/spark/bin/spark-submit", "3.5.7", "2.1
             None,
             "more than one Delta for Spark: io.delta:delta-spark_2.12:3.3.2, /j/delta-spark_2.12-3.3.1.jar",
         ),
+        (
+            "conf:jars/delta-spark_2.12-3.3.2.jar:jars/delta-spark_2.12-3.3.1.jar",
+            None,
+            "more than one Delta for Spark: conf:jars/delta-spark_2.12-3.3.2.jar, jars/delta-spark_2.12-3.3.1.jar",
+        ),
         ("io.delta:delta-spark_2.12:3.3.2", "3.3.1", "delta_version is '3.3.1', but Delta is already there"),
         ("io.delta:delta-spark_2.12:3.3.2", None, None),
         ("org.x:y:1", None, None),
@@ -229,6 +234,14 @@ def test_a_delta_in_the_folder_of_that_spark_is_used_and_two_are_refused(worker)
     assert problem == (
         f"there is more than one Delta for Spark: io.delta:delta-spark_2.12:3.3.2, {included}. Keep one of them"
     )
+
+
+def test_a_folder_on_the_class_path_is_looked_through_for_delta(tmp_path):
+    for version in ("3.3.1", "3.3.2"):
+        (tmp_path / f"delta-spark_2.12-{version}.jar").touch()
+    (problem,) = own_delta_problems(SPARK_35, [f"/etc/hadoop:{tmp_path}/*:/etc/hive"])
+    found = ", ".join(f"{tmp_path}/delta-spark_2.12-{version}.jar" for version in ("3.3.1", "3.3.2"))
+    assert problem == f"there is more than one Delta for Spark: {found}. Keep one of them"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])

@@ -167,6 +167,32 @@ def test_packages_jars_and_class_paths_are_looked_through_for_delta():
             DriverVersions("4.2.0", "4.2.0", "4.4.0", "/j/delta-spark_4.0_2.13-4.4.0.jar"),
             "the JVM has Delta 4.4.0 (/j/delta-spark_4.0_2.13-4.4.0.jar), which was built for Spark 4.0",
         ),
+        (
+            DriverVersions(
+                "3.5.7",
+                "3.5.7",
+                "3.3.2",
+                "/j/delta-spark_2.12-3.3.2.jar",
+                ("/s/jars/x.jar", "/s/jars/delta-spark_2.12-3.3.1.jar", "file:/j/delta-spark_2.12-3.3.2.jar"),
+            ),
+            (
+                "the JVM has more than one Delta on its class path: /s/jars/delta-spark_2.12-3.3.1.jar, "
+                "file:/j/delta-spark_2.12-3.3.2.jar. Spark 3.5.7 needs one: Delta 3.3.2. Remove the others from the "
+                "packages, jars and class path of the job, from spark-defaults.conf and from the jars folder of that "
+                "Spark"
+            ),
+        ),
+        # once from the cache of Ivy, once in the working folder of the application
+        (
+            DriverVersions(
+                "3.5.7",
+                "3.5.7",
+                "3.3.2",
+                "/j/delta-spark_2.12-3.3.2.jar",
+                ("/ivy/jars/io.delta_delta-spark_2.12-3.3.2.jar", "file:/j/delta-spark_2.12-3.3.2.jar"),
+            ),
+            None,
+        ),
     ],
 )
 def test_a_driver_whose_python_jvm_and_delta_do_not_go_together_is_named(found, said):
