@@ -7,7 +7,8 @@ index=$(scripts/package_index.sh)
 if [ -n "$index" ]; then
     export UV_DEFAULT_INDEX=$index
 fi
-core='apache-airflow[a-z-]*|sqlalchemy[a-z-]*|structlog|fastapi|starlette|cadwyn|pydantic|pydantic-core'
+# Airflow 3.2 loses the registry of svcs 26.2 when it runs a DAG in one process
+core='apache-airflow[a-z-]*|sqlalchemy[a-z-]*|structlog|fastapi|starlette|cadwyn|pydantic|pydantic-core|svcs'
 constraints=$(mktemp)
 trap 'rm -f "$constraints"' EXIT
 for minor in 3.1 3.2; do
