@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source import option_values as values_of
+from airflow_provider_fds.source.foreign_options import foreign_option
 from airflow_provider_fds.source.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILES, default_limits
 from airflow_provider_fds.source.option_ranges import interval_problems, range_problems
 from airflow_provider_fds.source.schema_policy import (
@@ -320,6 +321,8 @@ def _unknown(key: object) -> str:
             f"{key!r} is a setting of a Spark session, which is not read when a batch is planned. Give the stream the "
             f"option {option!r}."
         )
+    if (foreign := foreign_option(key)) is not None:
+        return f"option {key!r} belongs to {foreign.system}. Here, {foreign.answer}."
     in_snake_case = "_" in key or key.islower()
     shown = {_camel(name).lower(): name if in_snake_case else _camel(name) for name in _all_names()}
     near = get_close_matches(key.lower().replace("_", ""), list(shown), n=1, cutoff=0.6)
