@@ -11,7 +11,7 @@ from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.source.schema_policy import OPTION, Rules, schema_rules
+from airflow_provider_fds.source.schema_policy import OPTION, Rules, installation_rules
 
 _SECTION: Final = "fds"
 
@@ -53,11 +53,8 @@ def schema_changes() -> Rules:
     """Return ``[fds] allow_schema_changes``: the rules for changes of a schema that a stream has no rule for."""
     from airflow.providers.common.compat.sdk import conf
 
-    named = conf.get(_SECTION, OPTION, fallback="").strip()
-    if not named:
-        return ()
     try:
-        return schema_rules(named)
+        return installation_rules(conf.get(_SECTION, OPTION, fallback=""))
     except ValueError as error:
         raise ConfigurationError(f"[fds] {OPTION} {error}.") from error
 

@@ -58,6 +58,23 @@ def schema_rules(value: object) -> Rules:
     return tuple(sorted((_kind(kind), _rule(kind, rule)) for kind, rule in given.items()))
 
 
+def installation_rules(text: str) -> Rules:
+    """Parse ``[fds] allow_schema_changes``: as :func:`schema_rules`, without versions, or empty.
+
+    Raises:
+        ValueError: The end of a sentence that begins with the setting's name.
+    """
+    rules = schema_rules(text) if text.strip() else ()
+    versions = [(kind, rule) for kind, rule in rules if isinstance(rule, int)]
+    if versions:
+        kind, version = versions[0]
+        raise ValueError(
+            f"cannot have the version {version} for {kind!r}, because a version belongs to one table. Set it on the "
+            "stream of that table"
+        )
+    return rules
+
+
 def delta_rules(option: str, value: object) -> Rules:
     """Parse one of :data:`DELTA_OPTIONS`: ``always``, or the version of the change.
 
@@ -220,6 +237,7 @@ __all__ = [
     "SchemaPolicy",
     "SchemaVerdict",
     "delta_rules",
+    "installation_rules",
     "merged_rules",
     "schema_rules",
     "shown_rules",

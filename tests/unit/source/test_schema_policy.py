@@ -11,7 +11,7 @@ from airflow_provider_fds.errors import ConfigurationError, SchemaChangedError, 
 from airflow_provider_fds.source.barrier import Allowances
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.planned import PassedSchemaChange
-from airflow_provider_fds.source.schema_policy import DEFAULTS, SchemaPolicy, schema_rules
+from airflow_provider_fds.source.schema_policy import DEFAULTS, SchemaPolicy, installation_rules, schema_rules
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 MAPPING = {
@@ -203,6 +203,13 @@ def test_a_policy_that_cannot_be_is_refused_with_the_reason(value: object, words
     found = problem(allow_schema_changes=value)
     assert found.startswith("option 'allow_schema_changes' ")
     assert words in found
+
+
+def test_a_rule_of_the_installation_names_no_version() -> None:
+    assert installation_rules(" ") == ()
+    assert installation_rules("rename=follow, drop=fail") == (("drop", "fail"), ("rename", "follow"))
+    with pytest.raises(ValueError, match="cannot have the version 7 for 'drop', because a version belongs to one"):
+        installation_rules("rename=follow,drop=7")
 
 
 def test_every_kind_can_ask_fail_or_name_a_version() -> None:
