@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.estimate import BATCHES_PER_RUN, check_arguments, known_stream, lines, totals
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.source.offset import Offset
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
     from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
+    from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.session import StreamSession
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -50,6 +52,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     common.add_storage(parser, staging_required=False)
     parser.add_argument("--dry-run", action="store_true", help="only read and print; no staging is needed")
     parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="only read, and print totals of everything that is left; with --staging, from the stream's position",
+    )
+    parser.add_argument(
+        "--batches-per-run",
+        type=int,
+        default=BATCHES_PER_RUN,
+        metavar="N",
+        help="with --estimate: batches in one Spark application (default: %(default)s)",
+    )
+    parser.add_argument(
         "--from",
         dest="offset",
         metavar="OFFSET_JSON",
@@ -64,11 +78,13 @@ def plan(arguments: argparse.Namespace) -> int:
     """Perform ``fds plan``."""
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
+    if arguments.estimate:
+        return _estimate(arguments)
     if arguments.dry_run and arguments.staging:
         raise ConfigurationError("--dry-run writes nothing, so it cannot be combined with --staging: omit one of them")
     if not arguments.dry_run and not arguments.staging:
         raise ConfigurationError(
-            "fds plan needs --staging DIR to write plans and manifests, or --dry-run to write nothing"
+            "fds plan needs --staging DIR to write plans and manifests, or --dry-run or --estimate to write nothing"
         )
     stream = common.stream_of(arguments)
     if arguments.offset and stream.options.is_bounded:
@@ -82,6 +98,11 @@ def plan(arguments: argparse.Namespace) -> int:
             break
         number += 1
         print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
+    return _end(arguments, outcome, number)
+
+
+def _end(arguments: argparse.Namespace, outcome: _Outcome, number: int) -> int:
+    """Print how planning ended, after ``number`` batches, and return the exit code."""
     error, is_more, finished, note = outcome
     if arguments.output == "json":
         print(json.dumps(end_of(error, is_more=is_more, is_finished=bool(finished), note=note)))
@@ -92,6 +113,47 @@ def plan(arguments: argparse.Namespace) -> int:
     else:
         print(f"stopped: {shown(error, arguments)}")
     return EXIT_OK if error is None else error.exit_code
+
+
+def _estimate(arguments: argparse.Namespace) -> int:
+    """Print the totals of everything that is left."""
+    check_arguments(arguments)
+    stream = common.stream_of(arguments)
+    connected = known_stream(arguments, stream)
+    outcome = _Outcome(None)
+
+    def batches() -> Iterator[dict[str, Any]]:
+        nonlocal outcome
+        for row in _dry(arguments, stream) if connected is None else _left(connected):
+            if isinstance(row, _Outcome):
+                outcome = row
+                return
+            yield row
+
+    found = totals(batches(), None if connected is None else connected.state, arguments.batches_per_run)
+    if arguments.output == "json":
+        print(json.dumps(found))
+    else:
+        print("\n".join(lines(found)))
+    return _end(arguments, outcome, found["batches"])
+
+
+def _left(connected: ConnectedStream) -> Iterator[dict[str, Any] | _Outcome]:
+    """Return the batches that are planned and all that follow them. Writes nothing."""
+    from airflow_provider_fds.stream.verifying import check_position
+
+    state = connected.state
+    for batch in state.planned:
+        yield _of_ledger(batch, batch.manifest)
+    assert state.position is not None  # noqa: S101  # the caller has checked it
+    position = Offset.from_json(state.planned[-1].end if state.planned else state.position)
+    if not state.planned:
+        check_position(connected.log, state)
+    planner = _planner(connected, position)
+    if isinstance(planner, _Outcome):
+        yield planner
+    else:
+        yield from _numbered(planner, connected.stream)
 
 
 def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
@@ -116,30 +178,40 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
 
 def _behind(session: StreamSession, end: Offset) -> _Outcome:
     """Return what follows the planned batches: an error that stops the stream, or whether there is more to plan."""
-    from airflow_provider_fds.source.barrier import Allowances
-    from airflow_provider_fds.source.end import known_end
-    from airflow_provider_fds.source.plan import BatchPlanner
-    from airflow_provider_fds.stream.planning import acknowledged_of
-    from airflow_provider_fds.stream.whole_commits import keeps_replaced_rows
-
-    connected = session.connected
-    stream_end = known_end(connected.log, session.stream.options, end)
-    newest = connected.log.latest()
-    planner = BatchPlanner(
-        connected.log,
-        end,
-        None,
-        session.stream.options,
-        newest if stream_end is None else stream_end.target(end, newest),
-        snapshot=connected.frozen_snapshot(),
-        snapshot_storage=connected.staging,
-        allowances=Allowances(acknowledged_of(connected.state), schema_changes=connected.context.schema_changes),
-        keeps_replaced_rows=keeps_replaced_rows(session.stream, None, connected.state.sink),
-    )
+    planner = _planner(session.connected, end)
+    if isinstance(planner, _Outcome):
+        return planner._replace(finished="")
     for batch in planner:
         if batch.files:
             return _Outcome(None, is_more=True)
     return _Outcome(planner.outcome.error if planner.outcome is not None else None)
+
+
+def _planner(connected: ConnectedStream, position: Offset) -> BatchPlanner | _Outcome:
+    """Return the planner of an open stream from a position to the newest version, or that the stream is finished."""
+    from airflow_provider_fds.source.barrier import Allowances
+    from airflow_provider_fds.source.plan import BatchPlanner
+    from airflow_provider_fds.stream.planning import acknowledged_of, left_out_of
+    from airflow_provider_fds.stream.stream_end import end_of
+    from airflow_provider_fds.stream.whole_commits import keeps_replaced_rows
+
+    state, stream = connected.state, connected.stream
+    end = end_of(connected, state)
+    if end is not None and end.is_reached(position):
+        return _Outcome(None, finished=end.describe(stream.name, connected.log.table_uri))
+    newest = connected.log.latest()
+    return BatchPlanner(
+        connected.log,
+        position,
+        None,
+        stream.options,
+        newest if end is None else end.target(position, newest),
+        snapshot=connected.frozen_snapshot(),
+        snapshot_storage=connected.staging,
+        snapshot_timestamp_ms=None if state.snapshot is None else state.snapshot.timestamp_ms,
+        allowances=Allowances(acknowledged_of(state), left_out_of(state), connected.context.schema_changes),
+        keeps_replaced_rows=keeps_replaced_rows(stream, None, state.sink),
+    )
 
 
 def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:

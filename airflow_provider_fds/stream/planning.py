@@ -18,6 +18,7 @@ from airflow_provider_fds.source.barrier import Allowances
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_digest
 from airflow_provider_fds.source.start import starting_state
+from airflow_provider_fds.stream.backlog import guard_batches
 from airflow_provider_fds.stream.batch_sizes import UnknownRows
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ def plan_batches(
         target: Newest version to read, inclusive.
         max_batches: Maximum number of batches.
         keeps_replaced_rows: Whether a commit of the change feed that both adds and removes rows is never cut.
+
+    Raises:
+        ConfigurationError: Far too many batches are left, see :func:`~.backlog.guard_batches`.
     """
     assert state.position is not None  # noqa: S101  # an open epoch has a position
     position = Offset.from_json(state.position)
@@ -82,6 +86,8 @@ def plan_batches(
         if manifest is None:
             empty = None if batches else batch
             break
+        if not batches:
+            guard_batches(connected, batch, target)
         batch_id = state.next_batch_id + len(batches)
         batches.append(_written(connected, batch, manifest, str(state.epoch), batch_id, previous))
         unknown_rows.see(batches[-1])
@@ -188,6 +194,8 @@ def plan_interval(
             if manifest is None:
                 empty = batch
             else:
+                if not batches:
+                    guard_batches(connected, batch, record.last_version)
                 previous = txn_version(record.generation, len(batches) - 1) if batches else None
                 batches.append(_written(connected, batch, manifest, place, len(batches), previous))
                 unknown_rows.see(batches[-1])

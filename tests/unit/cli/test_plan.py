@@ -301,3 +301,80 @@ def test_a_commit_that_replaces_rows_is_shown_whole_as_no_sink_is_known(log_buil
 
     assert files(*options) == [1, 3]
     assert files(*options, "whole_commits=false") == [1, 2, 1]
+
+
+ESTIMATE_FIELDS = {
+    "first_version", "last_version", "num_files", "num_bytes", "num_rows", "batches", "applications", "seconds",
+}  # fmt: skip
+
+
+def test_an_estimate_prints_the_totals_of_everything_that_is_left(table, capsys, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    arguments = (
+        "plan",
+        table.root,
+        "--estimate",
+        "--option",
+        "starting_version=0",
+        "--option",
+        "max_files_per_batch=2",
+    )
+
+    code, rows, _ = fds(capsys, *arguments, "--batches-per-run", "2", "--output", "json")
+
+    assert code == 0
+    assert set(rows[0]) == ESTIMATE_FIELDS
+    assert rows == [
+        {"first_version": 0, "last_version": 3, "num_files": 6, "num_bytes": 6000, "num_rows": 60, "batches": 3,
+         "applications": 2, "seconds": None},
+        {"status": "up_to_date", "error": None},
+    ]  # fmt: skip
+    code, _, text = fds(capsys, *arguments)
+    assert text.splitlines() == [
+        "versions     0 to 3", "files        6", "bytes        6,000", "rows         60", "batches      3",
+        "applications 1", "seconds      unknown", "up to date",
+    ]  # fmt: skip
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_estimate_of_a_stream_is_from_its_position_and_writes_nothing(table, capsys, tmp_path):
+    options = ("--staging", tmp_path / "s", "--stream", "x", "--option", "starting_version=0")
+    new = fds(capsys, "plan", table.root, "--estimate", *options, "--output", "json")
+    assert not (tmp_path / "s").exists()
+    # a batch that is planned is still left to load
+    assert fds(capsys, "plan", table.root, *options, "--option", "max_versions_per_batch=2", "--max-batches", 1)[0] == 0
+    table.append(4, stats=None)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
+
+    code, rows, text = fds(capsys, "plan", table.root, "--estimate", *options, "--output", "json")
+
+    assert code == 0, text
+    assert new[1][0]["num_files"] == 6
+    assert rows[0]["batches"] == 2
+    assert (rows[0]["num_files"], rows[0]["num_rows"], rows[0]["last_version"]) == (10, None, 4)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")} == before
+    assert fds(capsys, "plan", table.root, "--estimate", *options)[2].count("unknown") == 2
+
+
+def test_an_estimate_ends_at_a_version_that_the_stream_may_not_pass(table, capsys):
+    table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
+    code, rows, _ = fds(capsys, "plan", table.root, "--estimate", "--option", "starting_version=0", "--output", "json")
+    assert code == 3
+    assert rows[0]["num_files"] == 6
+    assert rows[1]["status"] == "stopped"
+
+
+def test_an_estimate_of_nothing(table, capsys):
+    code, _, text = fds(capsys, "plan", table.root, "--estimate", "--option", "starting_version=latest")
+    assert code == 0, text
+    assert "versions     none" in text
+    assert "seconds      0" in text
+    assert "nothing new" in text
+
+
+def test_an_estimate_refuses_what_it_has_no_use_for(table, capsys):
+    arguments = ("--estimate", "--max-batches", 3, "--batches-per-run", 0)
+    code, _, text = fds(capsys, "plan", table.root, *arguments)
+    assert code == 2
+    assert "--estimate and --max-batches cannot be combined" in text
+    assert "--batches-per-run must be 1 or more" in text
