@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submit import SubmitArguments
     from airflow_provider_fds.stream.result import Collected, RunWork
@@ -46,6 +48,8 @@ class UserArguments:
     principal: str | None = None
     proxy_user: str | None = None
     yarn_queue: str | None = None
+    #: FDS's own: settings that depend on the largest batch of an application, added to ``conf``.
+    conf_by_size: ConfBySizeArgument | None = field(default=None, repr=False)
     #: FDS's own: a version of Delta instead of the one that it chooses, or ``"provided"``.
     delta_version: str | None = None
 
@@ -57,6 +61,19 @@ class UserArguments:
             value = getattr(operator, each.name if hasattr(operator, each.name) else f"_{each.name}")
             found[each.name] = dict(value or {}) if each.name in ("conf", "env_vars") else value
         return cls(**found)
+
+    def for_application(self, application: Application) -> UserArguments:
+        """Return the arguments for one application: with the settings for its largest batch in ``conf``.
+
+        Raises:
+            ConfigurationError: The function that chooses the settings returns none, or some without effect.
+        """
+        if self.conf_by_size is None:
+            return self
+        conf = ConfBySize.parse(self.conf_by_size).of(application.largest_bytes)
+        if problems := overriding(conf, vars(self)):
+            raise ConfigurationError(*problems, subject="result of conf_by_size")
+        return replace(self, conf={**self.conf, **conf})
 
     def for_a_driver(self) -> list[str]:
         """Return the names of the given arguments that need a driver that has not started yet."""
@@ -102,6 +119,12 @@ class Application:
     def num_bytes(self) -> int:
         """Planned bytes of all its batches."""
         return sum(batch.num_bytes for batch in self.work.batches)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Planned bytes of its largest transaction, 0 without batches."""
+        transactions = self.session.scope.transactions(self.work.batches) if self.work.batches else []
+        return max((sum(part.num_bytes for part in one.parts) for one in transactions), default=0)
 
 
 @dataclass(frozen=True)

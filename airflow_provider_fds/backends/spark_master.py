@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.backends.conf_by_size import ConfBySize
 from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.settings import cache_dir
@@ -77,6 +78,9 @@ def check_master(place: SparkMaster, given: UserArguments) -> None:
             Reports all problems at once.
     """
     problems = conf_problems(given.conf)
+    if given.conf_by_size is not None:
+        steps = ConfBySize.parse(given.conf_by_size).steps
+        problems += dict.fromkeys(problem for _, conf in steps for problem in conf_problems(conf))
     problems += _place_problems(place, given)
     problems += _spark_problems(place, given)
     if problems:
@@ -178,8 +182,15 @@ def prepare_submission(
 
 
 def application_arguments(place: SparkMaster, application: Application, given: UserArguments) -> SubmitArguments:
-    """Return the arguments of spark-submit for an application, see :func:`prepare_submission`."""
+    """Return the arguments of spark-submit for an application, see :func:`prepare_submission`.
+
+    Raises:
+        ConfigurationError: As :func:`prepare_submission`, and what is wrong with the settings for its size.
+    """
     session, sink = application.session, application.sink
+    given = given.for_application(application)
+    if problems := conf_problems(given.conf):
+        raise ConfigurationError(*problems, subject="settings of conf_by_size", reason=Reason.SPARK_UNUSABLE)
     return prepare_submission(
         place,
         application.spec_uri,

@@ -51,7 +51,7 @@ class SessionBackend(SparkBackend):
         """
         problems = []
         master = self.master
-        names = self.arguments.for_a_driver()
+        names = [name for name in self.arguments.for_a_driver() if name != "conf_by_size"]
         if names:
             problems.append(
                 f"{', '.join(names)} cannot be given: Spark is started inside the task, not by spark-submit. Use "

@@ -15,7 +15,12 @@ from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.ingest_arguments import check_arguments, check_reading, reads_by_interval
+from airflow_provider_fds.operators.ingest_arguments import (
+    check_arguments,
+    check_conf_by_size,
+    check_reading,
+    reads_by_interval,
+)
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_session
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
+    from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.result import LoadResult, RunWork
@@ -113,6 +119,9 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         batches_per_run: Maximum number of batches in one Spark application.
         run_time_limit: Once this much time has passed, start no further batch and leave the rest to the next run.
             ``None``: no limit. The time spent waiting does not count.
+        conf_by_size: Spark settings by the size of a batch, added to ``conf``: pairs of bytes (inclusive; a number, or
+            ``"10g"``) and settings, in rising order, or a function from bytes to settings. Each application gets those
+            for its largest batch; the last pair also applies to larger ones. Not for ``spark_connect``.
         wait: Whether to wait until there is something to do.
         poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
@@ -142,6 +151,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         on_busy: BusyPolicy = "skip",
         batches_per_run: int = 200,
         run_time_limit: timedelta | None = None,
+        conf_by_size: ConfBySizeArgument | None = None,
         wait: bool = False,
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
@@ -153,6 +163,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         values = (poll_interval, timeout, recheck_every, max_refusals, grace)
         waiting = dict(zip(WAITING_ARGUMENTS, values, strict=True))
         check_arguments(kwargs, on_no_data, on_busy, batches_per_run, waiting_problems(waiting, wait=wait))
+        check_conf_by_size(conf_by_size, kwargs)
         check_reading(stream, sink, run_time_limit, grace)
         kwargs.pop("durable", None)
         if not reads_by_interval(stream):
@@ -165,6 +176,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         self.on_busy = on_busy
         self.batches_per_run = batches_per_run
         self.run_time_limit = run_time_limit
+        self.conf_by_size = conf_by_size
         self.wait = wait
         self._waiting = Waiting.of(waiting) if wait else None
         self._idle: RunWork | None = None

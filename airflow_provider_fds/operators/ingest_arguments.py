@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
@@ -51,6 +52,24 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
     if isinstance(stream, DeltaStream) and isinstance(sink, Sink):
         problems += [problem for problem in [whole_commits_problem(stream, sink)] if problem is not None]
     if problems:
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
+
+
+def check_conf_by_size(conf_by_size: object, kwargs: Mapping[str, Any]) -> None:
+    """Refuse an invalid ``conf_by_size``, and arguments that would make its settings ineffective.
+
+    Raises:
+        ConfigurationError: Reports all problems at once.
+    """
+    resources = kwargs.get("resources")
+    if resources is not None and (callable(resources) or isinstance(resources, (list, tuple))):
+        raise ConfigurationError(
+            "resources is an argument of every Airflow task, for its worker. Spark settings by the size of a batch are "
+            "the argument conf_by_size."
+        )
+    if conf_by_size is None:
+        return
+    if problems := overriding(ConfBySize.parse(conf_by_size).settings, kwargs):
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 

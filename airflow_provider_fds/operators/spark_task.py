@@ -12,11 +12,15 @@ from airflow_provider_fds.operators.submit_hook import SubmitHook
 
 if TYPE_CHECKING:
     from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
+    from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.spark.submit import SubmitArguments
 
 
 class SparkTask(SparkSubmitOperator):
     """Runs applications of FDS with the arguments of ``SparkSubmitOperator``; subclasses choose the applications."""
+
+    #: Settings by the size of a batch; only tasks that load batches have them.
+    conf_by_size: ConfBySizeArgument | None = None
 
     def __init__(self, *, delta_version: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
