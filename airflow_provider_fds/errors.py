@@ -81,6 +81,10 @@ class FdsError(Exception):
             "operation": self.operation,
         }
 
+    def describe_facts(self) -> str:
+        """Return the facts that are known on one line: ``reason_code=… table=… version=… operation=…``."""
+        return " ".join(f"{name}={value}" for name, value in self.facts().items() if value is not None)
+
 
 def _copy(kind: type[FdsError], args: tuple[Any, ...], attributes: dict[str, Any]) -> FdsError:
     error = kind.__new__(kind, *args)

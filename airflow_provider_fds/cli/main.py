@@ -77,8 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("FDS_TRACEBACK"):
             raise
         text = redacted(f"{type(error).__name__}: {error}").split("\n", 1)[0]
-        print(f"fds: {text}. This is a bug in fds; set FDS_TRACEBACK=1 to see where", file=sys.stderr)
-        return 1
+        bug = FdsError(f"{text}. This is a bug in fds; set FDS_TRACEBACK=1 to see where")
+        print(f"fds: {shown(bug, arguments)}", file=sys.stderr)
+        if getattr(arguments, "output", "text") == "json":
+            print(json.dumps(end_of(bug)))
+        return bug.exit_code
 
 
 #: Arguments that are URIs or paths.

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def shown(error: FdsError, arguments: argparse.Namespace) -> str:
-    """Return the message of an error, with the staging folder added to the commands in it."""
+    """Return reason code and message of an error, with the staging folder added to the commands in the message."""
     staging = getattr(arguments, "staging", None)
-    return redacted(with_staging(str(error), staging) if staging else str(error))
+    message = with_staging(str(error), staging) if staging else str(error)
+    return f"[{error.reason_code}] {redacted(message)}"
 
 
 def end_of(
@@ -39,7 +40,6 @@ def end_of(
         "error": {
             "type": type(error).__name__,
             "message": redacted(str(error)),
-            "version": error.version,
-            "table": error.table,
+            **error.facts(),
         },
     }

@@ -98,7 +98,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         )
 
     def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
-        with task_failures(self.stream):
+        with task_failures(context, self.stream):
             if context["ti"].map_index >= 0:
                 raise ConfigurationError(
                     f"task {self.task_id!r} is mapped: its instances would compete for the batches of one stream. "

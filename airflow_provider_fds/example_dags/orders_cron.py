@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow.sdk import DAG
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
 
+log = logging.getLogger(__name__)
+
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
 orders = DeltaStream("orders_every_15_minutes", table=f"{LAKE}/orders", starting_version="earliest")
+
+
+def alert(context: dict[str, Any]) -> None:
+    """Send what the task failed with to whom it concerns."""
+    error = context.get("exception")
+    if getattr(error, "reason_code", None) == "SOURCE_ROWS_DELETED":
+        log.error("%s: version %s deletes rows (%s)", error.table, error.version, error.operation)
+
 
 with DAG(
     "orders_cron",
@@ -29,4 +41,5 @@ with DAG(
         retries=2,
         # start no further batch after this; the next run continues
         run_time_limit=timedelta(minutes=12),
+        on_failure_callback=alert,
     )

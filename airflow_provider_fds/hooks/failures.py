@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import FdsError, with_staging
 from airflow_provider_fds.hooks.settings import staging_uri
@@ -12,28 +13,47 @@ from airflow_provider_fds.stream.value import DeltaStream
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+log = logging.getLogger(__name__)
+
+#: XCom key under which a failed task says why: ``error``, ``reason_code``, ``table``, ``version``, ``operation``.
+ERROR_KEY: Final = "fds_error"
+
 
 @contextmanager
-def task_failures(stream: DeltaStream | str | Mapping[str, Any] | None = None) -> Iterator[None]:
+def task_failures(context: Any, stream: DeltaStream | str | Mapping[str, Any] | None = None) -> Iterator[None]:
     """Let retryable errors of FDS through, and make all others fail the task without a retry.
 
     A retry after a missing connection, a bad commit or a lost position would only fail later with the same error.
+    Either way the exception has the facts of the error as attributes, its last line names them, and the XCom
+    ``fds_error`` of the task has them.
 
     Args:
+        context: The task's context.
         stream: The stream, as given to the task: a message that names commands of ``fds`` then also names the staging
             folder.
 
     Raises:
-        AirflowFailException: With class and message of an error that is not retryable.
+        TaskFailedError: With class and message of an error that is not retryable.
     """
     try:
         yield
     except FdsError as error:
+        push_error(context, {"error": type(error).__name__, **error.facts()})
+        text = f"{_with_staging(str(error), stream)}\n{error.describe_facts()}"
         if error.retryable:
+            error.args = (text,)
             raise
-        from airflow.providers.common.compat.sdk import AirflowFailException
+        from airflow_provider_fds.hooks.exceptions import TaskFailedError
 
-        raise AirflowFailException(f"{type(error).__name__}: {_with_staging(str(error), stream)}") from error
+        raise TaskFailedError(f"{type(error).__name__}: {text}", error.facts()) from error
+
+
+def push_error(context: Any, error: Mapping[str, Any]) -> None:
+    """Write why the task fails to its XCom ``fds_error``, if Airflow accepts it."""
+    try:
+        context["ti"].xcom_push(key=ERROR_KEY, value=dict(error))
+    except Exception:  # the task fails in any case, and its own error matters
+        log.debug("Cannot write the XCom %s.", ERROR_KEY, exc_info=True)
 
 
 def with_staging_of(reason: str, stream: DeltaStream) -> str:

@@ -75,7 +75,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Commit the batch and return what this run has committed."""
-        with task_failures(self.stream):
+        with task_failures(context, self.stream):
             stream = self._stream()
             verify = None if self.verify is None else coerce_sink(self.verify)
             if verify is not None and not isinstance(verify, DeltaSink):

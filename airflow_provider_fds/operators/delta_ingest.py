@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
-from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
+from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.operators import asset_event
@@ -69,7 +69,9 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         The XCom is what this run has committed: ``stream, epoch, batches, first_batch_id, last_batch_id, start``
         (exclusive)``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes,
         sink_version, rows_read, files_written, bytes_written, seconds, warnings``, see
-        :class:`~.stream.result.LoadResult`. The sink's asset event has the same fields in ``extra``.
+        :class:`~.stream.result.LoadResult`. If the stream stops before a version after these batches, ``stopped`` has
+        the ``reason_code, table, version, operation`` of the error with which the next run fails. The sink's asset
+        event has the same fields in ``extra``.
 
     Data intervals:
         - With a stream of ``read="data_interval"``, a run of any kind (scheduled, catchup, cleared or backfill) loads
@@ -180,6 +182,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         self.wait = wait
         self._waiting = Waiting.of(waiting) if wait else None
         self._idle: RunWork | None = None
+        self._stopped: FdsError | None = None
         self._phases = PhaseSeconds()
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
@@ -199,7 +202,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             deadline: When to stop waiting, in seconds since the epoch; the same across all deferrals. ``None`` under
                 ``dag.test()``, which resumes a task with the event alone.
         """
-        check_event(event)
+        check_event(context, event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
         if deadline is None and self._waiting is not None:
             deadline = self._waiting.deadline
@@ -214,7 +217,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             return self._load(context, deadline=time.time())
 
     def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
-        with task_failures(self.stream):
+        with task_failures(context, self.stream):
             # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
             self.stream = stream = DeltaStream.coerce(self.stream)
             sink = coerce_sink(self.sink)
@@ -239,6 +242,8 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
             if (note := session.start_note()) is not None:
                 message = f"{message} {note}"
+            if self._idle is not None and self._idle.warning is not None:
+                push_error(context, {"error": type(self._idle.warning).__name__, **self._idle.warning.facts()})
             if self.on_no_data == "skip":
                 raise AirflowSkipException(with_staging_of(message, stream))
             self.log.info(message)
@@ -255,14 +260,15 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             warnings=result.warnings if note is None else [*result.warnings, note],
         )
         self.log.info("%s", result.describe())
-        if not isinstance(result, RunResult):
-            asset_event.emit(self, context, result.to_dict(), sink.table_uri)
-            return result.to_dict()
-        extra = asset_event.uncovered(
-            self, result.to_dict(), sink.table_uri, epoch_start=session.connected.state.epoch_start
-        )
+        told = result.to_dict()
+        if self._stopped is not None:
+            told["stopped"] = self._stopped.facts()
+        extra = told
+        if isinstance(result, RunResult):
+            epoch_start = session.connected.state.epoch_start
+            extra = asset_event.uncovered(self, told, sink.table_uri, epoch_start=epoch_start)
         asset_event.emit(self, context, extra, sink.table_uri)
-        return result.to_dict()
+        return told
 
     def _drain(self, context: Any, session: StreamSession, sink: Sink) -> LoadResult | None:
         """Run one application after another until the run's target, the time limit or a failure."""
@@ -318,6 +324,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     def _warn(self, stopped: FdsError | None) -> None:
         if stopped is not None:
+            self._stopped = stopped
             self.log.warning("Everything before this version was delivered; the next run fails here: %s", stopped)
 
     def _work(

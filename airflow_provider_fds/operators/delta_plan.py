@@ -78,7 +78,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
         ti = context["ti"]
-        with task_failures(self.stream):
+        with task_failures(context, self.stream):
             # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
             self.stream = stream = DeltaStream.coerce(self.stream)
             refuse_intervals(stream, "DeltaPlanOperator")

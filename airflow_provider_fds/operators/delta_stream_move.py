@@ -132,7 +132,7 @@ class DeltaStreamMoveOperator(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Make the move. Returns a description of it."""
-        with task_failures():
+        with task_failures(context):
             action, given = self._asked()
             ti, name = context["ti"], deployment()
             if not action.needs_ledger:

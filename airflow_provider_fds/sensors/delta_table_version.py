@@ -144,7 +144,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             deadline: When the sensor times out, in seconds since the epoch; the same across all deferrals. ``None``
                 under ``dag.test()``, which resumes a task with the event alone.
         """
-        check_event(event)
+        check_event(context, event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
         return self._look_or_defer(context, deadline=deadline or time.time() + self.timeout)
 
@@ -187,7 +187,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return DeltaStream.coerce(self.stream)
 
     def _look(self, context: Any) -> PollResult | None:
-        with task_failures(self._stream):
+        with task_failures(context, self._stream):
             stream = self._stream
             _check_arguments(stream, self.wait_for, self.grace)
             if stream.reads_by_interval:

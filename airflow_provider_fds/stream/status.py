@@ -39,6 +39,7 @@ class StreamStatus:
         finished: A sentence if the stream has read everything up to its end; ``None`` if it has not, or has no end.
         problem: Why the stream cannot continue, or the table cannot be read; ``None`` if it can. With a problem, the
             lag is unknown.
+        reason_code: What the problem is, one of :class:`~.reasons.Reason`; ``None`` without a problem.
         exit_code: Exit code of `fds status`: that of the problem, else 0.
     """
 
@@ -61,6 +62,7 @@ class StreamStatus:
     finished: str | None = None
     entries: int = 0
     problem: str | None = None
+    reason_code: str | None = None
     exit_code: int = EXIT_OK
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -114,6 +116,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         finished=finished,
         entries=connected.ledger.n + 1,
         problem=None if problem is None else str(problem),
+        reason_code=None if problem is None else problem.reason_code,
         exit_code=EXIT_OK if problem is None else problem.exit_code,
         extra=extra,
     )

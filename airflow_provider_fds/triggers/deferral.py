@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.data_interval import run_interval
+from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
+from airflow_provider_fds.hooks.failures import push_error
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream.poll import IntervalPoller
@@ -60,16 +60,19 @@ def waiting_trigger(
     )
 
 
-def check_event(event: Mapping[str, Any]) -> None:
-    """Raise the error of the trigger, if its event reports one.
+def check_event(context: Any, event: Mapping[str, Any]) -> None:
+    """Raise the error of the trigger, if its event reports one; the task's XCom ``fds_error`` then says which.
 
     Raises:
-        AirflowFailException: A retry would meet the same error again.
-        AirflowException: A retry may help.
+        TaskFailedError: A retry would meet the same error again.
+        TaskInterruptedError: A retry may help.
     """
     if event.get("status") == "error":
-        message = f"{event.get('error')}: {event.get('message')}"
-        raise AirflowException(message) if event.get("retryable") else AirflowFailException(message)
+        facts = {name: event.get(name) for name in ("reason_code", "table", "version", "operation")}
+        push_error(context, {"error": event.get("error"), **facts})
+        known = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+        message = f"{event.get('error')}: {event.get('message')}\n{known}".rstrip()
+        raise (TaskInterruptedError if event.get("retryable") else TaskFailedError)(message, facts)
 
 
 def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> PollResult | None:

@@ -11,9 +11,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.stream_context import reading_context
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.poll import TablePoller
 
@@ -176,14 +177,16 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     def _error_event(self, error: Exception, refusals: int) -> TriggerEvent:
         is_retryable = getattr(error, "retryable", True)
-        text = str(error)
+        name, text = type(error).__name__, str(error)
         if is_retryable:
             text = (
                 f"{refusals} polls in a row of table {self.stream.get('table')} were refused, the last one with: "
                 f"{text}. Check the connection {self.stream.get('storage_conn_id')!r} and the store, then clear "
                 "the task."
             )
-        payload = {"status": "error", "error": type(error).__name__, "message": text, "retryable": is_retryable}
+        if not isinstance(error, FdsError):
+            error = StorageError(text, table=self.stream.get("table"), reason=Reason.AIRFLOW_UNAVAILABLE)
+        payload = {"status": "error", "error": name, "message": text, "retryable": is_retryable, **error.facts()}
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
 

@@ -193,11 +193,11 @@ def test_a_missing_spark_connection_stops_the_task_before_a_ledger_is_made(insta
 def test_a_retryable_error_is_left_to_airflow_and_all_others_fail_for_good():
     from airflow.providers.common.compat.sdk import AirflowFailException
 
-    with pytest.raises(StorageError), task_failures():
+    with pytest.raises(StorageError), task_failures({}):
         raise StorageError("503")
-    with pytest.raises(AirflowFailException, match="ConfigurationError: no such table"), task_failures():
+    with pytest.raises(AirflowFailException, match="ConfigurationError: no such table"), task_failures({}):
         raise ConfigurationError("no such table")
-    with pytest.raises(ZeroDivisionError), task_failures():
+    with pytest.raises(ZeroDivisionError), task_failures({}):
         raise ZeroDivisionError
 
 

@@ -62,7 +62,9 @@ def test_what_a_failed_run_has_done_stays_and_the_next_run_delivers_the_rest_up_
     assert result["bytes_written"] > 0
     assert set(result["seconds"]) == {"plan", "spark", "commit", "look", "load", "write", "verify"}
     assert result["seconds"]["spark"] > result["seconds"]["write"] > 0
+    assert (result["stopped"]["reason_code"], result["stopped"]["version"]) == ("SOURCE_ROWS_CHANGED", 2)
     (event,) = installation.events(f"{lake.uri}/stopping")
+    assert event["stopped"] == result["stopped"]
     assert (event["first_batch_id"], event["batches"], event["rows"], event["first_version"]) == (0, 2, None, 0)
     assert (event["end"], event["sink_version"]) == (result["end"], result["sink_version"])
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import canonical_uri, open_storage
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import EXIT_CONFIGURATION, ConfigurationError
 
 KEYS = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1", "endpoint": "http://127.0.0.1:1"}
 
@@ -163,3 +163,20 @@ def test_recover_passes_over_what_others_write_into_the_sink(capsys, tmp_path, t
         sink.commit(sink.add(), userMetadata=text)
     words = ("--staging", tmp_path / "staging", "--sink", sink.root, "--table", tmp_path / "t", "--deployment", "d")
     said(capsys, "recover", "orders", *words, "--why", "x", "--yes")
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_an_error_names_its_reason_code(tmp_path, capsys, output):
+    words = ["run", str(tmp_path / "nothing"), "--stream", "s", "--staging", str(tmp_path / "staging")]
+    words += ["--sink", str(tmp_path / "sink"), "--checkpoint", str(tmp_path / "cp.json"), "--max-batches", "0"]
+    assert main([*words, "--output", output]) == EXIT_CONFIGURATION
+    captured = capsys.readouterr()
+    assert captured.err.startswith("fds: [INVALID_CONFIGURATION] --max-batches must be 1 or more")
+    if output == "json":
+        error = json.loads(captured.out)["error"]
+        assert (error["reason_code"], error["table"], error["version"], error["operation"]) == (
+            "INVALID_CONFIGURATION",
+            None,
+            None,
+            None,
+        )
