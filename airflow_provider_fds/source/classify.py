@@ -252,7 +252,7 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
     return ViolationError(
         f"{table}: version {version} ({operation or 'an operation that the commit does not name'}) {what}: "
         f"{content.describe_changes}. This stream reads appends only and stops before version {version}; "
-        f"everything before it is delivered. To let it pass:\n{text}",
+        f"everything before it is delivered. To continue, choose one:\n{text}",
         table=table,
         version=version,
         operation=operation,

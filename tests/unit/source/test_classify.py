@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.delta.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove, Txn
 from airflow_provider_fds.errors import StoppedError, ViolationError
 from airflow_provider_fds.source.classify import CommitContent, Emit, Skip, Stop, classify
@@ -127,6 +128,7 @@ def test_41_a_delete_stops_the_stream_and_the_error_says_what_would_let_it_pass(
     assert hints == ["skip_change_commits", "ignore_deletes", "skip_versions", "skip_operations", command]
     assert "skip_versions='7'" in text
     assert "skip_operations='DELETE'" in text
+    assert redacted(text) == text, "the command line would show the list with a word hidden as a password"
 
 
 @pytest.mark.parametrize("options", [{}, {"ignore_deletes": True}])
@@ -173,6 +175,7 @@ def test_the_error_holds_its_facts() -> None:
     error = verdict.error
     assert isinstance(error, ViolationError)
     assert (error.table, error.version) == (TABLE, 7)
+    assert error.reason_code == "SOURCE_ROWS_DELETED"
     assert error.operation is not None
     assert error.operation.startswith("DELETE (predicate -> xxx")
     assert len(str(error)) < 1200
