@@ -209,7 +209,7 @@ def test_a_backfill_is_refused_with_what_to_do_instead(run_type, run_id):
 
     stream = DeltaStream("orders", table="/lake/orders")
     dag_run = SimpleNamespace(run_type=run_type, run_id=run_id)
-    with pytest.raises(ConfigurationError, match=r"'/lake/orders'.*second stream with another name.*rewind"):
+    with pytest.raises(ConfigurationError, match=r"'/lake/orders'.*rewind.*a stream with another name"):
         refuse_backfill({"dag_run": dag_run}, stream)
     refuse_backfill({"dag_run": SimpleNamespace(run_type="scheduled", run_id="scheduled__2026")}, stream)
 
