@@ -76,7 +76,7 @@ def redacted_uri(uri: str) -> str:
 
 
 def secret_part(uri: str) -> str | None:
-    """Return in words which part of ``uri`` may hold a credential, ``None`` if none does.
+    """Return in words which part of ``uri`` may hold a credential, or ``None`` if none does.
 
     The container of an Azure URI (``abfss://container@account…``) is not a credential.
     """

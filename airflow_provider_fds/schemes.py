@@ -14,7 +14,7 @@ class Scheme(NamedTuple):
 
     Attributes:
         kind: ``"local"``, ``"s3"``, ``"gcs"``, ``"azure"`` or ``"hdfs"``.
-        hadoop: The scheme for which Hadoop has a file system; ``None`` if there is none, so that Spark cannot reach it.
+        hadoop: The scheme for which Hadoop has a file system, or ``None`` if Spark cannot reach the store.
         same_as: The scheme that stands for all that name the same places; ``None`` if this is the only one.
         instead: For a scheme that Spark cannot reach: what to write instead.
     """

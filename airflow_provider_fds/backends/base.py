@@ -90,7 +90,7 @@ class SubmitTask(Protocol):
         """Kill the process that :meth:`submit` started, if any."""
 
     def yarn_application_id(self) -> str | None:
-        """Return the YARN id of the application that :meth:`submit` started, ``None`` if unknown."""
+        """Return the YARN id of the application that :meth:`submit` started, or ``None`` if unknown."""
 
 
 @dataclass(frozen=True)

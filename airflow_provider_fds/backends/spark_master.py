@@ -35,7 +35,7 @@ class SparkMaster:
         conn_id: The Airflow connection.
         master: Spark's master URL.
         deploy_mode: ``client``, ``cluster`` or ``None`` (Spark's default, client).
-        binary: The spark-submit that operator or connection name, ``None`` if they name none.
+        binary: The spark-submit that operator or connection name, or ``None`` if they name none.
     """
 
     conn_id: str
@@ -59,7 +59,7 @@ class SparkMaster:
         return self.is_local or self.deploy_mode != "cluster"
 
     def own_spark(self, given: UserArguments) -> OwnSpark | None:
-        """Return the user's Spark to start, ``None`` for that of the installed pyspark.
+        """Return the user's Spark to start, or ``None`` for that of the installed pyspark.
 
         Raises:
             SparkSetupError: As :func:`~airflow_provider_fds.spark.own_spark.choose_spark`.
@@ -137,7 +137,7 @@ def prepare_submission(
 
     The user's settings take precedence over FDS's, except for the settings that a batch needs to be loaded correctly: a
     contradiction to these is refused. Delta's JARs are added unless the user brings Delta as a package; the S3 file
-    system is added if a URI needs it and the Spark is pip's, which has none.
+    system is added if a URI needs it and the Spark is pip's, which lacks it.
 
     Args:
         place: Where the job runs.

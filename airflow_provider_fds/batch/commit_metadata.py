@@ -47,7 +47,7 @@ def commit_metadata(
 
 
 def removal_metadata(fence: FenceSpec) -> Optional[Dict[str, Any]]:
-    """Return what a fence's commit records about the rows that it removes, ``None`` if it removes none."""
+    """Return what a fence's commit records about the rows that it removes, or ``None`` if it removes none."""
     if fence.removes is None:
         return None
     return {"what": fence.removes, "from_version": fence.from_version}
@@ -85,7 +85,7 @@ def fence_metadata(
 
 
 def read_commit_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
-    """Return the ``userMetadata`` of a commit that FDS made, ``None`` for any other text.
+    """Return the ``userMetadata`` of a commit that FDS made, or ``None`` for any other text.
 
     Anyone who can write to the sink may write any text there, so a text that lacks a field, or has one of another type,
     is not FDS's.
@@ -122,7 +122,7 @@ def write_metadata(batch: BatchSpec, write: str) -> str:
 
 
 def read_write_metadata(text: Optional[str]) -> Optional[Dict[str, Any]]:
-    """Return the ``userMetadata`` of a write of a function, ``None`` for any other text."""
+    """Return the ``userMetadata`` of a write of a function, or ``None`` for any other text."""
     value = _object_of(text, "fds_write")
     return value if value is not None and _has_fields(value, _OF_A_WRITE) else None
 

@@ -15,7 +15,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 
 
 def scheme_of(uri: str) -> str | None:
-    """Return the scheme of ``uri`` in lower case, ``None`` if it has none."""
+    """Return the scheme of ``uri`` in lower case, or ``None`` for a plain path."""
     match = _SCHEME.match(uri)
     return match.group().lower() if match else None
 

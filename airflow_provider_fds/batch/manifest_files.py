@@ -146,7 +146,7 @@ class _Keys:
         self._by_first_byte[key[0]] += key
 
     def repeated(self) -> bytes | None:
-        """Return a key that was added more than once, ``None`` if there is none."""
+        """Return a key that was added more than once, or ``None``."""
         for keys in self._by_first_byte:
             seen: set[bytes] = set()
             for start in range(0, len(keys), _KEY_BYTES):
@@ -227,6 +227,6 @@ def _timestamp(milliseconds: int) -> str:
 
 
 def _count_only(stats: str | None) -> str | None:
-    """Return statistics with only the number of rows, ``None`` if it is unknown."""
+    """Return statistics with only the number of rows, or ``None`` if it is unknown."""
     rows = num_records(stats)
     return None if rows is None else _ENCODER.encode(_Statistics(rows)).decode()

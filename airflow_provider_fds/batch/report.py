@@ -33,7 +33,7 @@ class AttemptReport:
         outcome: One of :data:`OUTCOMES`.
         sink_version: Version of the sink that contains the batch.
         sink_table_id: ``metaData.id`` of the sink.
-        rows_planned: Rows of the batch by the statistics of the source's log, ``None`` if a file has none.
+        rows_planned: Rows of the batch by the statistics of the source's log, or ``None`` if a file has no statistics.
         rows_read: Rows of the batch: the planned number, if known; otherwise the written number, if the sink writes
             every row unchanged; otherwise ``None``, because counting them would read them again.
         rows_written: Rows that the sink's commit added (``numOutputRows``; for a merge, those that it changed).
@@ -111,7 +111,7 @@ class RemovedRows:
         sink_version: The commit that removed rows.
         what: As in :class:`FenceSpec`; ``None`` for a statement that a person typed, which does not record it.
         from_version: As in :class:`FenceSpec`; for a typed statement, only if that is its whole condition.
-        rows: Rows that a typed statement removed, ``None`` if it does not record them.
+        rows: Rows that a typed statement removed, or ``None`` if it does not record them.
         is_all: Whether such a statement had no condition.
     """
 
@@ -128,7 +128,7 @@ class FenceEvidence:
     """What the sink's log records of the stream before a fence.
 
     Attributes:
-        newest: Newest transaction of the stream, ``None`` if there is none. It outlives its commit.
+        newest: Newest transaction of the stream, or ``None`` if it has no transaction. It outlives its commit.
         is_cut: Whether log cleanup removed commits since the stream's last known one, so that landed batches may be
             missing from the list.
         broken_at: The RESTORE, REPLACE or CLONE that removed, or may have removed, what the stream had committed;
@@ -159,7 +159,7 @@ class FenceReport:
         writes: For a function: names of the writes whose tables contain the fence; the tables of the others are
             missing.
         has_removed: Whether the fence removed what it had to remove; true if that was nothing.
-        removed_rows: Rows that it removed or closed, ``None`` if the commit does not record them.
+        removed_rows: Rows that it removed or closed, or ``None`` if the commit does not record them.
         evidence: What the sink's log records from before the fence; ``None`` for the tables of a function.
         warnings: What a person should know about the sink, such as rows that another writer removed.
     """

@@ -38,7 +38,7 @@ def txn_app_id(uuid: str, interval: Optional[str] = None, write: Optional[str] =
 
 
 def stream_uuid(app_id: str) -> Optional[str]:
-    """Return the uuid in a transaction application id of :func:`txn_app_id`, ``None`` for the id of another writer."""
+    """Return the uuid in a transaction application id of :func:`txn_app_id`, or ``None`` for other ids."""
     match = _APP_ID.match(app_id)
     return None if match is None else match[1]
 
@@ -69,7 +69,7 @@ class BatchSpec:
 
     ``start`` is exclusive, ``end`` inclusive; both are Delta streaming offset JSON (format 1). ``after`` is the end of
     the epoch's last batch with a transaction in the sink, or else the start of the epoch. ``num_rows`` is the number of
-    rows by the statistics of the log, without rows in deletion vectors, or ``None`` if a file has none.
+    rows by the statistics of the log, without rows in deletion vectors, or ``None`` if a file has no row count.
 
     A batch of a data interval names its ``interval``; ``epoch`` is then the interval's generation. If a whole interval
     is one transaction, its rows may be in several manifests: ``more_manifests`` follow ``manifest``.
@@ -161,8 +161,8 @@ class JobSpec:
     Attributes:
         batches: The batches, in the order in which they must be committed; none with ``fence``.
         sink: The sink as its own ``to_dict()`` (``sinks/``).
-        sink_table_id: Required ``metaData.id`` of the sink, ``None`` if no batch was ever committed to it.
-        sink_version: Version of the sink that contains the stream's last commit, ``None`` if there is none.
+        sink_table_id: Required ``metaData.id`` of the sink, or ``None`` if no batch was ever committed to it.
+        sink_version: Version of the sink that contains the stream's last commit, or ``None`` before its first commit.
         reports: URI of the folder for the attempt reports.
         attempt_id: Name of this attempt, unique within the stream.
         verify_only: Look up every batch in the sink and report; write nothing.

@@ -44,7 +44,7 @@ class FileCheckpointStore:
         return f"remove {self._path}"
 
     def read(self) -> Checkpoint | None:
-        """Return the checkpoint, ``None`` if there is no file."""
+        """Return the checkpoint, or ``None`` if the file does not exist."""
         text = self._get()
         return None if text is None else Checkpoint.from_json(text, home=self.home)
 

@@ -24,7 +24,7 @@ STORES: Final[dict[str, str]] = {
 
 
 def checkpoint_problem(checkpoint: object) -> str | None:
-    """Return what is wrong with a user's ``checkpoint``, ``None`` if it names a store. Imports no store."""
+    """Return what is wrong with a user's ``checkpoint``, or ``None`` if it names a store. Imports no store."""
     if isinstance(checkpoint, str) and _form(checkpoint) is not None:
         return None
     *most, last = map(repr, STORES)
@@ -43,7 +43,7 @@ def checkpoint_store(stream: str, checkpoint: str) -> CheckpointStore:
 
 
 def _form(checkpoint: str) -> str | None:
-    """Return the key of :data:`STORES` that a value has the form of, ``None`` if it has none."""
+    """Return the key of :data:`STORES` whose form a value has, or ``None``."""
     kind, colon, place = checkpoint.partition(":")
     if not colon:
         return kind if kind in STORES else None

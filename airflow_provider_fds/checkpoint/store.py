@@ -36,7 +36,7 @@ class CheckpointStore(Protocol):
         """How a person removes the value, for messages."""
 
     def read(self) -> Checkpoint | None:
-        """Return the checkpoint, ``None`` if there is none.
+        """Return the checkpoint, or ``None`` if the home is empty.
 
         Raises:
             CheckpointError: The value is not a checkpoint, or hides the one that is written.
@@ -77,7 +77,7 @@ def write_and_read_back(
         checkpoint: The checkpoint to write.
         home: Description of where to write it.
         put: Writes the text.
-        get: Reads the text, ``None`` if there is none (or the home did not answer).
+        get: Reads the text; returns ``None`` if the home is empty or did not answer.
         shadow: What may hide a written value at this home, and what to do about it, for the message.
 
     Returns:

@@ -93,7 +93,7 @@ class VariableCheckpointStore:
         return f"`airflow variables delete {self.key}`"
 
     def read(self) -> Checkpoint | None:
-        """Return the checkpoint, ``None`` if there is no such Variable or Airflow did not answer.
+        """Return the checkpoint, or ``None`` if the Variable does not exist or Airflow did not answer.
 
         Airflow does not distinguish the two cases. Without a checkpoint, the next run finds the position in the ledger.
 

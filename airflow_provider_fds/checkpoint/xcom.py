@@ -63,7 +63,7 @@ class XComCheckpointStore:
         return f"remove {self.home} of the newest run (Browse, XComs)"
 
     def read(self) -> Checkpoint | None:
-        """Return the newest checkpoint of this task, ``None`` if there is none or no task is running.
+        """Return the newest checkpoint of this task, or ``None`` if it has no checkpoint or no task is running.
 
         Raises:
             CheckpointError: The value is not a checkpoint.

@@ -147,7 +147,7 @@ def owner_is_running(owner: Owner) -> bool:
 
 
 def _started(process_id: int) -> int | None:
-    """Return when a process started (clock ticks since boot, 0 if unknown), ``None`` if it is gone."""
+    """Return when a process started (clock ticks since boot, 0 if unknown), or ``None`` if it is gone."""
     try:
         text = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

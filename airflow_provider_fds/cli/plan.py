@@ -170,13 +170,13 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
     if arguments.max_batches is not None and len(work.batches) > arguments.max_batches:
         found = _Outcome(None, is_more=True)
     elif work.batches:
-        found = _behind(session, Offset.from_json(work.batches[-1].end))
+        found = _after_planned(session, Offset.from_json(work.batches[-1].end))
     else:
         found = _Outcome(work.warning, finished=work.reason)
     yield found._replace(note=session.start_note())
 
 
-def _behind(session: StreamSession, end: Offset) -> _Outcome:
+def _after_planned(session: StreamSession, end: Offset) -> _Outcome:
     """Return what follows the planned batches: an error that stops the stream, or whether there is more to plan."""
     planner = _planner(session.connected, end)
     if isinstance(planner, _Outcome):

@@ -52,7 +52,7 @@ def recover(arguments: argparse.Namespace) -> int:
 
 
 def _checkpoint(arguments: argparse.Namespace) -> ReadableCheckpoint | None:
-    """Return the requested checkpoint store, ``None`` if none was requested."""
+    """Return the requested checkpoint store, or ``None`` if none was requested."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.hooks.metadata import MetadataVariable
 

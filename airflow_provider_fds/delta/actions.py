@@ -147,7 +147,7 @@ class Sidecar(_Struct, frozen=True):
 
 
 class Action(_Struct, frozen=True):
-    """One line of a commit: at most one field is set; a line with an unknown action has none."""
+    """One line of a commit: at most one field is set, and none for an unknown action."""
 
     add: Add | None = None
     remove: Remove | None = None

@@ -2,7 +2,7 @@
 
 Checkpoints differ by writer: fields may be missing, strings may be large or dictionary-encoded, statistics may exist as
 JSON, as a struct, or both (protocol, "Checkpoint Schema"). Rows of this module have the requested columns, with the
-types below, plus ``vectorId``: the deletion vector's unique id, empty if the file has none.
+types below, plus ``vectorId``: the deletion vector's unique id, empty without a deletion vector.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class CheckpointFiles:
 
 
 def find_checkpoint(log: OpenLog, version: int) -> CheckpointFiles | None:
-    """Return the newest complete checkpoint of a version up to ``version``, ``None`` if there is none.
+    """Return the newest complete checkpoint of a version up to ``version``, or ``None``.
 
     ``_last_checkpoint`` only decides where the listing starts: if it is torn, stale, later than ``version`` or names a
     version without checkpoint, it only costs a request. Empty files and incomplete multi-part checkpoints are ignored.

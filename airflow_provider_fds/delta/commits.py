@@ -43,8 +43,8 @@ class Commit(msgspec.Struct, frozen=True, dict=True, eq=False):
         size_bytes: Size of the commit file.
         modified_ms: Modification time of the commit file, milliseconds since the epoch. Not the commit's time: see
             :class:`~airflow_provider_fds.delta.timestamps.CommitTimestamps`.
-        etag: ETag of the commit file's content, ``None`` if the storage has none.
-        crc32: CRC-32 of the commit file, ``None`` if it was not read whole; see :attr:`checksum`.
+        etag: ETag of the commit file's content, or ``None`` if the storage has no ETags.
+        crc32: CRC-32 of the commit file, or ``None`` if it was not read whole; see :attr:`checksum`.
         content: Returns the bytes of the commit file, in pieces.
     """
 
@@ -78,7 +78,7 @@ class Commit(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @property
     def info(self) -> CommitInfo | None:
-        """The ``commitInfo`` of the commit, ``None`` if it has none."""
+        """The ``commitInfo`` of the commit, or ``None`` if it lacks one."""
         return next((action.commitInfo for action in self.actions if action.commitInfo is not None), None)
 
 

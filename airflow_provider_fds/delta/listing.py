@@ -34,7 +34,7 @@ _DECODER: Final = msgspec.json.Decoder(_LastCheckpoint)
 
 
 def hinted_version(storage: Storage) -> int | None:
-    """Return the version that ``_last_checkpoint`` names, ``None`` if there is none or it cannot be read.
+    """Return the version that ``_last_checkpoint`` names, or ``None`` if that file is missing or cannot be read.
 
     It only decides where a listing starts: if it is torn or wrong, it only costs a request.
     """

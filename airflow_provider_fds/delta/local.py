@@ -56,7 +56,7 @@ class LocalStorage:
         return f"LocalStorage({str(self.root)!r})"
 
     def head(self, key: str) -> ObjectMeta | None:
-        """Return the file's metadata, ``None`` if there is no file of that name."""
+        """Return the file's metadata, or ``None`` if there is no file of that name."""
         try:
             path = self._to_read(key)
             found = os.lstat(path)
@@ -158,7 +158,7 @@ class LocalStorage:
         )
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write the file atomically if there is none; return whether it was written."""
+        """Write the file atomically if its name is free; return whether it was written."""
         target = Path(self._inside(key))
         with self._errors("writing", key):
             if target.exists():
@@ -195,7 +195,7 @@ class LocalStorage:
             _sync_folder(target.parent)
 
     def delete(self, key: str) -> None:
-        """Remove the file; not an error if there is none."""
+        """Remove the file; not an error if it does not exist."""
         with self._errors("deleting", key), suppress(*_ABSENT):
             # removes a link itself, not its target
             Path(self._inside(key, follows=False)).unlink()
@@ -210,7 +210,7 @@ class LocalStorage:
                 return []
 
     def delete_folder(self, folder: str) -> None:
-        """Remove the folder and its contents; not an error if there is none."""
+        """Remove the folder and its contents; not an error if it does not exist."""
         with self._errors("deleting", folder), suppress(*_ABSENT):
             # refuses a link, and follows none below
             shutil.rmtree(self._inside(folder, follows=False))

@@ -52,7 +52,7 @@ def commit_key(version: int) -> str:
 
 
 def parse_commit_name(name: str) -> int | None:
-    """Return the version of a commit file's name, ``None`` for any other name.
+    """Return the version of a commit file's name, or ``None`` for any other name.
 
     >>> parse_commit_name("00000000000000000007.json")
     7

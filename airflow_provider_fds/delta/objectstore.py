@@ -72,7 +72,7 @@ class ObjectStorage:
         return f"ObjectStorage({self.uri!r})"
 
     def head(self, key: str) -> ObjectMeta | None:
-        """Return the object's metadata with one HEAD, ``None`` if there is no such object."""
+        """Return the object's metadata with one HEAD, or ``None`` if there is no such object."""
         with self._errors("looking at", key):
             try:
                 return _meta(key, obstore.head(self._store, self._prefix + key))
@@ -129,7 +129,7 @@ class ObjectStorage:
         return cast("BinaryIO", io.BufferedReader(_RawReader(self, key, reader), _READ_AHEAD_BYTES))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write the object if there is none (a conditional PUT); return whether it was written."""
+        """Write the object if its name is free (a conditional PUT); return whether it was written."""
         with self._errors("writing", key):
             try:
                 # a multipart upload would not carry the condition
@@ -150,7 +150,7 @@ class ObjectStorage:
             obstore.put(self._store, self._prefix + key, file)
 
     def delete(self, key: str) -> None:
-        """Remove the object; not an error if there is none."""
+        """Remove the object; not an error if it does not exist."""
         with self._errors("deleting", key), suppress(FileNotFoundError):
             obstore.delete(self._store, self._prefix + key)
 

@@ -120,8 +120,8 @@ def _rows_through(batch: pa.RecordBatch, bound: _Key) -> int:
     # searching the buffer itself creates no Python object per row; only equal times need the other columns
     view = memoryview(times.buffers()[1]).cast("q")[times.offset : times.offset + len(times)]
     first = bisect_left(view, bound[0])
-    behind = bisect_right(view, bound[0], first)
-    return bisect_right(range(behind), bound, first, key=lambda row: _key(batch, row))
+    after = bisect_right(view, bound[0], first)
+    return bisect_right(range(after), bound, first, key=lambda row: _key(batch, row))
 
 
 @dataclass(frozen=True, slots=True)

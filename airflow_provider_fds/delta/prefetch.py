@@ -21,7 +21,7 @@ AHEAD_BYTES: Final = 32 << 20
 def read_ahead(
     storage: Storage, metas: Iterator[ObjectMeta], *, window: int, whole_up_to_bytes: int
 ) -> Iterator[tuple[ObjectMeta, bytes | None]]:
-    """Yield the content of the objects in the given order, ``None`` for those above ``whole_up_to_bytes``.
+    """Yield the content of the objects in the given order, or ``None`` for those above ``whole_up_to_bytes``.
 
     From an object store, up to ``window`` objects, of at most :data:`AHEAD_BYTES` in total, are being read at any time.
     Files are read one by one: a disk answers faster than a thread wakes up. Errors of ``metas`` and ``Storage.get`` are

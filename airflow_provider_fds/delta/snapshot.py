@@ -46,7 +46,7 @@ def snapshot_files(log: DeltaLog, version: int) -> Iterator[pa.RecordBatch]:
 
     Columns: ``path`` as logged (string), ``size`` in bytes, ``modificationTime`` in milliseconds (int64),
     ``deletionVector`` (struct of ``storageType``, ``pathOrInlineDv``, ``sizeInBytes``, ``cardinality``, ``offset``;
-    null if the file has none).
+    null without a deletion vector).
 
     Raises:
         LogTruncatedError: Neither a checkpoint nor the commits reach back far enough.
@@ -129,7 +129,7 @@ class FrozenSnapshot:
 def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) -> FrozenSnapshot:
     """Write the live files of ``version`` in order to ``folder`` of ``staging`` and return what was written.
 
-    The same version gives the same name and content whoever freezes it and whichever checkpoint it is read from; an
+    A version always gets the same name and content, no matter which process or checkpoint they come from; an
     existing file is not changed. Each ``add`` is kept with everything that a reader needs
     (:data:`~airflow_provider_fds.delta.add_rows.WHOLE_COLUMNS`). Memory is bounded; the rows pass through a local
     temporary folder.

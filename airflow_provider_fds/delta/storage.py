@@ -18,7 +18,7 @@ class ObjectMeta(NamedTuple):
     """One object: its key, size and time of last modification (milliseconds since the epoch, UTC).
 
     ``etag`` changes with the content: two reads of a key with equal ETags saw the same bytes. It may also change when
-    the content does not. ``None``: the storage has none.
+    the content does not. ``None`` if the storage has no ETags.
     """
 
     key: str
@@ -37,7 +37,7 @@ class Storage(Protocol):
     uri: str
 
     def head(self, key: str) -> ObjectMeta | None:
-        """Return the object's metadata, or ``None`` if there is none. One request."""
+        """Return the object's metadata, or ``None`` if it does not exist. One request."""
 
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
         """Yield the direct children of ``folder`` whose name is greater than ``after`` (exclusive), ascending.
@@ -47,7 +47,7 @@ class Storage(Protocol):
         """
 
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
-        """Return the whole object. Raises ``FileNotFoundError`` if there is none."""
+        """Return the whole object. Raises ``FileNotFoundError`` if it does not exist."""
 
     def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
         """Yield the object in chunks of about ``chunk_bytes``. Raises ``FileNotFoundError`` at the first chunk."""
@@ -56,7 +56,7 @@ class Storage(Protocol):
         """Open the object for reading with seek (Parquet). Raises ``FileNotFoundError``."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write the object atomically if there is none; return whether it was written."""
+        """Write the object atomically if its name is free; return whether it was written."""
 
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite the object; a reader sees the old or the new content, never a part."""
@@ -65,19 +65,19 @@ class Storage(Protocol):
         """Write or overwrite the object with all of ``file``, of any size; a reader never sees a part."""
 
     def delete(self, key: str) -> None:
-        """Remove the object; not an error if there is none."""
+        """Remove the object; not an error if it does not exist."""
 
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the direct sub-folders of ``folder``, ascending; empty if it does not exist."""
 
     def delete_folder(self, folder: str) -> None:
-        """Remove the folder and its contents, at any depth; not an error if there is none. Not atomic."""
+        """Remove the folder and its contents, at any depth; not an error if it does not exist. Not atomic."""
 
     def remove_unfinished(self, folder: str, before_ms: int) -> None:
         """Remove what abandoned writes to ``folder``, begun before ``before_ms``, have left; no reader sees it."""
 
     def beside(self, uri: str) -> Storage | None:
-        """Return the folder at the encoded ``uri``, ``None`` if it is not on the same disk or in the same bucket."""
+        """Return the folder at the encoded ``uri``, or ``None`` if it is not on the same disk or in the same bucket."""
 
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, without blocking the event loop."""

@@ -20,7 +20,7 @@ class LogTail:
     """The commits of a listing, added one by one in ascending order; holds a few numbers, however long the listing is.
 
     Attributes:
-        first: Version of the first commit file, ``None`` if there is none.
+        first: Version of the first commit file, or ``None`` if the log has no commits.
         newest: Version of the last commit file with content.
         hole: The first place where versions are missing: the versions before and after it.
         last_hole: The last such place.

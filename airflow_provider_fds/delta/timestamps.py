@@ -65,7 +65,7 @@ class CommitTimestamps:
             metadata: The metadata in force at its version, including its own.
 
         Raises:
-            TornFileError: The table has in-commit timestamps, and the commit has none.
+            TornFileError: The table has in-commit timestamps, but the commit lacks one.
         """
         enabled = self._enablement(metadata, commit.version)
         if enabled is not None and commit.version >= enabled[0]:
@@ -192,7 +192,7 @@ def parse_timestamp(text: str) -> int:
     The formats are those of :func:`parse_moment`.
 
     Raises:
-        ConfigurationError: ``text`` has none of the formats, or there is no such day or time.
+        ConfigurationError: ``text`` matches no known format, or is not a valid day or time.
 
     >>> parse_timestamp("2024-01-01")
     1704067200000
@@ -210,7 +210,7 @@ def parse_moment(text: str) -> datetime:
     the time is UTC.
 
     Raises:
-        ConfigurationError: ``text`` has none of the formats, or there is no such day or time.
+        ConfigurationError: ``text`` matches no known format, or is not a valid day or time.
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
@@ -255,7 +255,7 @@ def _unreadable(text: str, why: str) -> ConfigurationError:
 
 
 def _enablement(metadata: Metadata) -> tuple[int, int] | None:
-    """Return the version and time since which commits record their time, ``None`` if they do not."""
+    """Return the version and time since which commits record their time, or ``None`` if they do not."""
     if (metadata.property("delta.enableInCommitTimestamps") or "").lower() != "true":
         return None
     version = metadata.property("delta.inCommitTimestampEnablementVersion")

@@ -68,7 +68,7 @@ class MetadataVariable:
         self.home = f"Airflow Variable {self.key!r}"
 
     def read(self) -> Checkpoint | None:
-        """Return the checkpoint, ``None`` if there is no such Variable.
+        """Return the checkpoint, or ``None`` if there is no such Variable.
 
         Raises:
             CheckpointError: The Variable does not contain a checkpoint.

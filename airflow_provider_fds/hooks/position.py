@@ -19,9 +19,9 @@ class Standing(NamedTuple):
     """The position of a stream, and whether it may continue.
 
     Attributes:
-        position: The committed offset, ``None`` if the stream was never opened.
-        pause: Why the stream pauses until a person decides, ``None`` if it may continue.
-        found: What a run must do even if the table has nothing new, ``None`` if there is nothing.
+        position: The committed offset, or ``None`` if the stream was never opened.
+        pause: Why the stream pauses until a person decides, or ``None`` if it may continue.
+        found: What a run must do even if the table has nothing new, or ``None`` if there is nothing.
     """
 
     position: Offset | None

@@ -60,7 +60,7 @@ def schema_changes() -> Rules:
 
 
 def cache_dir() -> Path | None:
-    """Return ``[fds] cache_dir``, ``None`` if it is not set (``spark.cache`` then uses its default)."""
+    """Return ``[fds] cache_dir``, or ``None`` if it is not set (``spark.cache`` then uses its default)."""
     from airflow.providers.common.compat.sdk import conf
 
     named = conf.get(_SECTION, "cache_dir", fallback="").strip()

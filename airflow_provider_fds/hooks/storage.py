@@ -36,7 +36,7 @@ class StorageConnection(Protocol):
 
 
 def store_kind(uri: str) -> str | None:
-    """Return the kind of store of a URI or path (``"s3"``, ``"local"`` …), ``None`` for an unknown scheme."""
+    """Return the kind of store of a URI or path (``"s3"``, ``"local"`` …), or ``None`` for an unknown scheme."""
     scheme, found, _ = uri.partition("://")
     known = SCHEMES.get(scheme.lower()) if found else SCHEMES["file"]
     return known.kind if known is not None and known.is_planned_from else None

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read an object: its bytes, or ``None`` if there is none."""
+    """Read an object: its bytes, or ``None`` if it does not exist."""
 
     key: str
 
@@ -36,7 +36,7 @@ class ListNames:
 
 @dataclass(frozen=True, slots=True)
 class PutIfAbsent:
-    """Write an object if there is none; returns whether it was written."""
+    """Write an object if its name is free; returns whether it was written."""
 
     key: str
     data: bytes

@@ -42,7 +42,7 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return self.subject.format(self)
 
     def decide(self, state: StreamState) -> Self | None:
-        """Return the action as it will be written, ``None`` if the ledger already says so.
+        """Return the action as it will be written, or ``None`` if the ledger already says so.
 
         Pure. The stream exists and is not retired, unless this kind of entry creates or retires it.
 

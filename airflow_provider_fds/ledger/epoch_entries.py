@@ -106,7 +106,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         start: The epoch's start offset; for a snapshot the base of its version.
         landed: Highest batch of the previous epoch that is in the sink but was never committed here.
         last_commit_sha256: Digest of the commit file before the start, if it was read.
-        meaning_digest: Of the options that determined a start within a version, ``None`` for any other start.
+        meaning_digest: Of the options that determined a start within a version, or ``None`` for any other start.
         continues: Whether the epoch continues where the previous one stopped: a schema change at its start is then
             checked against what was read before, instead of being accepted.
         range_options: The stream's options of start and end if they decided the start, or a start was given instead of
@@ -219,7 +219,7 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
     """From here on, the stream writes to this sink.
 
     Attributes:
-        table_id: Current ``metaData.id`` of the sink, ``None`` if there is none or it was not looked up.
+        table_id: Current ``metaData.id`` of the sink, or ``None`` if it has no id or was not looked up.
     """
 
     subject: ClassVar[str] = "bind a sink"

@@ -50,10 +50,10 @@ class CommittedFacts(BatchFacts, frozen=True, kw_only=True):
         outcome: ``written``, ``verified`` (looked up in the sink's history) or ``user_job``.
         digest: Digest of the batch's manifest, or of all batches of the transaction.
         end: End of the batch; derived.
-        rows: Rows written, ``None`` if a user job did not report them.
+        rows: Rows written, or ``None`` if a user job did not report them.
         last_commit_sha256: Digest of the last consumed commit file of the source; derived.
         was_accepted: Whether a person accepted a failed verification; derived.
-        measures: What the driver measured, ``None`` if it reported nothing.
+        measures: What the driver measured, or ``None`` if it reported nothing.
         tables: For a function: by named table, the version that holds the newest transaction of its write.
     """
 
@@ -108,7 +108,7 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
 
     Attributes:
         epoch: The new epoch. Derived: the one after the stream's, or the proposed one if that is later.
-        position: Position of the closed epoch, ``None`` if it was never opened; derived.
+        position: Position of the closed epoch, or ``None`` if it was never opened; derived.
         to: Where the new epoch starts: ``{"starting_version": …}`` or ``{"starting_timestamp": …}`` as in the source
             options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
             ``None``: at ``position``, or after the batches that are in the sink but were not committed here.

@@ -51,7 +51,7 @@ def digest_of_parts(parts: Sequence[PlannedBatch]) -> str:
 
 
 def rows_of_parts(parts: Sequence[PlannedBatch]) -> int | None:
-    """Return the rows of batches according to the log's statistics, ``None`` if a file has none."""
+    """Return the rows of batches according to the log's statistics, or ``None`` if a file has no statistics."""
     rows = [part.num_rows for part in parts]
     return None if None in rows else sum(row or 0 for row in rows)
 

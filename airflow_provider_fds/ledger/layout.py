@@ -40,7 +40,7 @@ def numbered_name(n: int) -> str:
 
 
 def parse_numbered_name(name: str) -> int | None:
-    """Return the number of an entry's or fold's file name, ``None`` for any other name."""
+    """Return the number of an entry's or fold's file name, or ``None`` for any other name."""
     match = _NUMBERED.fullmatch(name)
     return int(match.group(1)) if match else None
 

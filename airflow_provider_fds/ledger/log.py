@@ -90,7 +90,7 @@ class Ledger:
 
     @property
     def n(self) -> int:
-        """Number of the last entry that was read, -1 if there is none."""
+        """Number of the last entry that was read, -1 if no entry was read."""
         return -1 if self._head is None else self._head.n
 
     @property
@@ -204,7 +204,7 @@ class Ledger:
         perform(self._save_fold_steps(), self.storage)
 
     def find_run(self, owner: Owner, *, since: datetime | None = None) -> RunRecord | None:
-        """Return what ``owner`` did last, ``None`` if nothing.
+        """Return what ``owner`` did last, or ``None`` if nothing.
 
         The state knows the newest runs. For an older one, the entries are read backwards, one GET each, up to the
         newest one of ``owner``.

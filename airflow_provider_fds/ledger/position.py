@@ -27,8 +27,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         n: Number of the last ledger entry included in this value.
         digest: Digest of that entry.
         epoch: The stream's epoch.
-        batch_id: Last committed batch of the epoch, ``None`` if there is none.
-        offset: Committed offset (Delta streaming offset JSON, inclusive), ``None`` while the epoch is not opened.
+        batch_id: Last committed batch of the epoch, or ``None`` if the epoch has no committed batch.
+        offset: Committed offset (Delta streaming offset JSON, inclusive), or ``None`` while the epoch is not opened.
     """
 
     format: int = CHECKPOINT_FORMAT

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def decide(state: StreamState, action: ActionT) -> ActionT | None:
-    """Return a proposed action as it will be written, ``None`` if the ledger already says what it asks for.
+    """Return a proposed action as it will be written, or ``None`` if the ledger already says what it asks for.
 
     Raises:
         StreamMovedError: The ledger has moved on since the sender read it (retryable after reading again).

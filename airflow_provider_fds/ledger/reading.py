@@ -63,7 +63,7 @@ class LedgerReader:
         return f"{self.uri}/{self.folder.entry(n)}"
 
     def entry(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
-        """Read entry ``n`` with its bytes; ``None`` if there is none.
+        """Read entry ``n`` with its bytes, or return ``None`` if it does not exist.
 
         Raises:
             UnreadableEntryError: It is damaged, has another number, or was written by a newer version of FDS.
@@ -153,7 +153,7 @@ class LedgerReader:
         return (yield from self.on_from(fold)), base
 
     def _newest_fold(self, limit: int | None) -> Steps[Fold]:
-        """Return the newest fold in staging up to ``limit`` (inclusive), the empty one if there is none."""
+        """Return the newest fold in staging up to ``limit`` (inclusive), or the empty fold."""
         names = yield from retried(ListNames(self.folder.folds))
         numbers = [n for n in map(parse_numbered_name, names) if n is not None and (limit is None or n <= limit)]
         if numbers:
@@ -189,7 +189,7 @@ class LedgerReader:
         """Return a state that does not depend on an unreadable entry.
 
         Raises:
-            UnreadableEntryError: There is none.
+            UnreadableEntryError: Every state after the entry depends on it.
         """
         if damage.is_newer:
             raise damage
@@ -204,7 +204,7 @@ class LedgerReader:
         return fold
 
     def begun_again(self, n: int) -> Steps[tuple[Entry, bytes] | None]:
-        """Return the newest entry after ``n`` with which the ledger was begun again, ``None`` if there is none.
+        """Return the newest entry after ``n`` with which the ledger was begun again, or ``None``.
 
         The state after it depends on no earlier entry.
         """

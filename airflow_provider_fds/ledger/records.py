@@ -28,7 +28,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         batches: Number of batches it committed; if 0, the fields up to ``sink_version`` are ``None`` or 0.
         start: Start of the first committed batch (exclusive).
         end: End of the last committed batch (inclusive).
-        rows: Rows written, ``None`` if unknown for one batch.
+        rows: Rows written, or ``None`` if unknown for one batch.
         measures: Measures of the committed batches, in total.
     """
 
@@ -74,12 +74,12 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         interval: ``<start>/<end>``, both as in :class:`KnownBoundary`; the end is exclusive.
         generation: How often the interval was opened, counted from 1; transactions use it in place of an epoch.
         first_version: First version of the interval.
-        last_version: Its last version (inclusive), one below the first if it has none.
+        last_version: Its last version (inclusive), one below the first if the interval has no versions.
         owner: Who planned this generation, ``None`` until it is planned.
         planned: Batches of this generation that are not committed.
         since: Newest version of the sink that this stream had written when the generation was planned.
         batches: Number of committed batches of this generation, which the following fields describe.
-        rows: Rows written, ``None`` if unknown for one batch.
+        rows: Rows written, or ``None`` if unknown for one batch.
         measures: Measures of the committed batches, in total.
         blocked: The failed verification, until a person decides or the next generation begins.
         accepted: The failed verification that a person accepted, until its batch is committed.

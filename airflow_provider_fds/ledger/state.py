@@ -57,13 +57,13 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         closed: The previous epoch, while ``epoch`` waits to be opened; ``None`` for epoch 1.
         shown: Uncommitted batches in the sink that kept a run from opening a requested epoch, since the last epoch was
             opened.
-        epoch_start: Start of the epoch (exclusive), ``None`` unless open.
+        epoch_start: Start of the epoch (exclusive), or ``None`` unless open.
         continues: Whether the epoch continues where the previous one ended, and was not moved by a person.
-        position: Everything up to and including it is committed, ``None`` unless open.
+        position: Everything up to and including it is committed, or ``None`` unless open.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
         left: The sink before a ``rebind``, until the open epoch is bound to a sink.
-        sink_table_id: ``metaData.id`` the sink must have, ``None`` while it is not known to exist.
+        sink_table_id: ``metaData.id`` the sink must have, or ``None`` while it is not known to exist.
         sink_version: Version of the sink that holds the last commit or fence of this stream.
         sink_warnings: What fences have found in the sink, to be reported with the next committed batch.
         tables: For a function: by named table, the version that it must have at least, because the stream has written
@@ -73,10 +73,10 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         runs: The newest runs, oldest first.
         last_committed: The last committed batch of any epoch.
         last_txn_end: ``after`` of the next batch: end of the epoch's last batch with a transaction, else its start.
-        prev_txn_version: Newest transaction of this stream in the sink, ``None`` if there is none.
-        last_commit_sha256: Digest of the last consumed commit file of the source, ``None`` if none was read.
+        prev_txn_version: Newest transaction of this stream in the sink, or ``None`` if it has committed nothing there.
+        last_commit_sha256: Digest of the last consumed commit file of the source, or ``None`` if none was read.
         ended: The version that the stream's end, given as a time, resolves to in this epoch, once it is known.
-        range_options: The options of start and end with which the stream began, ``None`` if an older ledger lacks them.
+        range_options: The options of start and end with which the stream began, or ``None`` in older ledgers.
         start_kept: Other start options of the last run, which have no effect; ``None`` if it had none.
         blocked: The failed verification, until a person decides.
         accepted: The failed verification that a person accepted, until its batch is committed.
@@ -136,7 +136,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.boundaries)
 
     def interval(self, name: str) -> IntervalRecord | None:
-        """Return what was done with an interval (``<start>/<end>``), ``None`` if nothing was."""
+        """Return what was done with an interval (``<start>/<end>``), or ``None`` if nothing was."""
         return next((record for record in reversed(self.intervals) if record.interval == name), None)
 
     @property
@@ -146,7 +146,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> Owner | None:
-        """Who may work on the planned batches, ``None`` if nothing is planned."""
+        """Who may work on the planned batches, or ``None`` if nothing is planned."""
         return self.runs[-1].owner if self.planned else None
 
     @property
@@ -161,7 +161,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_batch_id(self) -> int | None:
-        """Id of the last committed batch of the epoch, ``None`` if there is none."""
+        """Id of the last committed batch of the epoch, or ``None`` if the epoch has no committed batch."""
         return self.first_uncommitted - 1 if self.first_uncommitted else None
 
     @property
@@ -235,7 +235,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             stream_uri: As for :meth:`specs`.
             epoch: Their epoch, or the generation of their interval.
             after: End of the last batch before them that has a transaction.
-            interval: Their data interval, ``None`` for an offset.
+            interval: Their data interval, or ``None`` for an offset.
         """
         first, last = parts[0], parts[-1]
         manifest, *more = (f"{stream_uri}/{part.manifest}" for part in parts)

@@ -72,8 +72,8 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
         versions: Transaction version of the fence by transaction application id.
         sink_version: Version of the sink that holds the fence.
         sink_table_id: ``metaData.id`` of that sink, which is the stream's from here on.
-        removal: What the fence removed from the sink, ``None`` if nothing was requested.
-        removed_rows: Number of rows removed or closed, ``None`` if the sink does not report it.
+        removal: What the fence removed from the sink, or ``None`` if nothing was requested.
+        removed_rows: Number of rows removed or closed, or ``None`` if the sink does not report it.
         lacks_committed: Whether the sink lacked, or may have lacked, committed batches before the fence.
         warnings: What a person should know about the sink before the fence.
     """
@@ -204,10 +204,10 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """One batch as it was frozen.
 
     Attributes:
-        manifest: Folder of the manifest, relative to the stream's folder; empty if there is none.
+        manifest: Folder of the manifest, relative to the stream's folder; empty without a manifest.
         digest: Digest of the manifest.
-        num_rows: Rows according to the log's statistics, ``None`` if a file has none.
-        prev_txn_version: Newest transaction that the sink must have before this batch, ``None`` for none.
+        num_rows: Rows according to the log's statistics, or ``None`` if a file has no statistics.
+        prev_txn_version: Newest transaction that the sink must have before this batch, or ``None`` for none.
         log_digest: Digest over versions and sizes of the commit files of the range.
         last_commit_sha256: Digest of the commit file of ``last_version``.
         log_checksum: Checksum over versions and contents of the commit files of the range; empty in older entries.
@@ -277,7 +277,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
         after: The newest epoch that an entry may have requested; the new epoch comes after it, too.
         snapshot: The frozen snapshot that contains the position.
         meaning_digest: Digest of the options by which a position within a version was counted.
-        held: Why the stream is held, ``None`` if it is not.
+        held: Why the stream is held, or ``None`` if it is not.
         acknowledged: Versions that the stream may pass.
         given_up: The unreadable entries.
     """

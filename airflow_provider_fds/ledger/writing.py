@@ -54,7 +54,7 @@ def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:
 
 
 def self_test(folder: StreamFolder, uri: str) -> Steps[None]:
-    """Check that the store writes an object only if there is none.
+    """Check that the store writes an object only if the name is free.
 
     Args:
         folder: The stream's folder, in which an object is written and removed.

@@ -112,7 +112,7 @@ def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:
     """Return what is wrong with the arguments of waiting, one sentence each.
 
     Args:
-        given: The arguments, ``None`` if the user gave none.
+        given: The arguments, or ``None`` if the user gave none.
         wait: Whether to wait.
     """
     if not isinstance(wait, bool):

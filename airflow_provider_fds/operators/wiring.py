@@ -22,7 +22,7 @@ def check_wiring(dag: Any, plan_task_id: str, commit_task_id: str) -> set[str]:
     """Return the tasks between plan and commit.
 
     Raises:
-        ConfigurationError: There are none: the commit would move the offset past rows that were never loaded.
+        ConfigurationError: No task is between them: the offset would move past rows that were never loaded.
     """
     between = tasks_between(dag, plan_task_id, commit_task_id)
     if not between:
@@ -44,7 +44,7 @@ def begun_before(ti: Any, task_ids: set[str]) -> str:
         task_ids: The tasks between plan and commit.
 
     Returns:
-        Each task with its state; empty if there is none.
+        Each such task with its state; empty if no task started earlier.
     """
     if not task_ids:
         return ""

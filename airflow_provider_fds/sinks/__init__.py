@@ -34,7 +34,7 @@ _KINDS = _kinds()
 
 
 def sink_class(kind: str) -> type[Sink] | None:
-    """Return the sink class of a kind, ``None`` if this version of FDS does not know the kind."""
+    """Return the sink class of a kind, or ``None`` if this version of FDS does not know the kind."""
     return _KINDS.get(kind)
 
 

@@ -42,7 +42,7 @@ class Sink:
 
     @property
     def table_uri(self) -> str | None:
-        """URI or path of the Delta table that FDS itself writes, ``None`` if it writes none."""
+        """URI or path of the Delta table that FDS itself writes, or ``None`` if it writes none."""
         return None
 
     @property

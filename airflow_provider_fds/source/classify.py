@@ -39,8 +39,8 @@ class CommitContent(msgspec.Struct, frozen=True):
         version: Version of the commit.
         adds: Number of ``add`` actions that change data.
         removes: Number of ``remove`` actions that change data.
-        operation: ``commitInfo.operation``, ``None`` if the commit does not say.
-        parameters: ``commitInfo.operationParameters``, ``None`` if there are none.
+        operation: ``commitInfo.operation``, or ``None`` if the commit does not say.
+        parameters: ``commitInfo.operationParameters``, or ``None`` if the commit has no parameters.
         metadata: ``metaData`` of the commit, if it has one.
         protocol: ``protocol`` of the commit, if it has one.
         change_files: Number of ``cdc`` actions.
@@ -310,7 +310,7 @@ def _names_twice(version: int, kind: str, path: str, table: str) -> StoppedError
 
 
 def _only(found: Sequence[_T], action: str, version: int, table: str) -> _T | None:
-    """Return the only action of its kind, ``None`` if there is none."""
+    """Return the only action of its kind, or ``None`` if the commit has no such action."""
     if not found:
         return None
     different: list[_T] = []

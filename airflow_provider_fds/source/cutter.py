@@ -33,12 +33,12 @@ class BatchCutter:
         table: URI of the table.
         start: Position before the first batch (exclusive).
         options: The stream's options.
-        state: Protocol and metadata in force at ``start``, ``None`` if not known yet.
+        state: Protocol and metadata in force at ``start``, or ``None`` if not known yet.
 
     Attributes:
         builder: The batch being built.
         is_inside_version: Whether the batch holds files of a version that its end does not cover yet.
-        excluded: The search of ``exclude_regex``, ``None`` without one.
+        excluded: The search of ``exclude_regex``, or ``None`` without one.
     """
 
     def __init__(self, table: str, start: Offset, options: SourceOptions, state: TableState | None) -> None:

@@ -44,7 +44,7 @@ def ending_at(timestamp: str, version: int) -> StreamEnd:
 
 
 def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) -> StreamEnd | None:
-    """Return where the stream ends, ``None`` if it has no end or the end is not known yet.
+    """Return where the stream ends, or ``None`` if it has no end or the end is not known yet.
 
     ``ending_version`` does not need the table, which may be gone when the stream is finished. ``ending_timestamp``
     means the last commit at or before it (Delta's ``endingTimestamp``), which is known once there is a later commit. A
@@ -53,7 +53,7 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
     Args:
         log: The table's log.
         options: The stream's options.
-        position: The stream's position, ``None`` before it is open.
+        position: The stream's position, or ``None`` before it is open.
     """
     if options.ending_version is not None:
         return StreamEnd(options.ending_version, f"ending_version={options.ending_version}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "ending_timestamp")
 
-#: Options about commits, of which a snapshot has none; they have no effect there.
+#: Options about commits; they have no effect on a snapshot.
 _ABOUT_COMMITS: Final = (
     *(limit.option for limit in LIMITS if limit.is_about_commits),
     "whole_commits",

@@ -137,7 +137,7 @@ def _is_padded(extra: Mapping[str, Any]) -> bool:
 
 
 def _kind(type_: str) -> str | None:
-    """Return how values of a type are compared, ``None`` if they cannot be."""
+    """Return how values of a type are compared, or ``None`` if they cannot be."""
     if type_ in _INTEGERS:
         return "integer"
     if type_.startswith("decimal"):

@@ -59,7 +59,7 @@ class SkippedCommit:
 
     Attributes:
         version: Its version.
-        operation: ``commitInfo.operation``, ``None`` if the commit does not say.
+        operation: ``commitInfo.operation``, or ``None`` if the commit does not say.
         reason: The option that requires it, and the commit's contents.
     """
 
@@ -105,7 +105,7 @@ class SourceBatch:
         last_commit_sha256: SHA-256 of the commit file of :attr:`last_version`, ``""`` if log cleanup removed the commit
             of the initial snapshot.
         log_checksum: :class:`RangeChecksums` of the commits in :attr:`commit_range`, by content.
-        log_etags: The same by the storage's ETags, ``""`` if it has none.
+        log_etags: The same digest over the storage's ETags, ``""`` if the storage has no ETags.
         feed: The kind of change data feed files it holds; ``None`` if the stream does not read the feed.
         schema_changes: Changes of the schema in the range; the batch before ends at the first of them.
     """

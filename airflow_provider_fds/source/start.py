@@ -57,7 +57,7 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
     start = _start(log, options, newest)
     if start is None and options.on_future_start == "fail":
         raise _too_late(log, "starting_timestamp", options.starting_timestamp, newest)
-    _ensure_not_behind_end(log, options, start, newest)
+    _ensure_not_after_end(log, options, start, newest)
     return start
 
 
@@ -129,7 +129,7 @@ def _too_late(log: DeltaLog, option: str, text: str | None, newest: int) -> Conf
     )
 
 
-def _ensure_not_behind_end(
+def _ensure_not_after_end(
     log: DeltaLog, options: SourceOptions, start: Offset | SnapshotStart | None, newest: int
 ) -> None:
     end = known_end(log, options, None)

@@ -75,7 +75,7 @@ class _Difference:
         self._reader = VectorReader(storage)
 
     def of(self, remove: Remove, add: Add) -> tuple[ChangedFile | None, ChangedFile | None]:
-        """Return the deleted rows and the restored ones, each as a file, ``None`` if there are none."""
+        """Return the deleted rows and the restored ones, each as a file or ``None``."""
         old = self._rows(remove.path, remove.deletionVector)
         new = self._rows(add.path, add.deletionVector)
         if old == new:

@@ -73,7 +73,7 @@ class Advice:
         """Return the command that loads the batches that a sink lacks.
 
         Args:
-            transaction: The stream's newest transaction in the sink, ``None`` if there is none.
+            transaction: The stream's newest transaction in the sink, or ``None`` if it has no transaction there.
             epoch: The open epoch.
         """
         if self._is_interval:

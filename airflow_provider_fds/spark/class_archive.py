@@ -68,7 +68,7 @@ class ClassArchive:
     java_options: str
 
     def path(self) -> Path | None:
-        """Return the archive, ``None`` if there is no complete one.
+        """Return the archive, or ``None`` if there is no complete one.
 
         Its size is in its name, because the JVM would crash on a truncated file.
         """
@@ -79,7 +79,7 @@ class ClassArchive:
         return None
 
     def options(self) -> list[str]:
-        """Return the options of a JVM that uses the archive; empty if there is none.
+        """Return the options of a JVM that uses the archive; empty without an archive.
 
         A checksum detects damage; the JVM silently ignores an archive that does not fit.
         """
@@ -196,7 +196,7 @@ class ClassArchive:
 
 
 def class_archive(class_path: str, java_options: str, cache_dir: Path | None = None) -> ClassArchive | None:
-    """Return the archive for a local driver of the bundled Spark, ``None`` if there cannot be one.
+    """Return the archive for a local driver of the bundled Spark, or ``None`` if there cannot be one.
 
     Starts no process.
 

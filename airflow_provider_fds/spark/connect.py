@@ -226,7 +226,7 @@ def is_over(error: Exception) -> bool:
 
 
 def version_difference(server_version: str) -> str | None:
-    """Return how the versions of server and installed pyspark differ, ``None`` if they do not."""
+    """Return how the versions of server and installed pyspark differ, or ``None`` if they do not."""
     mine = client_version()
     if minor(server_version) == minor(mine):
         return None

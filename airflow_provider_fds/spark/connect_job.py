@@ -158,7 +158,7 @@ def _is_id(text: object) -> bool:
 
 
 def shared_session_id(spec: JobSpec, conf: Mapping[str, str], now: float) -> str | None:
-    """Return the id of the session that the jobs of a stream share for a while, ``None`` for a job that cannot share.
+    """Return the id of the session that the jobs of a stream share for a while, or ``None`` if a job cannot share.
 
     In a new session, Spark and Delta must rebuild much of what a small batch needs: a quarter of its time. A job shares
     a session if its only settings for the session are the user's ``conf``, which all jobs have: transactions as options

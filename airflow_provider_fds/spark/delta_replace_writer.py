@@ -145,7 +145,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
 
 
 def _source_id(offset: str) -> Optional[str]:
-    """Return ``metaData.id`` of an offset's table, ``None`` if the text is not an offset."""
+    """Return ``metaData.id`` of an offset's table, or ``None`` if the text is not an offset."""
     try:
         return str(json.loads(offset)["reservoirId"])
     except (KeyError, TypeError, ValueError):

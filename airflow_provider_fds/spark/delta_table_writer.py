@@ -224,7 +224,7 @@ class DeltaTableWriter(Writer):
         return Landed(commit, by_this_attempt=is_mine, warnings=self._rows_taken.news())
 
     def _found(self, history: History, batch: BatchSpec) -> Optional[SinkCommit]:
-        """Return the commit that holds the batch, ``None`` if there is none.
+        """Return the commit that holds the batch, or ``None`` if the batch has not landed.
 
         Raises:
             RefusalError: There are two, though Delta makes one: it had forgotten the first.

@@ -19,8 +19,8 @@ class DriverVersions:
     Attributes:
         pyspark: Version of the Python package that the job imports.
         spark: Version of the Spark in the JVM.
-        delta: Version of the Delta in the JVM, ``None`` if it does not say.
-        delta_jar: The file it was loaded from, ``None`` if unknown.
+        delta: Version of the Delta in the JVM, or ``None`` if it does not say.
+        delta_jar: The file it was loaded from, or ``None`` if unknown.
         class_path: The places that classes are loaded from, whatever they hold.
     """
 
@@ -58,7 +58,7 @@ class DriverVersions:
         return None
 
     def problem(self) -> Optional[str]:
-        """Return in words which versions are incompatible, ``None`` if all are compatible."""
+        """Return in words which versions are incompatible, or ``None`` if all are compatible."""
         if minor(self.pyspark) != minor(self.spark):
             return (
                 f"the driver's Python has pyspark {self.pyspark}, its JVM is Spark {self.spark}: use the spark-submit "

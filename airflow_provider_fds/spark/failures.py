@@ -213,7 +213,7 @@ def _another_writer(name: str) -> str:
 
 
 def _user_function(error: BaseException, everything: str) -> Optional[Failure]:
-    """Return the failure of a user's Python function, on the driver or in a worker, ``None`` if it is not one."""
+    """Return the failure of a user's Python function, on the driver or in a worker, or ``None`` if it is not one."""
     if "org.apache.spark.api.python.PythonException" in everything or "from the Python worker" in everything:
         found = [frame for frame in _FRAME.findall(everything) if not _is_foreign(frame[0])]
         said = re.findall(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)$", everything, re.MULTILINE)
@@ -232,7 +232,7 @@ def _user_function(error: BaseException, everything: str) -> Optional[Failure]:
 
 
 def users_frame(error: BaseException) -> Optional[traceback.FrameSummary]:
-    """Return the innermost frame of user code that an exception passed through, ``None`` if there is none."""
+    """Return the innermost frame of user code that an exception passed through, or ``None``."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_foreign(frame.filename)]
     return frames[-1] if frames else None
 
@@ -369,7 +369,7 @@ def _connect_chain(error: BaseException) -> List[_Cause]:
 
 
 def _java_exception(error: BaseException) -> Any:
-    """Return the Java throwable of a py4j or pyspark exception, ``None`` for a Python one."""
+    """Return the Java throwable of a py4j or pyspark exception, or ``None`` for a Python one."""
     fields = vars(error)
     java = fields.get("java_exception")
     origin = fields.get("_origin") if java is None else None

@@ -130,7 +130,7 @@ class _Fence:
         return next((c for c in history.commits if c.transaction_of(self._fence.txn_app_id) == wanted), None)
 
     def _remove(self, newest_version: int) -> None:
-        """Remove the rows under the fence's transaction; if there are none, Delta may not have committed."""
+        """Remove the rows under the fence's transaction; without such rows, Delta may not have committed."""
         removal = Removal(self._spark, self._fence, self._sink, self._path)
         history = self._log.history(None)
         assert history is not None  # noqa: S101  # the caller has checked it
@@ -218,7 +218,7 @@ class _Fence:
         return tuple(found)
 
     def _removed_to(self, fence: SinkCommit) -> Optional[int]:
-        """Return the newest version whose rows the fence removed, ``None`` if it did not remove what was requested."""
+        """Return the newest version whose rows the fence removed, or ``None`` if it removed something else."""
         removal = dict((fence.metadata or {}).get("removes") or {})
         # a commit that removes rows conflicts with every other commit of the stream, so it has seen all earlier ones
         removed_to = removal.pop("to", fence.version - 1)

@@ -29,7 +29,7 @@ class OtherFiles(Protocol):
     """Files that are neither local nor reached through Hadoop; paths are as everywhere in this module."""
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole file. Raises ``FileNotFoundError`` if there is none."""
+        """Return the whole file. Raises ``FileNotFoundError`` if it does not exist."""
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Write or overwrite the file; a reader sees all of it or none."""
@@ -41,7 +41,7 @@ class OtherFiles(Protocol):
         """Return the names of the entries directly in the folder; empty if there is no folder."""
 
     def first_bytes(self, path: str) -> bytes:
-        """Return the first bytes of the file, at least several lines; empty if there is none."""
+        """Return the first bytes of the file, at least several lines; empty if the file does not exist."""
 
 
 _OTHER: ContextVar[Optional[OtherFiles]] = ContextVar("files", default=None)
@@ -82,7 +82,7 @@ def hadoop_path(uri: str, spark: Any = None) -> str:
 
 
 def local_path(path: str) -> Optional[Path]:
-    """Return the path on the local disk, ``None`` if the file is not there."""
+    """Return the path on the local disk, or ``None`` if the file is not there."""
     if scheme(path) != "file":
         return None
     return Path(re.sub(r"^file:/*", "/", path, flags=re.IGNORECASE))
@@ -173,7 +173,7 @@ def _plain(spark: Any, found: Any) -> Any:
 
 
 def first_data_file(manifest: str, spark: Any = None) -> Optional[str]:
-    """Return the first data file that a manifest lists, as a Hadoop path, ``None`` if none is found."""
+    """Return the first data file that a manifest lists, as a Hadoop path, or ``None`` if none is found."""
     for line in _head(f"{manifest}/{_FIRST_COMMIT}", spark):
         found = re.match(r'\{"add":\{.*?"path":"([^"\\]+)"', line)
         if found:
@@ -203,7 +203,7 @@ def _head(path: str, spark: Any) -> Iterator[str]:
 
 
 def _file_system_class(spark: Any, name: str) -> Optional[str]:
-    """Return the class with which the session reads a scheme, ``None`` if none is configured."""
+    """Return the class with which the session reads a scheme, or ``None`` if none is configured."""
     if _OTHER.get() is not None:
         # Hadoop's configuration files cannot be reached; only the session's own settings can
         found: Optional[str] = spark.conf.get(f"spark.hadoop.fs.{name}.impl", None)

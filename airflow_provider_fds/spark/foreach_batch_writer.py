@@ -29,7 +29,7 @@ _STARTED = ".started.json"
 
 
 class ForeachBatchWriter(Writer):
-    """Hands batches to the function. It may write several tables, or none that FDS knows."""
+    """Hands batches to the function, which may write to several tables, known to FDS or not."""
 
     _sink: ForeachBatchSink
 

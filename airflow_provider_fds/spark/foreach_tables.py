@@ -158,7 +158,7 @@ class WrittenTables:
         return True
 
     def _since_last(self, name: str, batch: BatchSpec) -> Optional[History]:
-        """Return the commits of a table since the last write or fence before this batch; all if there is none."""
+        """Return the commits of a table since the last write or fence before this batch, or all commits."""
         app_id, log, commits = txn_app_id(batch.uuid, write=name), self._logs[name], _WINDOW
         while True:
             history = log.history(_NONE)

@@ -42,14 +42,14 @@ class SinkCommit:
     """One commit of the sink.
 
     Attributes:
-        metadata: What FDS wrote into the commit, ``None`` for a commit of another writer.
+        metadata: What FDS wrote into the commit, or ``None`` for a commit of another writer.
         transactions: Transaction version by application id.
         table_id: ``metaData.id``, if the commit sets it.
         properties: Table properties, if the commit sets them; ``None`` if it leaves them unchanged.
         features: Writer table features, if the commit sets the protocol.
         parameters: ``operationParameters``, such as ``mode``.
         removes_rows: Whether a file is removed together with its rows, rather than because its rows were rewritten.
-        write: What the write options of a function's batch have put into the commit, ``None`` for any other commit.
+        write: What the write options of a function's batch have put into the commit, or ``None`` for any other commit.
     """
 
     version: int
@@ -65,7 +65,7 @@ class SinkCommit:
     write: Optional[Dict[str, Any]] = None
 
     def transaction_of(self, app_id: str) -> Optional[int]:
-        """Return the commit's transaction version under this application id, ``None`` if it has none."""
+        """Return the commit's transaction version under this application id, or ``None``."""
         if app_id in self.transactions:
             return self.transactions[app_id]
         if self.metadata is None or txn_app_id(str(self.metadata.get("uuid")), self.metadata.get("interval")) != app_id:
@@ -95,7 +95,7 @@ class SinkCommit:
 
     @property
     def rows_written(self) -> Optional[int]:
-        """Rows that the operation wrote, ``None`` if it does not say; for a MERGE, the rows it changed.
+        """Rows that the operation wrote, or ``None`` if it does not say; for a MERGE, the rows it changed.
 
         ``replaceWhere`` counts copied rows of rewritten files in its output, and does not report rows if it wrote no
         file.
@@ -110,12 +110,12 @@ class SinkCommit:
 
     @property
     def files_written(self) -> Optional[int]:
-        """Data files that the operation wrote, ``None`` if it does not say."""
+        """Data files that the operation wrote, or ``None`` if it does not say."""
         return self.metric("numTargetFilesAdded" if self.operation == "MERGE" else "numFiles")
 
     @property
     def bytes_written(self) -> Optional[int]:
-        """Bytes of these files, ``None`` if it does not say."""
+        """Bytes of these files, or ``None`` if it does not say."""
         return self.metric("numTargetBytesAdded" if self.operation == "MERGE" else "numOutputBytes")
 
     def metric(self, name: str) -> Optional[int]:
@@ -158,7 +158,7 @@ class History:
         return next((commit for commit in self.commits if commit.holds(batch)), None)
 
     def at(self, version: Optional[int]) -> Optional[SinkCommit]:
-        """Return the commit of this version, ``None`` if the log no longer reaches it."""
+        """Return the commit of this version, or ``None`` if the log no longer reaches it."""
         return next((commit for commit in self.commits if commit.version == version), None)
 
     def newest_transaction(self, app_id: str) -> Optional[int]:
@@ -363,7 +363,7 @@ def quoted(path: str) -> str:
 
 
 def read_table_id(spark: Any, path: str) -> Optional[str]:
-    """Return ``metaData.id`` of the table at the path, ``None`` if there is no table.
+    """Return ``metaData.id`` of the table at the path, or ``None`` if there is no table.
 
     Raises:
         RefusalError: The path is inside another Delta table.

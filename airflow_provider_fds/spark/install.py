@@ -167,7 +167,7 @@ def client_packages() -> list[str]:
 
 
 def installed_client() -> str | None:
-    """Return the version of the installed pyspark-client, ``None`` if there is none."""
+    """Return the version of the installed pyspark-client, or ``None`` if it is not installed."""
     return _version("pyspark-client")
 
 
@@ -261,7 +261,7 @@ def allows(requirements: Iterable[str], version: str) -> bool:
 
 
 def _files_problem(pyspark: str) -> str | None:
-    """Return that the files of pyspark differ from the version that pip records, ``None`` if they do not."""
+    """Return that the files of pyspark differ from the version that pip records, or ``None`` if they do not."""
     home = _pyspark_folder()
     if home is None:
         return None
@@ -287,7 +287,7 @@ def spark_major() -> int:
 
 
 def java_program() -> str | None:
-    """Return the Java that Spark would start, ``None`` if PATH has none; one in JAVA_HOME may not exist."""
+    """Return the Java that Spark would start, or ``None`` if PATH has no java; one in JAVA_HOME may not exist."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
@@ -297,7 +297,7 @@ class FoundJava(NamedTuple):
 
     Attributes:
         program: Its path, or name.
-        major: Its version, ``None`` if it is unknown.
+        major: Its version, or ``None`` if it is unknown.
         failure: The end of a sentence that says why it is unknown.
     """
 

@@ -79,7 +79,7 @@ def delta_jars(
 def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
     """Return the JARs of Spark's S3 file system, resolved through Ivy the first time and offline from then on.
 
-    The bundled Spark has none. The AWS library among them is about 700 MB. JARs are either complete or absent.
+    The bundled Spark lacks them. The AWS library among them is about 700 MB. JARs are either complete or absent.
 
     Args:
         cache_dir: Where they are kept; default :func:`default_cache_dir`.

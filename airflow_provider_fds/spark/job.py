@@ -260,7 +260,7 @@ class _BatchWork:
         )
 
     def _difference(self, wrote: Optional[int], settings: Dict[str, str]) -> Optional[str]:
-        """Return how the commit differs from the plan, ``None`` if it does not."""
+        """Return how the commit differs from the plan, or ``None`` if it does not."""
         lenient = [key for key in settings if "ignore" in key and settings[key] != "false"]
         if lenient:
             return f"it was written under {', '.join(f'{key}={settings[key]}' for key in lenient)}"

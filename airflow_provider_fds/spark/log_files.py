@@ -33,7 +33,7 @@ class LogCheckpoint:
 
 
 def newest_checkpoint(names: Iterable[str], newest: int) -> Optional[LogCheckpoint]:
-    """Return the newest complete checkpoint among the names of a log's files, ``None`` if there is none.
+    """Return the newest complete checkpoint among the names of a log's files, or ``None``.
 
     Args:
         names: Names of the files of ``_delta_log``.

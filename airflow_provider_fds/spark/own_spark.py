@@ -58,7 +58,7 @@ class OwnSpark:
         path: The resolved file.
         version: Version of Spark, with a vendor's suffix.
         scala: Version of Scala: ``2.13``.
-        home: Its folder, ``None`` if unknown.
+        home: Its folder, or ``None`` if unknown.
     """
 
     command: str
@@ -103,7 +103,7 @@ def choose_spark(
     *,
     driver_is_here: bool = True,
 ) -> OwnSpark | None:
-    """Return the Spark to start, ``None`` for that of the installed pyspark.
+    """Return the Spark to start, or ``None`` for that of the installed pyspark.
 
     A named spark-submit is always used. Without one, the installed pyspark is used on a local master, and on another
     master if neither SPARK_HOME nor PATH leads to a spark-submit.
@@ -129,7 +129,7 @@ def find_own_spark(
         driver_is_here: Whether the driver runs on this machine, and so needs its Java.
 
     Raises:
-        SparkSetupError: There is none, it does not print its version, or it or its Java is too old.
+        SparkSetupError: No Spark was found, it does not print its version, or it or its Java is too old.
     """
     command = binary or _unnamed(environ)
     path = None if command is None else shutil.which(command, path=environ.get("PATH"))

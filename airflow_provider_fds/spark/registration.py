@@ -81,7 +81,7 @@ def ensure_registered(spark: Any, log: SinkLog, path: str, *, stream: str, uuid:
 
 
 def _uuid_in(log: SinkLog, version: int) -> Optional[str]:
-    """Return the uuid that a registration names, ``None`` if it names none."""
+    """Return the uuid that a registration names, or ``None`` if it names none."""
     for line in log.content(version).splitlines():
         if b'"commitInfo"' in line:
             try:

@@ -130,7 +130,7 @@ class RowsTaken:
         return tuple(told)
 
     def _judge(self, commit: SinkCommit) -> Optional[str]:
-        """Return what a commit did to rows of the stream, ``None`` if nothing."""
+        """Return what a commit did to rows of the stream, or ``None`` if nothing."""
         if commit.version not in self._judged:
             done = None
             if takes_rows(commit, self._uuid, breaking_too=self._breaking_too):

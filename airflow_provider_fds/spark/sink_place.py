@@ -164,7 +164,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def interval_seconds(text: str) -> Optional[int]:
-    """Return the length of a Delta interval (``interval 2 weeks``), ``None`` if it cannot be parsed."""
+    """Return the length of a Delta interval (``interval 2 weeks``), or ``None`` if it cannot be parsed."""
     words = re.sub(r"^\s*interval\s+", "", text.strip().lower())
     if not re.fullmatch(r"(\s*\d+\s+[a-z]+)+\s*", words):
         return None

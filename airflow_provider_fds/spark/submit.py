@@ -78,7 +78,7 @@ class SubmitArguments:
             such a file.
         class_archive: The archive of classes that the driver uses, or would use if it existed.
         users_settings: Names of the settings that are the user's.
-        own_spark: The user's own Spark, ``None`` for the one of the installed pyspark.
+        own_spark: The user's own Spark, or ``None`` for the one of the installed pyspark.
         py_files: The driver's modules.
         env_vars: Environment of the driver, for local and client mode with the bundled Spark; else empty.
         spark_binary: spark-submit of the Spark that is started.

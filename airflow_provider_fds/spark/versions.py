@@ -35,7 +35,7 @@ class DeltaJar:
     Attributes:
         delta: Version of Delta.
         scala: Version of Scala, ``2.13``.
-        spark: Version of Spark that it was built for (``4.2``), ``None`` if the name does not say.
+        spark: Version of Spark that it was built for (``4.2``), or ``None`` if the name does not say.
     """
 
     name: str
@@ -73,7 +73,7 @@ def delta_coordinates(spark: str, scala: str, delta: str) -> str:
 
 
 def spark_of(delta: str) -> Optional[str]:
-    """Return the one version of Spark that a release of Delta is for, ``None`` if there are several (since 4.1)."""
+    """Return the one version of Spark that a release of Delta is for, or ``None`` if there are several (since 4.1)."""
     if minor(delta) == (4, 0):
         return "4.0"
     return "3.5" if minor(delta)[0] == 3 else None  # noqa: PLR2004
@@ -82,7 +82,7 @@ def spark_of(delta: str) -> Optional[str]:
 def server_problem(
     server: str, pyspark: str, jars: Iterable[str] = (), packages: Iterable[str] = ("pyspark", "pyspark-client")
 ) -> Optional[str]:
-    """Return why this pyspark cannot work with a Spark Connect server, ``None`` if Spark guarantees that it can.
+    """Return why this pyspark cannot work with a Spark Connect server, or ``None`` if Spark guarantees that it can.
 
     Spark guarantees it for a server of the client's own minor version or of a newer one.
 

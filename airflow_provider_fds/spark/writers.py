@@ -28,7 +28,7 @@ class Landed:
     """What the sink has of a batch.
 
     Attributes:
-        commit: The sink's commit, ``None`` if a user's function wrote.
+        commit: The sink's commit, or ``None`` if a user's function wrote.
         by_this_attempt: Whether this attempt made it.
         rows: Rows that the user's function says it wrote.
         looked_seconds: Time taken to find the commit after the write.

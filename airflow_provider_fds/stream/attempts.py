@@ -48,7 +48,7 @@ def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
 def read_report(
     connected: ConnectedStream, folder: str, batch: ReportedBatch, attempt_id: str, sink: SinkLog | None
 ) -> AttemptReport | None:
-    """Return the driver's report about a transaction of an attempt, ``None`` if there is none.
+    """Return the driver's report about a transaction of an attempt, or ``None`` if the attempt left no report.
 
     Anyone who can write to the folder can write a report. A report therefore counts only for this batch and this
     attempt, and the sink's log must confirm that the batch is done.
@@ -58,7 +58,7 @@ def read_report(
         folder: The folder of reports in staging.
         batch: The batch, or the last batch of a transaction that has several.
         attempt_id: The attempt.
-        sink: The sink's log, ``None`` if the sink has no table known to FDS.
+        sink: The sink's log, or ``None`` if the sink has no table known to FDS.
 
     Raises:
         BatchFailedError: The file is not a report, belongs to another batch or attempt, or contradicts the sink.

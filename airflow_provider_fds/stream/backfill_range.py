@@ -164,7 +164,7 @@ def _place(name: str, value: Any) -> tuple[str, Any]:
     """Return ``("version", N)``, ``("timestamp", "<UTC>")`` or ``("version", "<word>")``.
 
     Raises:
-        ValueError: The value is none of them.
+        ValueError: The value is not one of them.
     """
     from airflow_provider_fds.delta.timestamps import parse_timestamp
 

@@ -22,7 +22,7 @@ _BREAKING: Final = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
 
 
 def problem_before(report: FenceReport, commits: Iterable[Commit], *, is_removing: bool) -> str | None:
-    """Return what a report omits of the commits since the stream's last known one, ``None`` if nothing.
+    """Return what a report omits of the commits since the stream's last known one, or ``None`` if nothing.
 
     Args:
         report: The report of a fence that is in the sink.

@@ -93,7 +93,7 @@ class ConnectedStream:
         self.searched: set[str] = set()
         #: Version and metadata of the batches in a sink that was read in this session.
         self.batches_in: dict[str, list[tuple[int, dict[str, object]]]] = {}
-        #: What was said about a start option that has no effect, ``None`` if there is none.
+        #: The warning about a start option that has no effect, or ``None`` without such an option.
         self.start_note: str | None = None
         self._shown: Checkpoint | None = None
 
@@ -158,7 +158,7 @@ class ConnectedStream:
             self.context.checkpoints.write(self._shown)
 
     def frozen_snapshot(self) -> FrozenSnapshot | None:
-        """Return the initial snapshot that the epoch started with, ``None`` if it started with a commit."""
+        """Return the initial snapshot that the epoch started with, or ``None`` if it started with a commit."""
         ref = self.state.snapshot
         if ref is None:
             return None

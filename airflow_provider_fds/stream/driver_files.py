@@ -29,7 +29,7 @@ class DriverFiles:
         self._storages = {comparable(unquote(storage.uri)): storage for storage in storages}
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole file. Raises ``FileNotFoundError`` if there is none."""
+        """Return the whole file. Raises ``FileNotFoundError`` if it does not exist."""
         storage, key = self._find(path)
         return storage.get(key)[0]
 
@@ -49,7 +49,7 @@ class DriverFiles:
         return {meta.key.rsplit("/", 1)[-1] for meta in storage.list_after(key)}
 
     def first_bytes(self, path: str) -> bytes:
-        """Return the first bytes of the file; empty if there is none."""
+        """Return the first bytes of the file; empty if it does not exist."""
         storage, key = self._find(path)
         try:
             return next(iter(storage.stream(key, chunk_bytes=64 << 10)), b"")

@@ -213,7 +213,7 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStar
 
 
 def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequence[LandedBatch]) -> str | None:
-    """Return the end of the last planned batch that is in the sink, ``None`` if none is.
+    """Return the end of the last planned batch that is in the sink, or ``None`` if none is.
 
     The batches are in order, because a batch is not written before its predecessor.
     """
@@ -274,7 +274,7 @@ def _planned_before(
 
 
 def commit_time(log: DeltaLog, version: int) -> int | None:
-    """Return the commit time of a version in milliseconds, ``None`` if log cleanup removed its commit."""
+    """Return the commit time of a version in milliseconds, or ``None`` if log cleanup removed its commit."""
     try:
         return CommitTimestamps(log).of(log.commit(version), log.state_at(version).metadata)
     except LostPositionError:

@@ -67,8 +67,8 @@ class SinkCommit:
     Attributes:
         metadata: The metadata FDS wrote into it, empty for a commit of another writer.
         transactions: Transaction version by application id.
-        rows: Rows it wrote, ``None`` if it does not say, or for a MERGE.
-        table_id: ``metaData.id``, ``None`` if the commit does not set it.
+        rows: Rows it wrote, or ``None`` if it does not say, or for a MERGE.
+        table_id: ``metaData.id``, or ``None`` if the commit does not set it.
     """
 
     version: int
@@ -100,7 +100,7 @@ class SinkLog:
 
     @classmethod
     def of(cls, connected: ConnectedStream, sink: Sink | None) -> SinkLog | None:
-        """Return the log of a sink, ``None`` if it is not a table that FDS writes."""
+        """Return the log of a sink, or ``None`` if it is not a table that FDS writes."""
         uri = None if sink is None else sink.table_uri
         return None if uri is None else cls(connected, uri)
 
@@ -175,7 +175,7 @@ class SinkLog:
 
         Args:
             report: The report of the fence, which is in the sink.
-            known: Version of the stream's last known commit, ``None`` if there is none.
+            known: Version of the stream's last known commit, or ``None`` if it has no commit.
             is_removing: Whether the fence itself removed the rows that are read again.
         """
         if not self._is_readable or report.sink_version is None:
@@ -222,7 +222,7 @@ class SinkLog:
         )
 
     def _read(self, version: int, what: str) -> SinkCommit | None:
-        """Return a commit, ``None`` if this worker may not read the sink."""
+        """Return a commit, or ``None`` if this worker may not read the sink."""
         if not self._is_readable:
             return None
         try:

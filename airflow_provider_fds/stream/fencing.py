@@ -152,7 +152,7 @@ def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) 
 
 
 def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> FenceReport | BatchFailedError:
-    """Read an attempt's report about a fence; return an error if there is none or the fence failed."""
+    """Read an attempt's report about a fence; return an error if the report is missing or the fence failed."""
     table = connected.stream.table
     what = f"stream {connected.stream.name!r}: closing the epochs before epoch {epoch} in the sink"
     try:
@@ -237,7 +237,7 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
 
 
 def _function_problem(connected: ConnectedStream, state: StreamState, fenced: Sequence[str]) -> str | None:
-    """Return how the tables' logs contradict the report of a fence, ``None`` if they do not.
+    """Return how the tables' logs contradict the report of a fence, or ``None`` if they do not.
 
     Args:
         connected: The stream.

@@ -35,7 +35,7 @@ class WriteFound:
 
     Attributes:
         transaction: ``None`` if the table has no transaction of this write or does not exist.
-        version: Version of the table that holds it, ``None`` if log cleanup removed that commit.
+        version: Version of the table that holds it, or ``None`` if log cleanup removed that commit.
         is_undone: Whether the table was restored or replaced since, so that its rows may be gone.
     """
 
@@ -49,10 +49,10 @@ class TableWrite:
     """One transaction of a write in its table.
 
     Attributes:
-        version: Version of the table that holds it, ``None`` if log cleanup removed that commit.
+        version: Version of the table that holds it, or ``None`` if log cleanup removed that commit.
         place: Whether its rows are in the table.
         undone_at: The version that removed them, or may have; ``None`` if they are there.
-        digest: Digest of the batch's manifest, ``None`` if the commit does not record it.
+        digest: Digest of the batch's manifest, or ``None`` if the commit does not record it.
     """
 
     transaction: int
@@ -84,8 +84,8 @@ class TableLook:
     Attributes:
         version: Newest version of the table at that time, -1 if there was no table.
         writes: Transactions of the write, in order.
-        committed: The last committed batch that wrote the table, ``None`` if its commit was not found or belongs to a
-            closed epoch.
+        committed: The last committed batch that wrote the table, or ``None`` if its commit was not found or belongs
+            to a closed epoch.
         has_any: Whether the table has any transaction of the write.
     """
 

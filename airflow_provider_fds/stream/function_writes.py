@@ -36,7 +36,7 @@ class FunctionWrites:
 
     Args:
         ledger: The stream's ledger, read to its head.
-        open_table: Opens the folder of a table, ``None`` if tables cannot be reached from here.
+        open_table: Opens the folder of a table, or ``None`` if tables cannot be reached from here.
     """
 
     def __init__(self, ledger: Ledger, open_table: Callable[[str], Storage] | None) -> None:
@@ -78,11 +78,11 @@ class FunctionWrites:
 
     @property
     def newest_epoch(self) -> int:
-        """Newest epoch with a transaction in a table after the last commit; 0 if there is none."""
+        """Newest epoch with a transaction in a table after the last commit, or 0."""
         return max((write.epoch for found in self.looks.values() for write in found.writes), default=0)
 
     def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:
-        """Return where a new epoch continues, ``None`` for the committed position.
+        """Return where a new epoch continues, or ``None`` for the committed position.
 
         A table's log decides for its write; the driver's report counts only for a write whose table cannot be read.
 
@@ -267,7 +267,7 @@ class FunctionWrites:
         return None if found is None else next((w for w in found.writes if w.transaction == wanted), None)
 
     def _by_evidence(self, name: str, batches: Sequence[PlannedBatch], *, has_returned: bool) -> bool | None:
-        """Return whether a write of batches has landed, ``None`` if only a person can tell."""
+        """Return whether a write of batches has landed, or ``None`` if only a person can tell."""
         answers = {self._of_batch(name, batch, has_returned=has_returned) for batch in batches}
         return answers.pop() if len(answers) == 1 else None
 

@@ -57,7 +57,7 @@ class HandedOut:
         """Refuse to go on while user code may still write, or if a person must say what became of a batch.
 
         Args:
-            landed: The person's answer, ``None`` if there is none.
+            landed: The person's answer, or ``None`` without an answer.
             needs_word: Whether an answer is needed.
 
         Raises:
@@ -89,10 +89,10 @@ class HandedOut:
             )
 
     def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:
-        """Return where a new epoch continues after what has landed, ``None`` for the committed position.
+        """Return where a new epoch continues after what has landed, or ``None`` for the committed position.
 
         Args:
-            landed: The person's answer, ``None`` if there is none.
+            landed: The person's answer, or ``None`` without an answer.
 
         Raises:
             ConfigurationError: As :meth:`check` and :meth:`FunctionWrites.end_of_landed`.

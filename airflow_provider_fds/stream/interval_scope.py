@@ -204,7 +204,7 @@ class IntervalScope(Scope):
         return self.record.since
 
     def result(self) -> IntervalResult | None:
-        """Return what is committed of the interval, ``None`` if nothing is or the interval is empty."""
+        """Return what is committed of the interval, or ``None`` if nothing is or the interval is empty."""
         record = self._known()
         if record is None or not record.batches:
             return None
@@ -223,7 +223,7 @@ class IntervalScope(Scope):
 
     @property
     def owner(self) -> Owner | None:
-        """Who owns the uncommitted plan of the interval, ``None`` if there is none."""
+        """Who owns the uncommitted plan of the interval, or ``None`` without such a plan."""
         record = self._known()
         return None if record is None or record.is_done else record.owner
 

@@ -145,7 +145,7 @@ class Mover:
         """
         if self._handed_out.is_function:
             self._handed_out.writes.refuse_gone()
-        to = self._behind_landed(landed)
+        to = self._after_landed(landed)
         state = self._state
         batches = len(state.planned if state.closed is None else state.closed.planned)
         note = f"Discards {describe_batches(batches)}; those that are in the sink by then count as loaded."
@@ -161,7 +161,7 @@ class Mover:
             landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
                 function also per write.
         """
-        to = self._behind_landed(landed)
+        to = self._after_landed(landed)
         sink = "none" if self._state.sink is None else self._state.sink.describe()
         return self._request(
             "rebind",
@@ -340,7 +340,7 @@ class Mover:
     def _handed_out(self) -> HandedOut:
         return HandedOut(self.ledger, self.open_table, self.owner_is_running)
 
-    def _behind_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
+    def _after_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
         """Return where an epoch continues if the batch in progress is known to be in the sink."""
         end = self._handed_out.end_of_landed(landed)
         return None if end is None else {"offset": end}

@@ -99,7 +99,7 @@ class OffsetScope(Scope):
         return RunWork("waiting", state.epoch) if state.position is None else None
 
     def settled(self, *, retry: bool, user_job: bool) -> RunWork | None:
-        """Return the result of a run that has nothing left to do, ``None`` if it must read the table.
+        """Return the result of a run that has nothing left to do, or ``None`` if it must read the table.
 
         A run of a user job loads one batch; other runs work up to the version they saw when they first planned.
         """

@@ -146,7 +146,7 @@ def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
 
 
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
-    """Return ``metaData.id`` of an existing sink, ``None`` if the first batch must create it."""
+    """Return ``metaData.id`` of an existing sink, or ``None`` if the first batch must create it."""
     if sink.is_user_defined:
         return None
     log = DeltaLog(connected.open_sink(sink.target))
@@ -170,7 +170,7 @@ def open_epoch(
         connected: The stream.
         state: Its state; an epoch is requested.
         given: Where a new stream starts, instead of its start options.
-        fence: How the earlier epochs were closed in the sink, ``None`` if that is not needed.
+        fence: How the earlier epochs were closed in the sink, or ``None`` if that is not needed.
         report: The fence's report, with what the sink has of the earlier epochs.
 
     Returns:
@@ -303,7 +303,7 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
 
 
 def _digest_before(log: DeltaLog, start: Offset) -> str | None:
-    """Return the digest of the last commit before the start, ``None`` if the log does not have it."""
+    """Return the digest of the last commit before the start, or ``None`` if the log does not have it."""
     last = start.version if start.next_index > 0 else start.version - 1
     if last < 0 or not log.probe(last):
         return None

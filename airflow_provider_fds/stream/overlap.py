@@ -106,7 +106,7 @@ def refuse_overlap_of_interval(
         connected: The stream, bound to the sink.
         sink: The sink.
         first: First version of the interval.
-        last: Last version of the interval; before ``first`` if it has none.
+        last: Last version of the interval; before ``first`` if the interval has no versions.
         table_id: Id of the source table.
 
     Raises:
@@ -199,7 +199,7 @@ def _of_ledger(connected: ConnectedStream, name: str, target: str, table_id: str
 
 
 def _last(state: StreamState, start: Offset) -> int | None:
-    """Return the last version of a stream, ``None`` if it has no end or the ledger does not know it."""
+    """Return the last version of a stream, or ``None`` if it has no end or the ledger does not know it."""
     if state.ended is not None:
         return state.ended.version
     options = state.range_options or {}

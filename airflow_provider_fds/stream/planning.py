@@ -102,7 +102,7 @@ def plan_batches(
 
 
 def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableState | None:
-    """Return the table state to plan with, ``None`` if the planner must find it itself.
+    """Return the table state to plan with, or ``None`` if the planner must find it itself.
 
     The first batch uses the schema of its first version; a later batch judges the change. The rest of an initial
     snapshot is read even if log cleanup removed its version, with the newest schema, as Delta's own source does.

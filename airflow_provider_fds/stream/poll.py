@@ -68,7 +68,7 @@ class PollResult:
 
 
 def position_of(checkpoint: Checkpoint | None) -> Offset | None:
-    """Return the committed offset of a checkpoint, ``None`` if there is none."""
+    """Return the committed offset of a checkpoint, or ``None`` without a checkpoint or offset."""
     if checkpoint is None or checkpoint.offset is None:
         return None
     return Offset.from_json(checkpoint.offset)

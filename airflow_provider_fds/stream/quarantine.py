@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def paused_work(state: StreamState) -> RunWork | None:
-    """Return the work of a run of a stream in quarantine or on hold, ``None`` if it is neither."""
+    """Return the work of a run of a stream in quarantine or on hold, or ``None`` if it is neither."""
     if (reason := pause_of(state)) is None:
         return None
     version = None if state.quarantined is None else state.quarantined.version
@@ -25,7 +25,7 @@ def paused_work(state: StreamState) -> RunWork | None:
 
 
 def pause_of(state: StreamState) -> str | None:
-    """Return why the stream is paused and what resumes it, ``None`` if it is not paused."""
+    """Return why the stream is paused and what resumes it, or ``None`` if it is not paused."""
     if state.held is not None:
         return f"stream {state.name!r} is held ({state.held.why}); `fds resume {state.name} --why …` lets it continue"
     if state.quarantined is None:

@@ -67,7 +67,7 @@ _BREAKING = ("RESTORE", "CLONE", "CREATE OR REPLACE", "REPLACE")
 
 
 def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAccount | None:
-    """Return what a sink records about a stream, ``None`` if nothing; reads its whole log.
+    """Return what a sink records about a stream, or ``None`` if nothing; reads its whole log.
 
     Args:
         storage: The sink's folder.
@@ -181,7 +181,7 @@ def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False
 
 
 def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: str, why: str) -> Move | None:
-    """Work out how the stream continues after what its sink has, ``None`` if the ledger is as recent.
+    """Work out how the stream continues after what its sink has, or ``None`` if the ledger is as recent.
 
     Args:
         ledger: The stream's ledger, read to its head; it may be empty.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         """A place that may hold a checkpoint."""
 
         def read(self) -> Checkpoint | None:
-            """Return the checkpoint, ``None`` if there is none."""
+            """Return the checkpoint, or ``None`` if it does not exist."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RecoverySurvey:
     why: str
 
     def work_out(self) -> Move | Repair | None:
-        """Return the change that makes the ledger agree with the sink, ``None`` if it already does.
+        """Return the change that makes the ledger agree with the sink, or ``None`` if it already does.
 
         Raises:
             FdsError: It is not possible, with the reason.

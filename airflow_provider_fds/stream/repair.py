@@ -56,8 +56,8 @@ class LedgerDamage:
     Attributes:
         entries: The readable entries, in order.
         unreadable: The unreadable ones, including missing ones, in order.
-        last: Number of the last entry, -1 if there is none.
-        begun_again: Number of the newest entry with which the ledger began again, -1 if there is none.
+        last: Number of the last entry, -1 if the ledger is empty.
+        begun_again: Number of the newest entry with which the ledger began again, -1 if it never did.
     """
 
     entries: tuple[Entry, ...]
@@ -162,7 +162,7 @@ def repair(
     Args:
         ledger: The ledger.
         damage: What can be read of it.
-        account: The sink's account, ``None`` if the sink has no batch of the stream.
+        account: The sink's account, or ``None`` if the sink has no batch of the stream.
         table: URI of the source table, if a person named it.
         deployment: The deployment that the stream will belong to if the ledger does not say.
         is_sink_named: Whether a person named the sink.
@@ -234,7 +234,7 @@ def repair(
 
 
 def known_sink(damage: LedgerDamage) -> str | None:
-    """Return the sink that the newest readable entry names, ``None`` if there is none."""
+    """Return the sink that the newest readable entry names, or ``None`` if no entry names one."""
     bound = [found.sink for found in damage.of_kind(Bound)]
     recovered = [found.recovered.sink for found in damage.of_kind(Created) if found.recovered is not None]
     sinks = bound or recovered
@@ -242,7 +242,7 @@ def known_sink(damage: LedgerDamage) -> str | None:
 
 
 def known_uuid(damage: LedgerDamage) -> str | None:
-    """Return the uuid of the stream, ``None`` if no entry has it."""
+    """Return the uuid of the stream, or ``None`` if no entry has it."""
     created = damage.of_kind(Created)
     return created[-1].uuid if created else None
 
@@ -310,7 +310,7 @@ def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> No
 
 
 def _plan_of(damage: LedgerDamage, account: SinkAccount) -> Planned | None:
-    """Return the entry that planned the newest batch in the sink, ``None`` if it is unreadable."""
+    """Return the entry that planned the newest batch in the sink, or ``None`` if it is unreadable."""
     for found in damage.of_kind(Planned):
         if found.epoch == account.batch_epoch and any(batch.digest == account.digest for batch in found.batches):
             return found
@@ -318,7 +318,7 @@ def _plan_of(damage: LedgerDamage, account: SinkAccount) -> Planned | None:
 
 
 def _snapshot_of(ledger: Ledger, damage: LedgerDamage, account: SinkAccount) -> SnapshotRef | None:
-    """Return the frozen snapshot that the newest batch in the sink belongs to, ``None`` if it no longer exists."""
+    """Return the frozen snapshot that the newest batch in the sink belongs to, or ``None`` if it no longer exists."""
     position = Offset.from_json(account.end)
     for found in damage.of_kind(Opened):
         snapshot = found.snapshot
@@ -333,7 +333,7 @@ def _snapshot_of(ledger: Ledger, damage: LedgerDamage, account: SinkAccount) -> 
 
 
 def _held(damage: LedgerDamage) -> str | None:
-    """Return why the stream is held, ``None`` if no readable entry holds it."""
+    """Return why the stream is held, or ``None`` if no readable entry holds it."""
     why = None
     for action in (entry.action for entry in damage.entries):
         if isinstance(action, Held):

@@ -45,8 +45,8 @@ class Load:
         batch_id: Its id in that epoch.
         start: Where it begins (exclusive).
         end: Where it ends (inclusive).
-        rows: Rows that it added, ``None`` if unknown.
-        sink_version: Version of the sink that holds it, ``None`` if unknown.
+        rows: Rows that it added, or ``None`` if unknown.
+        sink_version: Version of the sink that holds it, or ``None`` if unknown.
         before: A version later than its own, if its own is unknown.
     """
 
@@ -68,7 +68,7 @@ class Load:
         """Return whether any row of it is read again from ``start`` (exclusive); ``None`` is the very beginning."""
         return start is None or _place(self.end) > _place(start)
 
-    def lies_behind(self, start: Offset | None) -> bool:
+    def is_wholly_after(self, start: Offset | None) -> bool:
         """Return whether all rows of it are read again from ``start`` (exclusive)."""
         if start is None:
             return True
@@ -79,7 +79,7 @@ class Load:
 
 
 def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset | None) -> str | None:
-    """Return why the fence cannot remove exactly the rows that are read again, ``None`` if it can.
+    """Return why the fence cannot remove exactly the rows that are read again, or ``None`` if it can.
 
     Args:
         ledger: The stream's ledger.
@@ -91,7 +91,7 @@ def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset 
     loads = _loads(entries, _sink_table_id(state))
     if what == "all":
         is_whole = start is None or (
-            _forgotten(entries, state) is None and all(load.lies_behind(start) for load in loads)
+            _forgotten(entries, state) is None and all(load.is_wholly_after(start) for load in loads)
         )
         return None if is_whole else "the sink has rows that are not read again"
     if _forgotten(entries, state) is not None:
@@ -108,7 +108,7 @@ def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset 
 
 
 def announced_rows(ledger: Ledger, start: Offset | None, planned: Sequence[PlannedBatch]) -> int | None:
-    """Return the maximum number of rows in the sink that are read again, ``None`` if a batch does not say.
+    """Return the maximum number of rows in the sink that are read again, or ``None`` if a batch does not say.
 
     Args:
         ledger: The stream's ledger.
@@ -146,7 +146,7 @@ def repeated_notes(
     if not again and not is_forgotten:
         none = "No committed batch is read again."
         return (none,) if removal is None else (none, *_removal_notes(state, removal))
-    in_part = [load for load in again if not load.lies_behind(start)]
+    in_part = [load for load in again if not load.is_wholly_after(start)]
     lead = _lead(again, in_part)
     if is_forgotten:
         lead = (
@@ -229,11 +229,11 @@ def _is_told_by_version(again: Sequence[Load], start: Offset | None) -> bool:
     # version
     if start is None or start.is_initial_snapshot or start.next_index:
         return False
-    return all(load.lies_behind(start) for load in again if load.start.is_initial_snapshot)
+    return all(load.is_wholly_after(start) for load in again if load.start.is_initial_snapshot)
 
 
 def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
-    """Return the end of the newest batches that are in the sink but not in the history, ``None`` if there are none."""
+    """Return the end of the newest batches that are in the sink but not in the history, or ``None``."""
     found = None
     expected = 0
     for entry in entries:
@@ -264,7 +264,7 @@ def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start:
     versions = [load.sink_version for load in again]
     # RESTORE is offered only if the version of each of these batches is known
     first = None if None in versions else min((version for version in versions if version is not None), default=None)
-    if first is not None and all(load.lies_behind(start) for load in loads if load.is_in_sink_since(first)):
+    if first is not None and all(load.is_wholly_after(start) for load in loads if load.is_in_sink_since(first)):
         # the sink as it was before the first of them: no rows that must stay were written since
         found.append(
             f"RESTORE TABLE {table} TO VERSION AS OF {first - 1};  -- {alone}"

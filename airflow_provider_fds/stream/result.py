@@ -215,12 +215,12 @@ def describe_reports(reports: Sequence[AttemptReport]) -> str:
 
 
 def rows_differ(report: AttemptReport, sink: Sink | None, planned: int | None) -> str | None:
-    """Return a sentence if the sink's rows differ from the batch, ``None`` if they match or need not match.
+    """Return a sentence if the sink's rows differ from the batch, or ``None`` if they match or need not match.
 
     Args:
         report: The driver's report of the batch.
         sink: The sink, which knows whether it writes every row as it is.
-        planned: Rows of the batch according to the log's statistics, ``None`` if a file has none.
+        planned: Rows of the batch according to the log's statistics, or ``None`` if a file has no statistics.
     """
     is_counted = sink is not None and sink.writes_rows_as_they_are and planned is not None
     if report.outcome == "mismatch" or (is_counted and report.rows_written != planned):

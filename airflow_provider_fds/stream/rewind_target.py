@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def version_at(name: str, log: DeltaLog | None, text: str) -> int | None:
-    """Return the first version at or after a time, ``None`` if the log cannot be reached from here.
+    """Return the first version at or after a time, or ``None`` if the log cannot be reached from here.
 
     Raises:
         ConfigurationError: The text is not a time, or no commit is that young.
@@ -60,7 +60,7 @@ def planned_batch(ledger: Ledger, batch_id: int) -> tuple[Planned, PlannedBatch]
     """Return the batch of the newest epoch that has one of this id, and the entry that planned it.
 
     Raises:
-        ConfigurationError: There is none, or a newer one may be in an entry that cannot be read.
+        ConfigurationError: The batch does not exist, or a newer one may be in an entry that cannot be read.
     """
     name = ledger.state.name
     found: tuple[Planned, PlannedBatch] | None = None

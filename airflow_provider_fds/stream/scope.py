@@ -46,7 +46,7 @@ class Transaction:
 
     @property
     def num_rows(self) -> int | None:
-        """Rows according to the log's statistics, ``None`` if a file has none."""
+        """Rows according to the log's statistics, or ``None`` if a file has no statistics."""
         return rows_of_parts(self.parts)
 
 
@@ -87,13 +87,13 @@ class Scope(ABC):
         """Create the stream and resolve where the range begins, if that is not already done."""
 
     def before_binding(self, state: StreamState, sink: Sink | None) -> RunWork | None:
-        """Return the work that comes before a sink is bound and batches are planned, ``None`` if there is none."""
+        """Return the work to do before a sink is bound and batches are planned, or ``None``."""
         del state, sink
         return None
 
     @abstractmethod
     def settled(self, *, retry: bool, user_job: bool) -> RunWork | None:
-        """Return the work of a run that has nothing to load any more, ``None`` if it may have.
+        """Return the work of a run that has nothing to load any more, or ``None`` if it may have.
 
         Raises:
             VerificationError: The scope is blocked, and this run cannot replace its rows.
@@ -131,7 +131,7 @@ class Scope(ABC):
     @property
     @abstractmethod
     def sink_version(self) -> int | None:
-        """Newest version of the sink that the driver knows of, ``None`` if the stream has written none."""
+        """Newest version of the sink that the driver knows of, or ``None`` if the stream has written none."""
 
     def job_folder(self, work: RunWork) -> str:
         """Return the folder of the work's job in staging: that of its first batch, with which retention removes it."""
@@ -146,7 +146,7 @@ class Scope(ABC):
 
     @abstractmethod
     def result(self) -> LoadResult | None:
-        """Return what is committed, ``None`` if nothing is."""
+        """Return what is committed, or ``None`` if nothing is."""
 
     @abstractmethod
     def is_end_fixed(self) -> bool:
@@ -171,11 +171,11 @@ class Scope(ABC):
 
     @property
     def owner(self) -> Owner | None:
-        """Who owns the batches that are planned and not committed, ``None`` if there are none."""
+        """Who owns the batches that are planned and not committed, or ``None`` without such batches."""
         return self.record.owner
 
     def stopped_owner(self) -> Owner | None:
-        """Return another owner of uncommitted batches, ``None`` if there is none.
+        """Return another owner of uncommitted batches, or ``None``.
 
         Raises:
             StreamBusyError: That owner still runs.

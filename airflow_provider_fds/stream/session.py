@@ -255,7 +255,7 @@ class StreamSession:
         return self.scope.is_end_fixed()
 
     def result(self) -> LoadResult | None:
-        """Return what this run has committed, ``None`` if nothing."""
+        """Return what this run has committed, or ``None`` if nothing."""
         return self.scope.result()
 
     def start_note(self) -> str | None:
@@ -267,7 +267,7 @@ class StreamSession:
         return status_of(self.connected)
 
     def finished_reason(self) -> str | None:
-        """Return a sentence if the stream has read everything up to its end, ``None`` if it has not or has no end."""
+        """Return a sentence if the stream has read everything up to its end, else ``None``."""
         return finished_reason(self.connected)
 
     def _take_over(self) -> None:

@@ -125,7 +125,7 @@ def refuse_lost_batches(
 def hidden_batch(
     closed: ClosedEpoch | None, report: FenceReport, *, landed: Sequence[LandedBatch] | None = None
 ) -> LandedBatch | None:
-    """Return the newest batch that may have landed without a commit in the sink's log, ``None`` if there is none.
+    """Return the newest batch that may have landed without a commit in the sink's log, or ``None``.
 
     Log cleanup removes commits but keeps the newest transaction.
     """
@@ -208,7 +208,7 @@ def left_out(
     *,
     leaves_rows: Callable[[], bool] = lambda: False,
 ) -> RemovedRows | None:
-    """Return a removal by an unopened epoch of rows that are not read again from ``start``, ``None`` if there is none.
+    """Return a removal by an unopened epoch of rows that are not read again from ``start``, or ``None``.
 
     Args:
         state: With a requested epoch.
@@ -282,7 +282,7 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
 
 
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
-    """Return the latest position where an epoch may begin, ``None`` if only a reset surely reads everything again."""
+    """Return the latest position where an epoch may begin, or ``None`` if only a reset reads everything again."""
     table_id = state.table_id or ""
     if removed.from_version is not None:
         return Offset(table_id, removed.from_version)

@@ -52,11 +52,11 @@ def removal_of(
     *,
     is_known: bool,
 ) -> Removal | None:
-    """Return what the fence is to remove, ``None`` if nothing.
+    """Return what the fence is to remove, or ``None`` if nothing.
 
     Args:
         ledger: The stream's ledger.
-        sink_log: The sink's log, ``None`` if it cannot be reached from here.
+        sink_log: The sink's log, or ``None`` if it cannot be reached from here.
         reason: The kind of request.
         asked: What the person requested.
         start: Where the stream continues (exclusive); ``None``: from its very beginning.
@@ -100,7 +100,7 @@ def removal_of(
 
 
 def _sink_problem(sink_log: DeltaLog | None, what: str) -> str | None:
-    """Return why the sink does not allow the removal, ``None`` if it does; the fence checks this again."""
+    """Return why the sink does not allow the removal, or ``None`` if it does; the fence checks this again."""
     if sink_log is None:
         return None
     metadata = sink_log.state_at(sink_log.latest()).metadata

@@ -25,8 +25,8 @@ class StreamStatus:
     """The status of a stream. Reading it writes nothing.
 
     Attributes:
-        position: Committed offset (Delta streaming offset JSON), ``None`` before the stream was opened.
-        newest_version: Newest version of the table, ``None`` if the table could not be read (``problem`` says why).
+        position: Committed offset (Delta streaming offset JSON), or ``None`` before the stream was opened.
+        newest_version: Newest version of the table, or ``None`` if the table could not be read (``problem`` says why).
         lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
             if unknown.
         last_commit: Measures of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, if known,
@@ -164,7 +164,7 @@ def _last_commit(last: CommittedFacts | None) -> dict[str, Any] | None:
 
 
 def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str | None:
-    """Return why the stream is finished, ``None`` if it is not; in that case check its position and its plan.
+    """Return why the stream is finished, or ``None`` if it is not; in that case check its position and its plan.
 
     Raises:
         LostPositionError: The stream cannot continue from its position, or the planned batches belong to another table.

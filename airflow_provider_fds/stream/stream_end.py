@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def end_of(connected: ConnectedStream, state: StreamState) -> StreamEnd | None:
-    """Return where the stream ends, ``None`` if it has no end or the end is not known yet. Writes nothing."""
+    """Return where the stream ends, or ``None`` if it has no end or the end is not known yet. Writes nothing."""
     options, ended = connected.stream.options, state.ended
     text = options.ending_timestamp
     if text is not None and ended is not None and ended.instant == _instant(text):
@@ -47,7 +47,7 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
 
 
 def finished_reason(connected: ConnectedStream) -> str | None:
-    """Return a sentence if the stream has read everything up to its end, ``None`` if it has not or has no end."""
+    """Return a sentence if the stream has read everything up to its end, else ``None``."""
     state = connected.state
     if state.position is None or state.planned:
         return None

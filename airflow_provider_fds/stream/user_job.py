@@ -92,7 +92,7 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
 
 
 def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | None:
-    """Return the rows that the job's last report says it wrote, ``None`` if there is none."""
+    """Return the rows that the job's last report says it wrote, or ``None`` without a report."""
     state = connected.state
     folder = connected.folder.attempt_reports(state.epoch, planned.batch_id)
     keys = [meta.key for meta in connected.staging.list_after(folder) if REPORT_PREFIX in meta.key]

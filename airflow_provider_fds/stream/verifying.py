@@ -106,7 +106,7 @@ def _check_table_of(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
 
 
 def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
-    """Return how the commit files of the batch's range differ from those it was planned from, ``None`` if equal."""
+    """Return how the commit files of the batch's range differ from those it was planned from, or ``None`` if equal."""
     first = batch.first_version
     if Offset.from_json(batch.start).is_initial_snapshot:
         # the snapshot is frozen in staging; only the commits after it are checked

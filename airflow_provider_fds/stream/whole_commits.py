@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
-    """Return why the stream's ``whole_commits`` does not fit this sink, ``None`` if it fits."""
+    """Return why the stream's ``whole_commits`` does not fit this sink, or ``None`` if it fits."""
     options = stream.options
     # sinks of FDS are known to need whole commits; a user's function may not need them
     is_known = sink.needs_whole_commits and sink.target != "function"
@@ -49,7 +49,7 @@ def keeps_replaced_rows(
 
     Args:
         stream: The stream.
-        sink: The sink of the run, ``None`` if it is unknown or the user job writes.
+        sink: The sink of the run, or ``None`` if it is unknown or the user job writes.
         bound: The sink that the stream is bound to.
         user_job: Whether the user job writes.
 
