@@ -31,7 +31,7 @@ class Forked:
         self._ended = ended
 
     def poll(self) -> int | None:
-        """Return the exit code, ``None`` while it runs."""
+        """Return the exit code, or ``None`` while it runs."""
         if self.returncode is None:
             with suppress(FileNotFoundError):
                 self.returncode = int(self._ended.read_text())

@@ -237,7 +237,7 @@ class Run:
         return self.states[task_id, map_index]
 
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """Return an XCom, ``None`` if it was not pushed."""
+        """Return an XCom, or ``None`` if it was not pushed."""
         return self.xcoms.get((task_id, map_index, key))
 
 

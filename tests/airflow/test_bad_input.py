@@ -159,7 +159,7 @@ def test_a_worker_without_any_spark_is_refused_with_what_to_install(spark_connec
     assert "a connection of type 'spark_connect'" in problem
 
 
-def test_delta_version_needs_a_driver_of_ones_own(airflow_database, monkeypatch):
+def test_delta_version_needs_a_driver_of_the_user(airflow_database, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SERVER", json.dumps({"conn_type": "spark_connect", "host": "sc://host"}))
     with pytest.raises(ConfigurationError, match="delta_version cannot be given with connection 'server'"):
         find_backend("server", UserArguments(delta_version="4.4.0")).check()

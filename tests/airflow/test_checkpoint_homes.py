@@ -147,7 +147,7 @@ def remove_xcoms(*runs):
         session.execute(delete(XComModel).where(XComModel.run_id.in_([run.run_id for run in runs])))
 
 
-def test_with_xcom_as_home_each_run_shows_its_position_and_the_next_goes_on_from_it(installation, lake, dag_of):
+def test_with_xcom_as_home_each_run_shows_its_position_and_the_next_continues_from_it(installation, lake, dag_of):
     dag = dag_of("xcom")
     runs = []
     for i in range(3):

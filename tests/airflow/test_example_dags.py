@@ -53,7 +53,7 @@ def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lak
     assert installation.events(f"{lake.uri}/many/orders") == [run.xcom("ingest", map_index=0)]
 
 
-def test_orders_three_tasks_loads_with_a_job_of_ones_own(installation, lake, monkeypatch):
+def test_orders_three_tasks_loads_with_a_job_of_the_user(installation, lake, monkeypatch):
     from airflow_provider_fds.spark.install import bundled_spark_home
 
     home = bundled_spark_home()

@@ -145,7 +145,7 @@ def test_a_stream_in_quarantine_skips_every_run_until_a_person_has_looked(dag_of
 
 
 # D21
-def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_goes_on(dag_of, installation, lake):
+def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_continues(dag_of, installation, lake):
     for i in range(3):
         lake.append("orders", i)
     arguments = "run_time_limit=__import__('datetime').timedelta(seconds=0)"

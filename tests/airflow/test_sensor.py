@@ -77,7 +77,7 @@ def test_it_succeeds_at_once_with_the_newest_version_before_the_streams_first_ru
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_it_succeeds_at_once_if_there_is_data_behind_the_position(sensor, consumed, context, deferrable):
+def test_it_succeeds_at_once_if_there_is_data_after_the_position(sensor, consumed, context, deferrable):
     consumed(0)
     assert sensor(deferrable=deferrable).execute(context) == 1
 
@@ -155,7 +155,7 @@ def test_in_reschedule_mode_it_leaves_the_worker(sensor, consumed, context):
         sensor(mode="reschedule", poll_interval=60).execute(context)
 
 
-def test_in_poke_mode_it_goes_on_looking_until_data_comes(sensor, table, consumed, context):
+def test_in_poke_mode_it_continues_looking_until_data_comes(sensor, table, consumed, context):
     consumed(1)
     wait = sensor()
     looked = threading.Event()
@@ -199,7 +199,7 @@ def test_it_refuses_to_run_in_a_backfill(sensor, context):
 # D36
 @pytest.mark.parametrize("name", ["max_refusals", "recheck_every"])
 @pytest.mark.parametrize("value", [0, -1, -2, 1.5, True, "3"])
-def test_a_number_of_looks_that_is_none_is_refused_by_name(sensor, name, value):
+def test_a_number_of_looks_that_is_invalid_is_refused_by_name(sensor, name, value):
     with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at least 1"):
         sensor(**{name: value})
 
@@ -275,7 +275,7 @@ def test_a_finished_stream_is_a_skip_with_the_reason_in_every_way_to_wait(
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_it_waits_while_the_stream_is_in_quarantine_and_goes_on_with_a_persons_word(
+def test_it_waits_while_the_stream_is_in_quarantine_and_continues_with_a_persons_word(
     sensor, table, consumed, context, tmp_path, deferrable
 ):
     path = next(iter(table.live))

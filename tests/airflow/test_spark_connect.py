@@ -139,7 +139,7 @@ def test_a_spark_connect_connection_without_a_server_is_refused(connection, fiel
         find_backend(connection(**fields))
 
 
-def test_what_only_a_driver_of_ones_own_can_have_is_refused_with_a_server_that_runs(connection, lake):
+def test_what_only_a_driver_of_the_user_can_have_is_refused_with_a_server_that_runs(connection, lake):
     conn_id = connection(host="host")
     operator = DeltaIngestOperator(
         task_id="load",

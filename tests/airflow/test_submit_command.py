@@ -122,7 +122,7 @@ def test_without_secrets_the_command_is_the_providers_own(submitting):
         assert "--load-spark-defaults" not in hook._build_spark_submit_command("job.py")
 
 
-def test_a_properties_file_of_the_users_is_kept_with_the_secrets_behind_it(submitting, tmp_path):
+def test_a_properties_file_of_the_users_is_kept_with_the_secrets_after_it(submitting, tmp_path):
     own = tmp_path / "own.conf"
     own.write_text("spark.a 1")
     with submitting("yarn", {}, conf=SECRETS, properties_file=str(own)) as (_, hook):

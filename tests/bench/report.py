@@ -29,7 +29,7 @@ class Row(NamedTuple):
         what: What was measured; ``…`` continues the previous row.
         value: The median.
         unit: Its unit.
-        target: The required maximum (or minimum), ``None`` for a number without a target.
+        target: The required maximum (or minimum), or ``None`` for a number without a target.
         at_least: Whether more is better.
     """
 
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is met, ``None`` if there is none."""
+        """Whether the target is met, or ``None`` if there is none."""
         if self.target is None:
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target

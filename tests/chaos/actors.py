@@ -48,7 +48,7 @@ def wait_until(is_so: Callable[[], Any], what: str) -> Any:
 
 
 def state_of(process_id: int) -> str | None:
-    """Return the state letter of a process (``T``: stopped), ``None`` if it is gone."""
+    """Return the state letter of a process (``T``: stopped), or ``None`` if it is gone."""
     try:
         text = Path(f"/proc/{process_id}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -124,7 +124,7 @@ def test_a_run_of_an_interval_that_is_killed_at_any_point_is_finished_by_its_ret
 
 @pytest.mark.skipif(not IS_LONG, reason="the short profile kills runs of intervals only")
 @pytest.mark.parametrize("kind", ["append", "replace"])
-def test_a_run_of_an_interval_that_is_overtaken_at_any_point_does_no_harm_when_it_goes_on(
+def test_a_run_of_an_interval_that_is_overtaken_at_any_point_does_no_harm_when_it_continues(
     kind: str, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     with an_interval_round(tmp_path, warm_spark, seed.getrandbits(32), tally, kind) as round_:

@@ -38,7 +38,7 @@ def test_a_run_that_is_killed_at_any_point_is_finished_by_its_retries(
 
 
 @pytest.mark.parametrize(("is_late", "from_snapshot"), WALKS if IS_LONG else WALKS[:1])
-def test_a_run_that_is_overtaken_at_any_point_does_no_harm_when_it_goes_on(
+def test_a_run_that_is_overtaken_at_any_point_does_no_harm_when_it_continues(
     is_late: bool, from_snapshot: bool, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     lake = new_lake(tmp_path, SNAPSHOT if from_snapshot else SMALL_BATCHES)

@@ -94,7 +94,7 @@ def test_a_rewound_stream_without_it_has_the_rows_twice_as_was_said(lake):
     assert Counter(lake.read("bronze")) == {number: 2 if number >= 20 else 1 for number in range(30)}
 
 
-def test_a_rebound_stream_goes_on_in_the_new_sink_and_can_be_moved_on_after_a_poisoned_batch(lake):
+def test_a_rebound_stream_continues_in_the_new_sink_and_can_be_moved_on_after_a_poisoned_batch(lake):
     lake.run("--max-batches", "1")
     lake.move("rebind")
     lake.run("--max-batches", "1", sink="silver")

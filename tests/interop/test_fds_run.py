@@ -47,7 +47,7 @@ def command(lake: Path, *options: str) -> list[str]:
 ONE_BY_ONE = ("starting_version=0", "max_versions_per_batch=1")
 
 
-def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled(lake):
+def test_a_run_that_is_ended_in_the_middle_continues_and_no_row_is_lost_or_doubled(lake):
     first = subprocess.Popen(command(lake, *ONE_BY_ONE), stdout=subprocess.PIPE, text=True)
     started = lake / "staging" / "orders" / "attempts" / "1" / "0"
     deadline = time.monotonic() + 120
@@ -76,7 +76,7 @@ def test_a_run_that_is_ended_in_the_middle_goes_on_and_no_row_is_lost_or_doubled
 
 
 # D30; tests/chaos kills streams that begin with a snapshot or with changes, and have no end
-def test_a_bounded_run_that_is_killed_with_its_spark_after_half_of_the_rows_goes_on(tmp_path):
+def test_a_bounded_run_that_is_killed_with_its_spark_after_half_of_the_rows_continues(tmp_path):
     for half in range(2):
         append(tmp_path, half * 550, 550)
     arguments = command(tmp_path, "max_files_per_batch=1", "version_as_of=1")

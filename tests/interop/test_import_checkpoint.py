@@ -65,7 +65,7 @@ def table(lab, request):
     return path
 
 
-def test_a_stream_goes_on_in_the_middle_of_a_commit(lab, table, capsys):
+def test_a_stream_continues_in_the_middle_of_a_commit(lab, table, capsys):
     checkpoint = lab.path("checkpoint of changes")
     seen = streamed_rows(lab, table, checkpoint, 4, startingVersion=0)
 
@@ -79,7 +79,7 @@ def test_a_stream_goes_on_in_the_middle_of_a_commit(lab, table, capsys):
     assert "batch 4 of the query was started but not finished" in said.err
 
 
-def test_a_stream_goes_on_in_the_middle_of_the_initial_snapshot_and_reads_what_came_since(lab, table):
+def test_a_stream_continues_in_the_middle_of_the_initial_snapshot_and_reads_what_came_since(lab, table):
     checkpoint = lab.path("checkpoint of the snapshot")
     seen = streamed_rows(lab, table, checkpoint, 2)
     lab.spark.range(36, 40, 1, 1).write.format("delta").mode("append").save(table)

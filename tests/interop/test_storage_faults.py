@@ -173,7 +173,7 @@ def test_a_body_that_always_breaks_off_is_an_error(server, storage):
 
 @pytest.mark.parametrize("kind", ["cut", "stall"])
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_listing_that_breaks_off_goes_on_where_it_was(server, storage, monkeypatch, kind, after):
+def test_a_listing_that_breaks_off_continues_where_it_was(server, storage, monkeypatch, kind, after):
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "4")
     keys = [f"f/{i:02d}" for i in range(11)]
     for key in [*keys, *(f"f/05-sub/{i}" for i in range(6))]:

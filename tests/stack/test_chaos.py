@@ -63,7 +63,7 @@ def test_a_task_that_is_killed_at_any_point_is_finished_by_airflows_retries(
 
 
 @pytest.mark.skipif(not IS_LONG, reason="the short profile has a fault of each kind")
-def test_a_task_that_airflow_takes_for_dead_does_no_harm_when_it_goes_on(
+def test_a_task_that_airflow_takes_for_dead_does_no_harm_when_it_continues(
     stack: AirflowStack, lake: Path, marks: Path, seed: random.Random, tally: Tally
 ):
     with a_continuous_dag(stack, lake, "chaos_stalled", marks, seed.getrandbits(32), tally) as dag:

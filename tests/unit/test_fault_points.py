@@ -65,7 +65,7 @@ def test_a_killed_process_leaves_a_mark_and_says_nothing_more(tmp_path, asked):
     assert mark.read_text().isdecimal()
 
 
-def test_a_stopped_process_goes_on_when_it_is_continued_and_does_not_stop_again(tmp_path):
+def test_a_stopped_process_continues_when_it_is_continued_and_does_not_stop_again(tmp_path):
     environment = {**os.environ, ASKED_BY: "stop@ledger.read", MARKS_IN: str(tmp_path)}
     process = subprocess.Popen(
         [sys.executable, "-c", REACH],
@@ -96,7 +96,7 @@ def test_a_count_that_is_not_reached_does_nothing(tmp_path):
 @pytest.mark.parametrize(
     "text", ["kill", "kill@nowhere", "burn@ledger.read", "kill@ledger.read#0", "kill@ledger.read "]
 )
-def test_what_is_no_fault_is_refused(text):
+def test_what_is_not_a_fault_is_refused(text):
     with pytest.raises(ValueError, match="is not effect@point"):
         Fault.parse(text)
 

@@ -41,7 +41,7 @@ def test_a_failure_is_shown_and_its_text_is_not():
     assert line(written, "connect", "4.0.1").endswith("| **failed**, 2026-11-22 |")
 
 
-def test_results_are_kept_cell_by_cell_so_that_a_run_goes_on_where_it_was_broken_off(monkeypatch, tmp_path, page):
+def test_results_are_kept_cell_by_cell_so_that_a_run_continues_where_it_was_broken_off(monkeypatch, tmp_path, page):
     monkeypatch.setattr(matrix, "RESULTS", tmp_path / "results.json")
     monkeypatch.setattr(matrix, "PAGE", tmp_path / "page.md")
     (tmp_path / "page.md").write_text(page)

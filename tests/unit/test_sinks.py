@@ -205,7 +205,7 @@ def test_a_function_that_cannot_work_is_refused_when_the_dag_is_read(arguments, 
         ForeachBatchSink(**arguments)
 
 
-def test_a_function_is_no_table_and_no_template():
+def test_a_function_is_neither_a_table_nor_a_template():
     sink = ForeachBatchSink("jobs:load", writes=["bronze"])
     assert (sink.table_uri, sink.connection_id, sink.writes_rows_as_they_are) == (None, None, False)
     assert sink.rendered(str.upper) is sink

@@ -47,8 +47,8 @@ class Reading:
 
     Attributes:
         rows: The rows as a multiset; null columns are omitted, so that added columns do not matter.
-        stopped_at: The version that the reader would not pass, ``None`` if it reached the end.
-        offset: The position after the last batch, ``None`` if there was no batch.
+        stopped_at: The version that the reader would not pass, or ``None`` if it reached the end.
+        offset: The position after the last batch, or ``None`` if there was no batch.
     """
 
     rows: Counter[str] = field(default_factory=Counter)

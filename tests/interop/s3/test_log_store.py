@@ -20,7 +20,7 @@ def commit(server, version=0):
 
 
 def text(server, uri):
-    """What lies at a URI, ``None`` if nothing does."""
+    """What lies at a URI, or ``None`` if nothing does."""
     options = {**server.options(), "client_options": {"allow_http": True}}
     options.pop("retry_config")
     client = options.pop("client_options")

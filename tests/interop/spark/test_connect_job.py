@@ -229,7 +229,7 @@ def test_a_setting_that_the_server_does_not_take_is_named(connect_server):
         pass
 
 
-def test_each_batch_can_be_committed_while_the_job_goes_on(stream, connect_server, monkeypatch):
+def test_each_batch_can_be_committed_while_the_job_continues(stream, connect_server, monkeypatch):
     spec = stream.job(*stream.plan()[:2])
     job = job_of(stream, spec, connect_server.url)
     # what is not local goes through the storages of Airflow's side
@@ -245,7 +245,7 @@ def session_of(stream, spec, batch):
     return json.loads(marker.read_bytes())["connect"]["session_id"]
 
 
-def test_jobs_of_a_stream_meet_in_one_session_which_is_made_anew_when_the_server_has_ended_it(stream, connect_server):
+def test_jobs_of_a_stream_meet_in_one_session_which_is_made_again_when_the_server_has_ended_it(stream, connect_server):
     first, second, third = stream.plan()
     specs = []
     for batch in (first, second):

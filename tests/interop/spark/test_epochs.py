@@ -204,7 +204,7 @@ def test_a_batch_that_was_shown_is_kept_by_a_replan(desk, spark):
     assert desk.ids() == list(range(40))
 
 
-def test_a_zombie_behind_a_recovered_ledger_is_not_read_again(desk, spark):
+def test_a_zombie_after_a_recovered_ledger_is_not_read_again(desk, spark):
     entries, copy = Path(desk.staging, "orders", "ledger"), desk.folder / "copy"
     shutil.copytree(entries, copy)
     desk.move("rewind", to_version=1)
@@ -461,7 +461,7 @@ def test_rows_of_others_are_not_removed_unless_it_is_forced(desk):
     assert desk.ids() == EACH_ONCE
 
 
-def test_maintenance_of_the_sink_is_no_other_writer(desk):
+def test_maintenance_of_the_sink_does_not_count_as_another_writer(desk):
     desk.load()
     for statement in ("OPTIMIZE {}", "ALTER TABLE {} SET TBLPROPERTIES ('a' = 'b')", "DELETE FROM {} WHERE id = 5"):
         desk.spark.sql(statement.format(desk.table))
@@ -718,7 +718,7 @@ def test_batches_that_a_restore_has_kept_are_still_there(desk, spark, name):
 
 
 @pytest.mark.parametrize("by", ["version", "time", "replacement", "copy"])
-def test_a_replan_does_not_go_on_after_batches_that_the_sink_lacks(desk, spark, by):
+def test_a_replan_does_not_continue_after_batches_that_the_sink_lacks(desk, spark, by):
     others = []
     if by == "copy":
         shutil.copytree(desk.path, desk.folder / "copy")
@@ -785,7 +785,7 @@ def test_batches_whose_commits_log_cleanup_took_are_not_read_again_unseen(desk, 
 
 
 @pytest.mark.parametrize("requests", [("rebind",), ("rebind", "replan")])
-def test_a_stream_that_is_bound_to_the_same_sink_again_goes_on(desk, spark, requests):
+def test_a_stream_that_is_bound_to_the_same_sink_again_continues(desk, spark, requests):
     run(spark, desk.zombie())
     for number, name in enumerate(requests):
         desk.move(name, replaces=number > 0)

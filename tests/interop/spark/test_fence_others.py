@@ -288,7 +288,7 @@ def test_a_typed_statement_that_removed_more_rows_than_were_announced_is_named(d
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_statement_that_is_typed_as_it_was_printed_is_no_warning(desk, version):
+def test_a_statement_that_is_typed_as_it_was_printed_is_not_a_warning(desk, version):
     said = desk.move("rewind", to_version=version)
     desk.typed(said.replace("file://", ""))
     desk.load()

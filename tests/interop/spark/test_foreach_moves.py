@@ -326,7 +326,7 @@ def test_a_run_does_not_take_a_batch_for_loaded_that_was_restored_away(streamed)
     assert stream.mover().ledger.state.last_batch_id == 0
 
 
-def test_a_replan_does_not_go_on_after_committed_batches_that_a_table_lacks(streamed):
+def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(streamed):
     stream = streamed()
     stream.run()
     stream.run()
@@ -343,7 +343,7 @@ def test_a_replan_does_not_go_on_after_committed_batches_that_a_table_lacks(stre
     assert counted(stream) == once(range(30))
 
 
-def test_a_restore_that_keeps_a_batch_is_no_hindrance(streamed):
+def test_a_restore_that_keeps_a_batch_is_not_a_hindrance(streamed):
     stream = streamed()
     stream.run()
     left_uncollected(stream, 1)
@@ -561,7 +561,7 @@ def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_table_that_was_removed_after_it_was_written_is_not_made_anew_in_silence(streamed, is_made_again):
+def test_a_table_that_was_removed_after_it_was_written_is_not_made_again_in_silence(streamed, is_made_again):
     stream = streamed()
     stream.run()
     stream.run()

@@ -101,7 +101,7 @@ def test_a_fence_that_was_asked_for_by_a_lost_entry_takes_no_row_for_good(desk, 
     assert desk.ids() == EACH_ONCE
 
 
-def test_a_stream_within_its_initial_snapshot_goes_on_within_it(spark, tmp_path, capsys):
+def test_a_stream_within_its_initial_snapshot_continues_within_it(spark, tmp_path, capsys):
     desk = Desk(spark, tmp_path)
     for first in (0, 10, 20):
         desk.append(first)

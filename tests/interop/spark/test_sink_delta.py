@@ -208,7 +208,7 @@ def test_a_sink_put_back_from_an_older_copy_is_refused(spark, stream, tmp_path):
     assert "version 1" in message
 
 
-def test_a_sink_that_is_gone_is_refused_and_not_made_anew(spark, stream):
+def test_a_sink_that_is_gone_is_refused_and_not_made_again(spark, stream):
     first, second, _ = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
     shutil.rmtree(stream.sink_path)

@@ -93,7 +93,7 @@ def test_a_memory_that_is_shortened_while_a_job_is_at_work_is_noticed_before_the
     assert count(spark, stream) == 10
 
 
-def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_no_success(spark, stream):
+def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_not_a_success(spark, stream):
     create(spark, stream)
     batch = stream.plan()[0]
     spec = stream.job(batch)

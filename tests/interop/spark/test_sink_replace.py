@@ -86,7 +86,7 @@ def test_versions_of_one_table_do_not_replace_those_of_another(spark, stream, tm
     assert ids(spark, stream) == [*range(10), *range(100, 105)]
 
 
-def test_a_stream_that_reads_the_same_table_anew_replaces_what_the_one_before_has_loaded(spark, stream):
+def test_a_stream_that_reads_the_same_table_again_replaces_what_the_one_before_has_loaded(spark, stream):
     by_version = DeltaReplaceSink(str(stream.sink_path), provenance=True).for_versions(0, 0)
     assert stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=by_version))[0] == 0
     stream.uuid = str(uuid4())

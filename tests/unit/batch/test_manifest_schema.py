@@ -107,7 +107,7 @@ def test_a_highest_id_that_is_recorded_too_low_is_not_trusted(metadata, recorded
     assert schema.configuration["delta.columnMapping.maxColumnId"] == "7"
 
 
-def test_mode_none_is_no_mapping(metadata):
+def test_mode_none_is_not_a_mapping(metadata):
     schema = built(metadata(delta__columnMapping__mode="none"))
 
     assert schema.version_key == "_commit_version"
@@ -120,7 +120,7 @@ def test_a_source_with_a_column_of_that_name_is_refused_with_the_way_out(metadat
         built(metadata(("id", "long"), (name, "string")))
 
 
-def test_a_nested_field_of_that_name_is_no_conflict(metadata):
+def test_a_nested_field_of_that_name_is_not_a_conflict(metadata):
     built(metadata(column("s", {"type": "struct", "fields": [column("_commit_version")]})))
 
 

@@ -125,7 +125,7 @@ def test_a_fence_report_from_before_fences_removed_rows_is_read():
 
 
 @pytest.mark.parametrize("evidence", [{"removed": [{}]}, {"newest": "7"}, {"more": 1}, 5], ids=str)
-def test_a_fence_report_with_evidence_that_is_none_is_refused(evidence):
+def test_a_fence_report_with_evidence_that_is_invalid_is_refused(evidence):
     raw = json.loads(FENCE_REPORT.to_json()) | {"evidence": evidence}
     with pytest.raises(ValueError):
         FenceReport.from_json(json.dumps(raw))
@@ -201,7 +201,7 @@ def test_another_format_is_refused_with_both_numbers(cls, value, what, number):
 
 
 @pytest.mark.parametrize("text", [None, "", "by hand", "{torn", '{"fds":2}', '{"other":1}', "{}"])
-def test_metadata_of_a_commit_that_is_not_ours_is_no_error(text):
+def test_metadata_of_a_commit_that_is_not_ours_is_not_an_error(text):
     assert read_commit_metadata(text) is None
 
 
@@ -280,7 +280,7 @@ def test_a_report_of_the_wrong_types_or_ranges_is_refused(changes):
 @pytest.mark.parametrize(
     "text", ["[]", "1", "null", "[" * 100_000, "{}"], ids=["list", "number", "null", "nested", "empty"]
 )
-def test_what_is_no_object_is_refused_as_a_value_error(text):
+def test_what_is_not_an_object_is_refused_as_a_value_error(text):
     for kind in (AttemptReport, FenceReport, JobSpec):
         with pytest.raises(ValueError):
             kind.from_json(text)

@@ -36,7 +36,7 @@ def test_a_checkpoint_is_written_as_in_its_golden_file_and_read_from_it(tmp_path
     assert FileCheckpointStore(str(path)).read() == checkpoint
 
 
-def test_a_file_that_is_not_there_is_no_checkpoint(tmp_path):
+def test_a_file_that_is_not_there_is_not_a_checkpoint(tmp_path):
     assert FileCheckpointStore(tmp_path / "none.json").read() is None
 
 

@@ -82,6 +82,6 @@ def test_no_key_is_hidden_and_no_two_streams_share_one(stream):
     assert len(key) <= 250
 
 
-def test_a_name_that_is_none_has_no_key():
+def test_a_name_that_is_invalid_has_no_key():
     with pytest.raises(ConfigurationError):
         variable_key("a/b")

@@ -152,7 +152,7 @@ def test_a_feature_that_cannot_be_read_is_named(log_builder, capsys):
     assert "catalogManaged" in text
 
 
-def test_a_dry_run_begins_behind_a_feature_that_was_dropped_as_a_run_does(log_builder, capsys, tmp_path):
+def test_a_dry_run_begins_after_a_feature_that_was_dropped_as_a_run_does(log_builder, capsys, tmp_path):
     log_builder.create()
     future = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["future"], "writerFeatures": ["future"]}
     log_builder.commit({"protocol": future}, operation="ADD FEATURE")
@@ -216,7 +216,7 @@ def test_bad_arguments_are_code_2_and_say_what_is_wrong(table, capsys, arguments
         (lambda root: (root / "empty" / "_delta_log").mkdir(parents=True) or root / "empty", "empty"),
     ],
 )
-def test_what_is_no_table_is_code_2_and_named(tmp_path, capsys, make, expected):
+def test_what_is_not_a_table_is_code_2_and_named(tmp_path, capsys, make, expected):
     table = make(tmp_path)
     code, _, text = fds(capsys, "plan", table, "--dry-run")
 
@@ -239,7 +239,7 @@ def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):
     assert "cannot be" in text
 
 
-def test_a_repeated_plan_sees_what_came_behind_its_batches(table, capsys, tmp_path):
+def test_a_repeated_plan_sees_what_came_after_its_batches(table, capsys, tmp_path):
     arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--output", "json")
     assert fds(capsys, *arguments)[1][-1]["status"] == "up_to_date"
     table.append(1)
@@ -256,7 +256,7 @@ def test_a_repeated_plan_still_says_what_stands_in_the_way(table, capsys, tmp_pa
         assert (code, rows[-1]["status"], rows[-1]["error"]["version"]) == (3, "stopped", 4)
 
 
-def test_26_planning_ends_at_the_end_of_the_stream_and_behind_it_says_that_it_is_finished(table, capsys, tmp_path):
+def test_26_planning_ends_at_the_end_of_the_stream_and_after_it_says_that_it_is_finished(table, capsys, tmp_path):
     arguments = ("plan", table.root, "--option", "starting_version=0", "--option", "ending_version=2")
     code, rows, _ = fds(capsys, *arguments, "--dry-run", "--output", "json")
     assert code == 0

@@ -67,7 +67,7 @@ def test_a_wrong_last_checkpoint_is_only_a_wrong_hint(two_checkpoints, checkpoin
 
 
 @pytest.mark.parametrize("distance", [3, 99, 100, 101, 950, 12_345])
-def test_a_checkpoint_far_behind_the_version_is_found_without_a_hint(log_builder, checkpoint_writer, log, distance):
+def test_a_checkpoint_far_after_the_version_is_found_without_a_hint(log_builder, checkpoint_writer, log, distance):
     log_builder.create()
     checkpoint_writer.classic()
 

@@ -175,7 +175,7 @@ def test_a_streamed_commit_with_an_endless_line_is_refused(log_builder, log, mon
     [b'{"version":"\xff"}', b'{"x":' + b"[" * NESTED, b'{"version":' + b"9" * 30 + b"}", b"\xff\xfe"],
     ids=["no UTF-8", "nested", "huge", "no text"],
 )
-def test_a_hint_that_cannot_be_decoded_is_no_hint(log_builder, checkpoint_writer, log, hint):
+def test_a_hint_that_cannot_be_decoded_is_not_a_hint(log_builder, checkpoint_writer, log, hint):
     log_builder.create()
     log_builder.append()
     checkpoint_writer.classic()
@@ -314,7 +314,7 @@ def test_rows_out_of_proportion_to_their_file_are_refused(log_builder, checkpoin
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_is_no_file(tmp_path):
+def test_a_pipe_is_not_a_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     storage = LocalStorage(str(tmp_path))
 

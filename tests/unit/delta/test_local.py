@@ -199,7 +199,7 @@ def test_only_old_temporary_files_of_its_own_are_removed_as_unfinished(tmp_path)
     assert [path.name for path in (tmp_path / "f").iterdir()] == [".x.crc"]
 
 
-def test_a_file_system_that_is_read_only_is_no_matter_of_trying_again(tmp_path, monkeypatch):
+def test_a_file_system_that_is_read_only_is_not_retried(tmp_path, monkeypatch):
     def read_only(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 

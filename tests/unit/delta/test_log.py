@@ -141,7 +141,7 @@ def test_a_log_without_commits_is_table_not_found(log, log_builder):
         log.latest()
 
 
-def test_log_cleanup_behind_the_reader_is_told_with_the_oldest_version_left(log, six_versions):
+def test_log_cleanup_after_the_reader_is_told_with_the_oldest_version_left(log, six_versions):
     six_versions.clean_up_before(4)
     for call in (lambda: log.verify_position(2), lambda: log.commit(2), lambda: list(log.commits(2, 5))):
         with pytest.raises(LogTruncatedError, match=r"version 2 of .*oldest remaining commit is version 4") as caught:

@@ -240,7 +240,7 @@ def test_a_log_that_neither_checkpoint_nor_commits_cover_is_truncated(log_builde
     assert len(paths(log, 6)) == 6
 
 
-def test_a_hole_behind_the_checkpoint_is_a_gap(log_builder, checkpoint_writer, log):
+def test_a_hole_after_the_checkpoint_is_a_gap(log_builder, checkpoint_writer, log):
     log_builder.create()
     log_builder.append()
     checkpoint_writer.classic()

@@ -135,7 +135,7 @@ def test_a_damaged_file_is_refused_with_the_reason(tmp_path, damage, why):
         VectorReader(LocalStorage(str(tmp_path))).rows(vector)
 
 
-def test_a_bitmap_that_is_none_or_has_other_rows_than_the_log_says_is_refused():
+def test_a_bitmap_that_is_invalid_or_has_other_rows_than_the_log_says_is_refused():
     with pytest.raises(ValueError, match="magic number"):
         parse_bitmap(b"\x00\x00\x00\x00rest")
     vector = inline_vector(BitMap64([1, 2]))

@@ -220,7 +220,7 @@ def test_another_installation_is_told_both_and_the_way_to_move_a_stream(make):
 # -- epochs and fences
 
 
-def test_a_later_epoch_opens_only_behind_its_fence(make):
+def test_a_later_epoch_opens_only_after_its_fence(make):
     state = make.opened(REWIND)
     fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=9)
     for wrong in (Fence(), Fence(status="done"), Fence(status="done", versions={"fds:u1": fence_version(1)})):

@@ -46,7 +46,7 @@ class Commit:
     """One commit of the sink.
 
     Attributes:
-        version: The row it brings, ``None`` for a fence.
+        version: The row it brings, or ``None`` for a fence.
         removes: From which version of the source on it removes the rows of the commits before it.
         removed_to: Newest version whose rows were removed, of a fence that found none.
     """

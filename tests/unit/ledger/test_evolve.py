@@ -147,7 +147,7 @@ def test_a_request_closes_the_epoch_at_once(make):
     assert (state.sink, state.fence_sink, state.last_committed.batch_id) == (make.sink, make.sink, 0)
 
 
-def test_an_epoch_behind_a_fence_builds_on_the_fence(make):
+def test_an_epoch_after_a_fence_builds_on_the_fence(make):
     fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=9)
     state = make.opened(make.plan(make.batch(0)), make.commit(0), REWIND, make.open(2, version=5, fence=fence))
     assert (state.phase, state.epoch, state.position, state.next_batch_id) == ("open", 2, make.offset(5), 0)
@@ -155,14 +155,14 @@ def test_an_epoch_behind_a_fence_builds_on_the_fence(make):
     assert (state.request, state.fence_sink, state.last_batch_id) == (None, None, None)
 
 
-def test_an_epoch_whose_sink_is_missing_creates_it_anew(make):
+def test_an_epoch_whose_sink_is_missing_creates_it_again(make):
     missing = Fence(status="sink_missing")
     state = make.opened(make.plan(make.batch(0)), make.commit(0), REWIND, make.open(2, fence=missing))
     assert (state.prev_txn_version, state.sink_version, state.sink_table_id) == (None, None, None)
     assert state.sink == make.sink
 
 
-def test_a_rebind_leaves_the_sink_and_binds_anew(make):
+def test_a_rebind_leaves_the_sink_and_binds_again(make):
     fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=9)
     rebind = Requested(reason="rebind", why="new bucket")
     state = make.opened(make.plan(make.batch(0)), make.commit(0), rebind, make.open(2, version=1, fence=fence))
@@ -235,7 +235,7 @@ def test_a_state_cannot_be_changed(make):
         make.opened().epoch = 7
 
 
-def test_the_tables_of_a_function_are_known_from_commits_and_anew_from_a_fence(make):
+def test_the_tables_of_a_function_are_known_from_commits_and_again_from_a_fence(make):
     app_ids = ("fds:u1#kept", "fds:u1#gone")
     tables = {"kept": "s3://lake/kept", "gone": "s3://lake/gone"}
     sink = SinkBinding(kind="foreach_batch", target="jobs:load", app_ids=app_ids, tables=tables)

@@ -204,7 +204,7 @@ def test_intervals_are_committed_in_any_order_of_sink_versions(make, after):
     assert later.interval(DAY).since == 9
 
 
-def test_a_commit_that_was_written_already_is_no_news(make, after):
+def test_a_commit_that_was_written_already_is_not_news(make, after):
     batch = make.batch(0)
     state = after(resolve(1, 0), resolve(2, 90), opened(make), planned(make, batch), committed(make, [batch]))
     assert decide(state, committed(make, [batch])) is None

@@ -304,7 +304,7 @@ def test_a_writer_that_was_overtaken_decides_again_on_what_is_there_now(make, wr
     assert second.state == first.state
 
 
-def test_a_writer_whose_request_was_overtaken_by_something_harmless_writes_behind_it(make, write, new_ledger):
+def test_a_writer_whose_request_was_overtaken_by_something_harmless_writes_after_it(make, write, new_ledger):
     first = write()
     second = new_ledger()
     second.load(first.checkpoint())

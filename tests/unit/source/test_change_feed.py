@@ -202,7 +202,7 @@ def test_70_an_update_is_delivered_whole_however_small_the_limit(plan: Any, log_
         ]
 
 
-def test_71_a_group_that_does_not_fit_blocks_what_comes_behind_it(plan: Any, log_builder: Any) -> None:
+def test_71_a_group_that_does_not_fit_blocks_what_comes_after_it(plan: Any, log_builder: Any) -> None:
     log_builder.create(configuration=ON)
     update(log_builder, "o", "p", "w")
     update(log_builder, "p", "q", "x", "y", "z")
@@ -423,7 +423,7 @@ def test_a_vector_of_an_older_format_is_refused(plan: Any, log_builder: Any) -> 
     assert "magic number" in str(changes(plan).outcome.error)
 
 
-def test_a_position_behind_the_last_change_moves_on_and_one_beyond_is_refused(plan: Any, log_builder: Any) -> None:
+def test_a_position_after_the_last_change_moves_on_and_one_beyond_is_refused(plan: Any, log_builder: Any) -> None:
     """Delta's position behind a commit with change files is its last file."""
     log_builder.create(configuration=ON)
     update(log_builder, "a", "b", "x", "y")

@@ -64,7 +64,7 @@ def test_an_end_in_time_becomes_known_with_the_next_commit(plan: Any, table: Any
     assert end(plan, ending_timestamp="2024-01-01T00:04:30") == NEWEST
 
 
-def test_an_end_is_reached_behind_its_version_and_never_within_an_initial_snapshot(plan: Any, table: Any) -> None:
+def test_an_end_is_reached_after_its_version_and_never_within_an_initial_snapshot(plan: Any, table: Any) -> None:
     last = StreamEnd(3, "ending_version=3")
     snapshot = Offset(table.table_id, 3, 0, is_initial_snapshot=True)
     assert [last.is_reached(position) for position in (plan.at(3), plan.at(3, 0), plan.at(4), snapshot)] == [

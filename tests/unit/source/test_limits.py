@@ -87,7 +87,7 @@ def test_versions_are_limited_by_those_with_data() -> None:
     assert cut({"max_versions_per_batch": 1}, [[1, 1], [2, 2]]) == [[1, 1], [2, 2]]
 
 
-def test_a_version_that_goes_on_from_the_batch_before_counts() -> None:
+def test_a_version_that_continues_from_the_batch_before_counts() -> None:
     options = {"max_versions_per_batch": 2, "max_files_per_batch": 3}
     assert cut(options, [[1] * 5, [2], [3]]) == [[1, 1, 1], [1, 1, 2], [3]]
 

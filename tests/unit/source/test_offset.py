@@ -78,7 +78,7 @@ def test_13_the_metadata_indexes_of_format_3_round_trip(index: int) -> None:
         (wire(index=..., isStartingVersion=...), ["index, isStartingVersion missing"]),
     ],
 )
-def test_14_what_is_no_offset_is_refused_with_the_reason(text: str, words: list[str]) -> None:
+def test_14_what_is_not_an_offset_is_refused_with_the_reason(text: str, words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Offset.from_json(text)
     for word in words:

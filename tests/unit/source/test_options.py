@@ -135,7 +135,7 @@ def test_34_limits_that_are_no_positive_number_are_refused(name: str, value: obj
 
 
 @pytest.mark.parametrize("value", [0, -1, "0b", "-1k", "string", "", "1.5g", "10x", True, str(2**63)])
-def test_34_sizes_that_are_none_are_refused(value: object) -> None:
+def test_34_invalid_sizes_are_refused(value: object) -> None:
     (problem,) = problems({"maxBytesPerTrigger": value})
     assert "'10g'" in problem
     assert f"got {value!r}" in problem
@@ -143,7 +143,7 @@ def test_34_sizes_that_are_none_are_refused(value: object) -> None:
 
 # D41
 @pytest.mark.parametrize("value", ["x", "", " ", True, -1, 1.0, "-1", "1.0", [3], str(2**63)])
-def test_18_a_starting_version_that_is_none_is_refused(value: object) -> None:
+def test_18_a_starting_version_that_is_invalid_is_refused(value: object) -> None:
     (problem,) = problems({"startingVersion": value})
     assert "'earliest' or 'latest'" in problem
 
@@ -305,7 +305,7 @@ def test_a_skipped_version_is_found_in_its_range() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "DELETE,", [""], [3], 3])
-def test_operations_to_skip_that_are_none_are_refused(value: object) -> None:
+def test_invalid_operations_to_skip_are_refused(value: object) -> None:
     (problem,) = problems({"skip_operations": value})
     assert "'DELETE,UPDATE'" in problem
 

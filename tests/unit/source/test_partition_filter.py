@@ -245,6 +245,6 @@ def test_values_are_looked_up_by_physical_name_only_while_columns_are_mapped() -
         ("at > '2026-01-01'", "at", "noon"),
     ],
 )
-def test_a_logged_value_that_is_none_of_its_type_stops_the_stream(text: str, column: str, value: str) -> None:
+def test_a_logged_value_that_is_invalid_for_its_type_stops_the_stream(text: str, column: str, value: str) -> None:
     with pytest.raises(StoppedError, match=f"{value!r} in partition column {column!r}"):
         keeps(text, **{column: value})

@@ -44,7 +44,7 @@ def test_an_append_is_one_file_after_the_other_in_the_order_of_the_commit(plan: 
 
 
 # D20
-def test_2_planning_goes_on_where_it_ended(plan: Any, log_builder: Any) -> None:
+def test_2_planning_continues_where_it_ended(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append()
     first = plan()
@@ -131,7 +131,7 @@ def test_32_limits_may_change_between_runs(plan: Any, log_builder: Any) -> None:
 
 
 # D24
-def test_a_batch_reaches_over_the_commits_without_data_behind_it(plan: Any, log_builder: Any) -> None:
+def test_a_batch_reaches_over_the_commits_without_data_after_it(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append()
     optimize(log_builder, "part-00001-00000.parquet")
@@ -183,7 +183,7 @@ def test_a_position_at_the_last_file_moves_to_the_next_version(plan: Any, log_bu
     assert found.ends == [(2, "BASE", False)]
 
 
-def test_a_position_behind_the_last_file_is_refused(plan: Any, log_builder: Any) -> None:
+def test_a_position_after_the_last_file_is_refused(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append(4)
     with pytest.raises(ConfigurationError, match=r"names file 4 of version 1, which has 4 data files") as caught:
@@ -414,7 +414,7 @@ def test_rows_are_unknown_as_soon_as_one_file_has_no_count(plan: Any, log_builde
     assert plan(1).batches[0].num_rows is None
 
 
-def test_planning_ends_at_the_target_and_reads_nothing_behind_it(plan: Any, log_builder: Any) -> None:
+def test_planning_ends_at_the_target_and_reads_nothing_after_it(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     for _ in range(3):
         log_builder.append()

@@ -67,7 +67,7 @@ def test_damaged_metadata_in_force_at_the_start_is_an_error_of_fds(plan: Any, lo
 
 
 @pytest.mark.parametrize("time", [-(10**17), 10**15, 2**63, "soon"])
-def test_an_in_commit_time_that_is_no_time_stops_the_stream_before_its_version(
+def test_an_in_commit_time_that_is_not_a_time_stops_the_stream_before_its_version(
     plan: Any, log_builder: Any, time: Any
 ) -> None:
     log_builder.create(configuration=IN_COMMIT)
@@ -83,7 +83,7 @@ def test_an_in_commit_time_that_is_no_time_stops_the_stream_before_its_version(
 
 
 @pytest.mark.parametrize("text", ["x", "1e400", "9" * 5000])
-def test_a_property_that_is_no_number_stops_the_stream_before_its_version(
+def test_a_property_that_is_not_a_number_stops_the_stream_before_its_version(
     plan: Any, log_builder: Any, text: str
 ) -> None:
     enablement = {

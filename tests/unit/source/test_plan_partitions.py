@@ -155,7 +155,7 @@ def test_79_a_table_with_several_partition_columns_is_taken_up_at_every_file(
             assert plan(position, **options).paths == rest
 
 
-def test_a_table_that_is_replaced_without_data_under_the_same_id_is_no_news(plan: Any, table: Any) -> None:
+def test_a_table_that_is_replaced_without_data_under_the_same_id_is_not_news(plan: Any, table: Any) -> None:
     append(table, "DE")
     fields = [table.field("id"), table.field("country", "string"), table.field("day", "date")]
     table.commit(table.metadata(fields, ["country", "day"]), operation="CREATE OR REPLACE TABLE")

@@ -51,7 +51,7 @@ def test_the_good_commits_before_a_bad_one_are_delivered(plan: Any, log_builder:
     assert "skip_change_commits" in stopped(plan, ViolationError, 3)
 
 
-def test_a_bad_commit_right_behind_a_full_batch_does_not_fail_it(plan: Any, log_builder: Any) -> None:
+def test_a_bad_commit_right_after_a_full_batch_does_not_fail_it(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     log_builder.commit(operation="VACUUM END")
     log_builder.commit(log_builder.remove("x"), log_builder.add("y"), operation="UPDATE")
@@ -296,7 +296,7 @@ def test_a_commit_without_the_time_it_must_carry_stops_before_it(plan: Any, log_
     assert isinstance(found.outcome.error, TornFileError)
 
 
-def test_a_file_that_vanishes_while_its_commit_is_delivered_is_no_good_prefix(
+def test_a_file_that_vanishes_while_its_commit_is_delivered_is_not_part_of_the_good_prefix(
     plan: Any, log_builder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what is true of a commit of gigabytes is true of one of kilobytes

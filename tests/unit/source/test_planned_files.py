@@ -72,7 +72,7 @@ def test_files_of_the_change_data_feed_keep_their_change_type() -> None:
     assert [add.change_type for add in found if isinstance(add, ChangedFile)] == types
 
 
-def test_nothing_collected_is_no_file() -> None:
+def test_nothing_collected_is_not_a_file() -> None:
     assert (list(FileCollector().collected()), len(FileCollector().collected())) == ([], 0)
 
 

@@ -153,7 +153,7 @@ def test_a_range_that_begins_where_it_ends_is_empty_and_no_error(plan: Any, tabl
 
 
 # D20
-def test_all_versions_that_are_new_come_and_the_next_run_starts_behind_them(plan: Any, log_builder: Any) -> None:
+def test_all_versions_that_are_new_come_and_the_next_run_starts_after_them(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     for _ in range(13):
         log_builder.append()

@@ -132,7 +132,7 @@ def test_22_a_starting_timestamp_after_the_newest_commit_stays_open_until_one_re
     assert start(plan, startingTimestamp=timestamp) == base(plan, 3 if timestamp == "2020-07-16" else 2)
 
 
-def test_27_a_start_right_behind_the_newest_version_is_empty_and_reads_what_comes(plan: Any, two_commits: Any) -> None:
+def test_27_a_start_right_after_the_newest_version_is_empty_and_reads_what_comes(plan: Any, two_commits: Any) -> None:
     resolved = start(plan, startingVersion="latest")
     assert plan(resolved).batches == []
     assert start(plan, startingTimestamp="2020-07-15 00:10:01") is None

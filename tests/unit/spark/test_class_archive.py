@@ -103,7 +103,7 @@ class _Room:
         self.free = free
 
 
-def test_it_is_made_behind_a_run_that_had_none(installation, started):
+def test_it_is_made_after_a_run_that_had_none(installation, started):
     archive = archive_of(installation)
     assert archive.make_in_background()
     (command,) = started

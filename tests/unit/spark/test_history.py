@@ -127,7 +127,7 @@ def test_a_log_is_followed_from_where_it_was_left(tmp_path):
     assert (history.newest_version, history.commits) == (5, ())
 
 
-def test_a_log_that_was_made_anew_is_read_anew(tmp_path):
+def test_a_log_that_was_made_again_is_read_again(tmp_path):
     folder = tmp_path / "_delta_log"
     folder.mkdir()
     for version in (0, 1):

@@ -58,7 +58,7 @@ def test_no_java_at_all_says_what_to_install(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19'])
-def test_a_java_that_is_new_enough_is_no_problem(monkeypatch, tmp_path, says):
+def test_a_java_that_is_new_enough_is_not_a_problem(monkeypatch, tmp_path, says):
     monkeypatch.setenv("JAVA_HOME", java_home(tmp_path / "jdk", says))
     assert java_problem() is None
 

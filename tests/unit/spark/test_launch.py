@@ -87,7 +87,7 @@ def test_a_cluster_mode_command_names_nothing_of_this_machine(cache):
     assert JAVA_OPTIONS not in arguments.conf
 
 
-def test_a_spark_of_ones_own_is_started_by_its_name(cache):
+def test_a_spark_of_the_user_is_started_by_its_name(cache):
     arguments = submit_arguments("x", master="local", cache_dir=cache, own_spark=OWN_SPARK)
     assert (arguments.spark_binary, arguments.env_vars) == ("spark-submit", {})
 
@@ -185,7 +185,7 @@ def test_a_job_that_commits_on_s3_gets_the_log_store_in_the_class_loader_of_delt
     assert own_delta.conf["spark.jars.packages"].endswith(",org.apache.hadoop:hadoop-aws:3.5.0")
 
 
-def test_a_spark_of_ones_own_has_its_s3_file_system_already(cache):
+def test_a_spark_of_the_user_has_its_s3_file_system_already(cache):
     made = submit_arguments("x", master="yarn", cache_dir=cache, storage=on_s3(), own_spark=OWN_SPARK)
     assert "spark.jars.packages" not in made.conf
     assert made.jars.endswith("fds-s3-log-store.jar")

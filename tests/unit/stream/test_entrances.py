@@ -82,7 +82,7 @@ def test_mapped_instances_on_one_stream_are_owners_of_their_own(bench, two_appen
         bench.session(owner=owner("dag", "run-1", map_index=1)).begin(sink)
 
 
-def test_changed_limits_apply_behind_the_batches_that_are_planned(bench, log_builder, sink):
+def test_changed_limits_apply_after_the_batches_that_are_planned(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(5)
     bench.session("run-1", stream=bench.stream(max_files_per_batch=5)).begin(sink)
@@ -98,14 +98,14 @@ def test_changed_limits_apply_behind_the_batches_that_are_planned(bench, log_bui
     assert sizes == [5, 2, 2]
 
 
-def test_a_dag_that_was_renamed_goes_on_and_takes_what_the_old_one_left(bench, two_appends, sink):
+def test_a_dag_that_was_renamed_continues_and_takes_what_the_old_one_left(bench, two_appends, sink):
     planned = bench.session(owner=owner("old_name", "run-1")).begin(sink).batches
     session = bench.session(owner=owner("new_name", "run-1"))
 
     assert session.begin(sink).batches == planned
 
 
-def test_a_deleted_dag_that_is_restored_goes_on_at_the_offset(bench, two_appends, log_builder, sink, tmp_path):
+def test_a_deleted_dag_that_is_restored_continues_at_the_offset(bench, two_appends, log_builder, sink, tmp_path):
     store = FileCheckpointStore(tmp_path / "cp.json")
     load(bench, sink, "run-1", checkpoints=store)
     log_builder.append(1)

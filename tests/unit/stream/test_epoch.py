@@ -128,7 +128,7 @@ def test_a_stream_that_is_held_begins_no_epoch_before_it_is_resumed(bench, two_a
     assert bench.session("run-2").begin(sink).status == "fence"
 
 
-def test_a_rewound_stream_reads_again_from_the_version_in_a_new_epoch_behind_a_fence(bench, two_appends, sink):
+def test_a_rewound_stream_reads_again_from_the_version_in_a_new_epoch_after_a_fence(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
     move(bench, "rewind", to_version=2)
     session = bench.session("run-2")
@@ -177,7 +177,7 @@ def test_nothing_of_a_closed_epoch_is_committed_any_more(bench, two_appends, sin
         late.collect(work)
 
 
-def test_a_replan_goes_on_behind_the_planned_batches_that_are_in_the_sink(bench, log_builder, sink):
+def test_a_replan_continues_after_the_planned_batches_that_are_in_the_sink(bench, log_builder, sink):
     log_builder.create()
     for _ in range(3):
         log_builder.append(1)
@@ -399,7 +399,7 @@ def test_a_landed_batch_that_the_ledger_does_not_know_opens_nothing(bench, two_a
     assert ledger_of(bench).state.phase == "requested"
 
 
-def test_a_blocked_batch_must_leave_the_sink_before_it_is_planned_anew(bench, two_appends, sink):
+def test_a_blocked_batch_must_leave_the_sink_before_it_is_planned_again(bench, two_appends, sink):
     session = bench.session()
     work = session.begin(sink)
     bench.report(session, work, session.job(work, sink), rows_written=49, outcome="mismatch")
@@ -485,7 +485,7 @@ def test_a_reset_stream_without_start_options_freezes_a_snapshot_of_now(bench, t
     assert session.connected.state.snapshot.version == 3
 
 
-def test_a_replan_in_the_middle_of_a_snapshot_goes_on_in_the_same_frozen_snapshot(
+def test_a_replan_in_the_middle_of_a_snapshot_continues_in_the_same_frozen_snapshot(
     bench, two_appends, log_builder, sink
 ):
     stream = bench.stream(starting_version=None, max_files_per_batch=2)
@@ -507,7 +507,7 @@ def test_a_replan_in_the_middle_of_a_snapshot_goes_on_in_the_same_frozen_snapsho
     assert [b.num_files for b in second.begin(sink, max_batches=2).batches] == [2, 2]
 
 
-def test_a_rebound_stream_fences_the_old_sink_and_goes_on_into_the_new_one(
+def test_a_rebound_stream_fences_the_old_sink_and_continues_into_the_new_one(
     bench, two_appends, log_builder, sink, tmp_path
 ):
     load_all(bench, sink, "run-1")
@@ -539,7 +539,7 @@ def test_a_missing_sink_needs_no_fence_and_is_created_by_the_first_batch(bench, 
 
 
 @pytest.mark.parametrize("changes", [{"sink_version": 1}, {"outcome": "sink_missing", "sink_version": None}])
-def test_a_replan_does_not_go_on_behind_batches_that_the_sink_has_lost(bench, two_appends, sink, changes):
+def test_a_replan_does_not_continue_after_batches_that_the_sink_has_lost(bench, two_appends, sink, changes):
     load_all(bench, sink, "run-1")
     move(bench, "replan")
     session = bench.session("run-2")

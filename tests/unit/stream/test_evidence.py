@@ -91,7 +91,9 @@ def test_a_report_that_is_not_of_this_batch_this_try_and_this_commit_moves_nothi
         ('{"commitInfo":', '{"commitInfo":['),
     ],
 )
-def test_a_commit_of_the_sink_that_is_not_the_batch_is_no_evidence_of_it(bench, two_appends, sink, old, new):
+def test_a_commit_of_the_sink_that_is_not_the_batch_does_not_count_as_evidence_of_it(
+    bench, two_appends, sink, old, new
+):
     session = bench.session()
     work = session.begin(sink)
     bench.report(session, work, session.job(work, sink))
@@ -179,7 +181,7 @@ def test_the_report_of_a_data_interval_is_bound_to_it_too(bench, log_builder, si
     assert (found.committed, why in str(found.failure)) == ((), True)
 
 
-def test_a_commit_of_another_interval_is_no_evidence(bench, log_builder, sink):
+def test_a_commit_of_another_interval_does_not_count_as_evidence(bench, log_builder, sink):
     log_builder.create()
     for _ in range(4):
         log_builder.append(1)

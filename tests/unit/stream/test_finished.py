@@ -89,7 +89,7 @@ def test_a_stretch_without_data_before_the_end_is_moved_over_and_then_the_stream
     assert '"reservoirVersion":4' in session.connected.state.position
 
 
-def test_an_end_that_is_moved_on_lets_a_finished_stream_go_on(bench, table, sink):
+def test_an_end_that_is_moved_on_lets_a_finished_stream_continue(bench, table, sink):
     bench.run_once(sink, "run-1", bench.stream(ending_version=2))
     _, work = bench.run_once(sink, "run-2", bench.stream(ending_version=4))
 
@@ -125,7 +125,7 @@ async def test_the_sensor_of_a_finished_stream_is_told_so_in_every_way_it_looks(
         assert not look.has_data
 
 
-async def test_commits_behind_the_end_do_not_wake_and_the_end_itself_does_once(bench, log_builder, sink):
+async def test_commits_after_the_end_do_not_wake_and_the_end_itself_does_once(bench, log_builder, sink):
     log_builder.create()
     log_builder.append()
     bench.run_once(sink, "run-1", bench.stream(ending_version=1))

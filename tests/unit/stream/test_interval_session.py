@@ -440,7 +440,7 @@ def test_a_merge_is_refused_because_intervals_run_in_any_order(bench, six_commit
     assert not bench.staging.exists()
 
 
-def test_planned_rows_of_a_table_that_was_made_anew_are_refused_before_spark_starts(bench, six_commits, append):
+def test_planned_rows_of_a_table_that_was_made_again_are_refused_before_spark_starts(bench, six_commits, append):
     assert session_of(bench, minutes(0, 3)).begin(append).status == "work"
     for path in six_commits.log.iterdir():
         path.unlink()

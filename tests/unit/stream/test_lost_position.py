@@ -67,7 +67,7 @@ def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(ben
 
 
 # D39
-def test_51_a_stream_that_may_goes_on_at_what_is_left_and_the_ledger_says_what_is_lost(bench, behind, sink, caplog):
+def test_51_a_stream_that_may_continues_at_what_is_left_and_the_ledger_says_what_is_lost(bench, behind, sink, caplog):
     """Conformance case 51, by another name and not in silence."""
     clean_up(behind)
     caplog.set_level(logging.WARNING)
@@ -119,7 +119,7 @@ def test_another_table_is_an_error_all_the_same(bench, behind, sink):
         run(bench, sink, "run-2", **EARLIEST)
 
 
-def test_a_table_that_was_made_anew_and_is_shorter_is_told_from_one_that_was_restored(bench, behind, sink):
+def test_a_table_that_was_made_again_and_is_shorter_is_told_from_one_that_was_restored(bench, behind, sink):
     run(bench, sink, "run-2")
     shutil.rmtree(behind.root / "_delta_log")
     behind.table_id = "another"
@@ -175,7 +175,7 @@ def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, si
     assert "continue at version 4 without them (on_lost_position='earliest')" in problem
 
 
-def test_a_sink_that_merges_does_not_go_on_without_the_changes_that_are_gone(bench, log_builder, tmp_path):
+def test_a_sink_that_merges_does_not_continue_without_the_changes_that_are_gone(bench, log_builder, tmp_path):
     merging = DeltaMergeSink(str(tmp_path / "merged"), keys=["id"])
     log_builder.create()
     log_builder.append()

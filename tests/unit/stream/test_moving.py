@@ -114,7 +114,7 @@ def test_a_target_that_cannot_be_is_refused_before_anything_is_written(loaded, t
     assert asked.ledger.state.epoch == 1
 
 
-def test_a_rewind_behind_the_oldest_commit_left_is_refused(loaded, log_builder):
+def test_a_rewind_after_the_oldest_commit_left_is_refused(loaded, log_builder):
     log_builder.clean_up_before(2)
 
     with pytest.raises(ConfigurationError, match=r"version 1 of .* was removed; the oldest commit in the log is 2"):

@@ -91,14 +91,14 @@ async def test_commits_without_data_wake_when_the_position_is_older_than_a_day(l
     assert (seen.has_data, seen.reason) == (False, "position is old")
 
 
-async def test_a_commit_that_the_options_pass_over_is_no_data(table):
+async def test_a_commit_that_the_options_pass_over_is_not_data(table):
     looking, _ = watch(table, 2, skip_change_commits=True)
     table.commit(table.add("x"), table.remove("part-00001-00000.parquet"), timestamp_ms=now_ms())
 
     assert await looking.poll() is None
 
 
-async def test_a_commit_whose_files_are_all_excluded_is_no_data(table):
+async def test_a_commit_whose_files_are_all_excluded_is_not_data(table):
     looking, _ = watch(table, 2, exclude_regex="^tmp/")
     table.commit(table.add("tmp/x"), timestamp_ms=now_ms())
     assert await looking.poll() is None
@@ -107,7 +107,7 @@ async def test_a_commit_whose_files_are_all_excluded_is_no_data(table):
 
 
 @pytest.mark.parametrize("feed", [False, True])
-async def test_a_commit_whose_partitions_are_all_left_out_is_no_data(log_builder, feed):
+async def test_a_commit_whose_partitions_are_all_left_out_is_not_data(log_builder, feed):
     fields = [log_builder.field("id"), log_builder.field("country", "string")]
     properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
     log_builder.create(fields, ["country"], properties, timestamp_ms=now_ms())

@@ -125,7 +125,7 @@ def test_without_quarantine_each_run_fails_and_a_word_lets_it_pass_all_the_same(
     assert run(bench, sink, "run-4").status == "work"
 
 
-def test_a_version_that_is_behind_the_position_cannot_be_acknowledged(bench, table, sink, capsys):
+def test_a_version_that_is_after_the_position_cannot_be_acknowledged(bench, table, sink, capsys):
     run(bench, sink, "run-1")
     assert fds(bench, "acknowledge", "orders", "--version", "1") == 2
     assert "already past version 1" in capsys.readouterr().err

@@ -82,7 +82,7 @@ def state_of(bench: Bench) -> Any:
     return Ledger(open_storage(str(bench.staging)), "orders").find()
 
 
-def test_a_lost_ledger_is_made_again_behind_what_the_sink_has(bench, source, sink, capsys):
+def test_a_lost_ledger_is_made_again_after_what_the_sink_has(bench, source, sink, capsys):
     session = sink.load(bench, "run-1")
     before = session.connected.state
     shutil.rmtree(bench.staging)
@@ -99,7 +99,7 @@ def test_a_lost_ledger_is_made_again_behind_what_the_sink_has(bench, source, sin
     assert (work.status, work.epoch) == ("fence", 2)
 
 
-def test_a_stream_that_merged_goes_on_merging(bench, source, tmp_path, capsys):
+def test_a_stream_that_merged_continues_merging(bench, source, tmp_path, capsys):
     sink = Sink(tmp_path / "sink", DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
     sink.load(bench, "run-1")
     shutil.rmtree(bench.staging)
@@ -109,7 +109,7 @@ def test_a_stream_that_merged_goes_on_merging(bench, source, tmp_path, capsys):
     assert (state_of(bench).sink.kind, state_of(bench).sink.target) == ("delta_merge", sink.builder.root.as_uri())
 
 
-def test_a_ledger_that_is_older_and_has_planned_another_batch_goes_on_after_the_sink(
+def test_a_ledger_that_is_older_and_has_planned_another_batch_continues_after_the_sink(
     bench, source, sink, capsys, tmp_path
 ):
     sink.load(bench, "run-1", batches=1)
@@ -126,7 +126,7 @@ def test_a_ledger_that_is_older_and_has_planned_another_batch_goes_on_after_the_
     assert (state.epoch, state.phase, state.request.reason) == (2, "requested", "recover")
 
 
-def test_a_ledger_that_is_older_than_the_sink_goes_on_behind_it(bench, source, sink, capsys, tmp_path):
+def test_a_ledger_that_is_older_than_the_sink_continues_after_it(bench, source, sink, capsys, tmp_path):
     sink.load(bench, "run-1", batches=1)
     shutil.copytree(bench.staging, tmp_path / "copy")
     sink.load(bench, "run-2")
@@ -146,7 +146,7 @@ def rewind_to(bench: Bench, version: int, capsys: Any) -> str:
 
 
 @pytest.mark.parametrize("copy", ["none", "older", "entries_gone"])
-def test_a_rewind_behind_a_lost_history_does_not_say_that_nothing_is_read_again(
+def test_a_rewind_after_a_lost_history_does_not_say_that_nothing_is_read_again(
     bench, source, sink, capsys, tmp_path, copy
 ):
     sink.load(bench, "run-1", batches=1)

@@ -75,7 +75,9 @@ def goes_on(bench: Bench, sink: Sink, log_builder: Any, *, versions: int = 3) ->
 
 
 @pytest.mark.parametrize("numbers", [(0,), (3,), (6,), (0, 3, 6), (0, 1, 2, 3, 4, 5, 6)])
-def test_a_ledger_with_unreadable_entries_goes_on_after_what_the_sink_has(bench, loaded, log_builder, capsys, numbers):
+def test_a_ledger_with_unreadable_entries_continues_after_what_the_sink_has(
+    bench, loaded, log_builder, capsys, numbers
+):
     before = state_of(bench)
     damage(bench, *numbers)
     with pytest.raises(LedgerError, match=r"is damaged.*`fds recover orders`"):
@@ -359,7 +361,7 @@ def test_a_batch_whose_verification_failed_is_not_taken_for_loaded(bench, loaded
     assert (code, "its verification failed" in told) == (2, True)
 
 
-def test_a_stream_within_its_snapshot_goes_on_there_if_the_frozen_list_is_left(
+def test_a_stream_within_its_snapshot_continues_there_if_the_frozen_list_is_left(
     bench, log_builder, sink, capsys, monkeypatch
 ):
     log_builder.create()

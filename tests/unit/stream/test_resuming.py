@@ -109,7 +109,7 @@ def test_batches_that_a_dead_run_has_left_are_loaded_and_the_one_it_loaded_is_no
 
 
 # D32
-def test_a_run_goes_on_before_the_snapshot_behind_it_or_behind_the_first_change(bench, two_appends, log_builder, sink):
+def test_a_run_continues_before_the_snapshot_after_it_or_after_the_first_change(bench, two_appends, log_builder, sink):
     begun(bench, sink, "run-1", **SNAPSHOT_FIRST)
     before = position(bench, **SNAPSHOT_FIRST)
     assert (before.version, before.index, before.is_initial_snapshot) == (2, BASE_INDEX, True)
@@ -122,7 +122,7 @@ def test_a_run_goes_on_before_the_snapshot_behind_it_or_behind_the_first_change(
 
 
 # D33
-def test_behind_the_snapshot_none_is_made_or_looked_at_again(bench, two_appends, log_builder, sink):
+def test_after_the_snapshot_none_is_made_or_looked_at_again(bench, two_appends, log_builder, sink):
     run(bench, sink, "run-1", **SNAPSHOT_FIRST)
     snapshots = bench.staging / "orders" / "snapshots"
     assert len(list(snapshots.iterdir())) == 1

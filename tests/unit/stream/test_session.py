@@ -41,7 +41,7 @@ def test_a_new_run_with_nothing_new_is_up_to_date_and_writes_no_entry(bench, two
     assert session.result() is None
 
 
-def test_the_next_run_goes_on_where_the_last_one_ended(bench, two_appends, log_builder, sink):
+def test_the_next_run_continues_where_the_last_one_ended(bench, two_appends, log_builder, sink):
     first, _ = bench.run_once(sink)
     log_builder.append(1)
     second, work = bench.run_once(sink, "run-2")
@@ -437,7 +437,7 @@ def test_a_checkpoint_that_a_dead_run_left_behind_is_written_again(bench, two_ap
     assert store.read() == committed
 
 
-def test_old_batches_leave_staging_and_the_next_run_goes_on(bench, two_appends, log_builder, sink):
+def test_old_batches_leave_staging_and_the_next_run_continues(bench, two_appends, log_builder, sink):
     stream = bench.stream(max_versions_per_batch=1)
     session, _ = bench.run_once(sink, stream=stream)
     manifests = bench.staging / "orders" / "manifests" / "1"
@@ -463,7 +463,7 @@ def test_manifests_go_with_the_files_of_the_source_that_they_list(bench, log_bui
 
 
 # D37
-def test_an_initial_snapshot_goes_on_in_the_middle_although_its_log_was_cleaned_up(bench, log_builder, sink):
+def test_an_initial_snapshot_continues_in_the_middle_although_its_log_was_cleaned_up(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(4)
     stream = bench.stream("snap", starting_version=None, max_files_per_batch=1)

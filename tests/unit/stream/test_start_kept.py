@@ -109,7 +109,7 @@ def test_a_stream_that_began_with_a_snapshot_says_so(bench, table, sink):
     assert "began at the snapshot of version 4" in (noted(bench, sink, "run-2", starting_version=0) or "")
 
 
-def test_a_rewind_is_no_changed_start_and_a_reset_begins_with_the_options_of_its_run(bench, table):
+def test_a_rewind_is_not_a_changed_start_and_a_reset_begins_with_the_options_of_its_run(bench, table):
     session = bench.session("run-1", stream=bench.stream(starting_version=2))
     session.ensure_open()
     session.connected.execute(Requested(reason="rewind", why="test", to={"starting_version": 1}))

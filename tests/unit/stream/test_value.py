@@ -148,7 +148,7 @@ def test_an_option_given_twice_is_refused():
 
 
 @pytest.mark.parametrize("value", [None, 3, ["s"], {"name": "s"}])
-def test_what_is_no_stream_is_refused(value):
+def test_what_is_not_a_stream_is_refused(value):
     with pytest.raises(ConfigurationError):
         DeltaStream.coerce(value)
 
