@@ -61,7 +61,7 @@ class AirflowClient:
         return {task["task_id"]: task for task in found["task_instances"]}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """Return an XCom value of a task, or ``None`` if there is none."""
+        """Return an XCom value of a task, or ``None`` if it does not exist."""
         found = self._found(
             f"/api/v2/dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances/{quote(task_id)}"
             f"/xcomEntries/{quote(key)}"
@@ -69,7 +69,7 @@ class AirflowClient:
         return None if found is None else found["value"]
 
     def variable(self, key: str) -> str | None:
-        """Return the value of a Variable, or ``None`` if there is none."""
+        """Return the value of a Variable, or ``None`` if it does not exist."""
         found = self._found(f"/api/v2/variables/{quote(key, safe='')}")
         return None if found is None else str(found["value"])
 

@@ -47,7 +47,7 @@ find_python() {
         "others: https://www.python.org/downloads/), or name it: make ${group/dev/test} PYTHON=/path/to/python3.11"
 }
 
-# Prints the major version of the Java that Spark would start, nothing if there is none.
+# Prints the major version of the Java that Spark would start, nothing without a Java.
 java_major() {
     local java=java
     [ -n "${JAVA_HOME:-}" ] && java=$JAVA_HOME/bin/java

@@ -137,7 +137,7 @@ def ledger_entries(ledger: Path) -> list[dict[str, Any]]:
 
 
 def committed_version(entries: Iterable[dict[str, Any]]) -> int:
-    """Return the newest version of the source that is wholly behind the stream's position, -1 if there is none."""
+    """Return the newest version of the source that the stream has read completely, -1 if it has read none."""
     moves = [entry["action"] for entry in entries if entry["action"]["kind"] in ("committed", "advanced")]
     return json.loads(moves[-1]["end"])["reservoirVersion"] - 1 if moves else -1
 

@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is met, or ``None`` if there is none."""
+        """Whether the target is met, or ``None`` without a target."""
         if self.target is None:
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target
@@ -81,8 +81,8 @@ def write(groups: dict[str, Group], *, machine: str) -> None:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench`: {machine}. Medians; what is compared ran in turn in the same run. Seconds are of",
-        "the machine of their day, ratios travel. Each measurement is a process of its own, memory is its peak.",
+        f"Written by `make bench`: {machine}. Values are medians. Programs that are compared ran in turn in the same",
+        "run: ratios hold on other machines, seconds do not. Each measurement is a separate process, memory its peak.",
         "",
         "![How far each number is from its target](benchmarks.svg)",
         "",
