@@ -72,7 +72,8 @@ class DriverVersions:
             return (
                 f"the JVM has more than one Delta on its class path: {', '.join(deltas.values())}. Spark {self.spark} "
                 f"needs one: {self._needed_delta()}. Remove the others from the packages, jars and class path of the "
-                "job, from spark-defaults.conf and from the jars folder of that Spark"
+                "job, from spark-defaults.conf and from the jars folder of that Spark, or set delta_version='provided' "
+                "to have FDS add none"
             )
         jar = DeltaJar.named(self.delta_jar or "")
         built_for = jar.spark if jar is not None else spark_of(self.delta)

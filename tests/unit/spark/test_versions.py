@@ -179,7 +179,7 @@ def test_packages_jars_and_class_paths_are_looked_through_for_delta():
                 "the JVM has more than one Delta on its class path: /s/jars/delta-spark_2.12-3.3.1.jar, "
                 "file:/j/delta-spark_2.12-3.3.2.jar. Spark 3.5.7 needs one: Delta 3.3.2. Remove the others from the "
                 "packages, jars and class path of the job, from spark-defaults.conf and from the jars folder of that "
-                "Spark"
+                "Spark, or set delta_version='provided' to have FDS add none"
             ),
         ),
         # once from the cache of Ivy, once in the working folder of the application
