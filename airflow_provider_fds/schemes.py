@@ -13,7 +13,7 @@ class Scheme(NamedTuple):
     """The meaning of a scheme.
 
     Attributes:
-        kind: ``"local"``, ``"s3"``, ``"gcs"``, ``"azure"`` or ``"hdfs"``.
+        kind: ``"local"``, ``"s3"``, ``"gcs"``, ``"azure"``, ``"hdfs"``, or ``"hadoop"``: only Spark reaches it.
         hadoop: The scheme for which Hadoop has a file system, or ``None`` if Spark cannot reach the store.
         same_as: The scheme that stands for all that name the same places; ``None`` if this is the only one.
         instead: For a scheme that Spark cannot reach: what to write instead.
@@ -27,12 +27,12 @@ class Scheme(NamedTuple):
     @property
     def is_planned_from(self) -> bool:
         """Whether FDS in Airflow reads and writes there."""
-        return self.kind != "hdfs"
+        return self.kind != "hadoop"
 
     @property
     def whole_on_close(self) -> bool:
         """Whether a file appears as a whole when it is closed, and a rename would be a copy."""
-        return self.kind not in ("local", "hdfs")
+        return self.kind not in ("local", "hdfs", "hadoop")
 
 
 #: ``docs/object_storage.md`` shows this table; a test compares the two. Another scheme of a known kind is a line here.
@@ -51,8 +51,8 @@ SCHEMES: dict[str, Scheme] = {
     "wasb": Scheme("azure", "wasb"),
     "wasbs": Scheme("azure", "wasbs"),
     "hdfs": Scheme("hdfs", "hdfs"),
-    "webhdfs": Scheme("hdfs", "webhdfs"),
-    "viewfs": Scheme("hdfs", "viewfs"),
+    "webhdfs": Scheme("hadoop", "webhdfs"),
+    "viewfs": Scheme("hadoop", "viewfs"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 
 from airflow_provider_fds.delta.client_errors import cause, has_listing_broken_off, storage_error
+from airflow_provider_fds.delta.forks import ForkGuard
 from airflow_provider_fds.delta.limits import TRIES, pause_seconds
 from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
@@ -35,8 +35,7 @@ _READ_AHEAD_BYTES: Final = 1 << 20
 #: Sorts after every name in a folder of that name, and before everything after it.
 _LAST: Final = "\U0010ffff"
 
-#: The process that first used obstore. Its threads do not survive a fork: a child that uses it hangs forever.
-_first_user_pid: list[int] = []
+_FORKS: Final = ForkGuard("object store")
 
 
 class ObjectStorage:
@@ -205,15 +204,7 @@ class ObjectStorage:
 
     @contextmanager
     def _errors(self, doing: str, key: str) -> Iterator[None]:
-        if not _first_user_pid:
-            _first_user_pid.append(os.getpid())
-        elif _first_user_pid[0] != os.getpid():
-            raise StorageError(
-                f"{doing} {self._uri_of(key)}: this process was forked from process {_first_user_pid[0]}, which "
-                "had already used the object store client; the client hangs in a forked process. Start processes "
-                "with spawn, or use object stores in the parent only after the fork",
-                table=self.uri,
-            )
+        _FORKS.check(doing, self.uri, key)
         try:
             yield
         except FileNotFoundError as error:

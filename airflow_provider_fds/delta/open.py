@@ -53,11 +53,11 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
 
     Args:
         uri: A path, or a URI with one of the schemes ``file``, ``s3``/``s3a``/``s3n``, ``gs``, ``az``/``abfs``/
-            ``abfss``/``wasb``/``wasbs``. A URI is encoded, a path is not.
+            ``abfss``/``wasb``/``wasbs``, ``hdfs``. A URI is encoded, a path is not.
         options: obstore's configuration of the store (``region``, ``access_key_id``, ``endpoint`` …) and of its client
             (``allow_http``, ``timeout`` …), ``retry_config``, ``credential_provider``. Missing options are taken from
             the environment, limits from :mod:`.limits`. ``storage_conn_id`` names the connection they come from, for
-            messages. Ignored for files.
+            messages. Ignored for files; for HDFS see :func:`~airflow_provider_fds.delta.hdfs.open_hdfs`.
 
     Raises:
         ConfigurationError: Unknown scheme, missing bucket, or an option the store does not know.
@@ -70,6 +70,10 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     authority, _, path = rest.partition("/")
     if scheme == "file":
         return LocalStorage("/" + unquote(path, errors="surrogateescape"))
+    if SCHEMES[scheme].kind == "hdfs":
+        from airflow_provider_fds.delta.hdfs import open_hdfs
+
+        return open_hdfs(canonical, {key: value for key, value in (options or {}).items() if value is not None})
     from airflow_provider_fds.delta.objectstore import ObjectStorage
 
     given = {key: value for key, value in (options or {}).items() if value is not None}
@@ -152,8 +156,11 @@ def canonical_uri(uri: str) -> str:
             )
         return "file://" + _encoded(path).rstrip("/")
     if not authority:
+        is_hdfs = SCHEMES[scheme].kind == "hdfs"
+        missing = "NameNode and no name service" if is_hdfs else "bucket"
+        first = "NameNode>:<port" if is_hdfs else "bucket"
         raise ConfigurationError(
-            f"{uri!r} has no bucket: expected {scheme}://<bucket>/<path>", table=uri, reason=Reason.INVALID_URI
+            f"{uri!r} has no {missing}: expected {scheme}://<{first}>/<path>", table=uri, reason=Reason.INVALID_URI
         )
     if _AUTHORITY.fullmatch(authority) is None:
         raise ConfigurationError(
@@ -202,8 +209,11 @@ def _encoded(path: str) -> str:
 
 def _unknown_scheme(uri: str, scheme: str) -> str:
     uri = redacted_uri(uri)
-    if scheme in of_kind("hdfs"):
-        return f"{uri!r} is on HDFS, which FDS does not support; expected one of {', '.join(_SCHEMES)}"
+    if scheme in of_kind("hadoop"):
+        return (
+            f"{uri!r} has the scheme {scheme!r}, which only Spark can read. Write "
+            "hdfs://<NameNode or name service>/<path>, or use an object store"
+        )
     nearest = _ALIASES.get(scheme) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {nearest}://?" if nearest else ""
     return f"{uri!r} has the unknown scheme {scheme!r}; expected one of {', '.join(_SCHEMES)}{hint}"

@@ -201,6 +201,13 @@ def _tls_options(endpoint: str | None, verify: object) -> dict[str, Any]:
     return options
 
 
+def _hdfs_options(_connection: StorageConnection, extra: dict[str, Any]) -> dict[str, Any]:
+    """The URI names the NameNode, as it does for Spark; host and login of the connection are not used."""
+    names = {"config": "config", "config_dir": "config_dir"}
+    names |= {f"kerberos_{name}": name for name in ("principal", "keytab", "cache")}
+    return {option: extra.get(option) or extra.get(name) for option, name in names.items()}
+
+
 class ConnectionKind(NamedTuple):
     """The Airflow connections that fit a kind of store.
 
@@ -218,4 +225,5 @@ CONNECTIONS: Final[dict[str, ConnectionKind]] = {
     "s3": ConnectionKind(("aws", "s3"), _s3_options),
     "gcs": ConnectionKind(("google_cloud_platform",), _gcs_options),
     "azure": ConnectionKind(("wasb", "adls", "azure_data_lake", "azure"), _azure_options),
+    "hdfs": ConnectionKind(("hdfs", "webhdfs"), _hdfs_options),
 }

@@ -54,7 +54,19 @@ def test_a_connection_of_an_unknown_kind_of_store_is_refused_by_name(add):
 
 
 def test_every_store_that_is_planned_from_can_be_opened_and_has_connections():
-    assert PLANNED_FROM == {"local", *opening._STORES} == {"local", *CONNECTIONS}
+    assert PLANNED_FROM == {"local", "hdfs", *opening._STORES} == {"local", *CONNECTIONS}
+
+
+def test_a_connection_of_hdfs_has_hadoop_settings_and_a_kerberos_principal():
+    extra = {"principal": "fds@LAKE", "keytab": "/etc/fds.keytab", "config": {"dfs.nameservices": "lake"}}
+    connection = SimpleNamespace(
+        conn_id="lake", conn_type="hdfs", host="nn", login="x", password="", extra_dejson=extra
+    )
+    assert connection_options(connection, "hdfs://lake/orders") == {
+        "config": {"dfs.nameservices": "lake"},
+        "kerberos_principal": "fds@LAKE",
+        "kerberos_keytab": "/etc/fds.keytab",
+    }
 
 
 @pytest.mark.parametrize("name", [name for name, scheme in SCHEMES.items() if scheme.kind == "s3"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -43,7 +44,8 @@ def test_a_relative_path_is_taken_from_the_working_directory(tmp_path, monkeypat
         ("s4://lake/t", r"scheme 's4'.*expected one of file, s3.*did you mean s3://"),
         ("gcs://lake/t", "did you mean gs://"),
         ("abfd://c@a/t", "did you mean abfs"),
-        ("hdfs://nn/t", "is on HDFS"),
+        ("webhdfs://nn/t", "only Spark can read. Write hdfs://"),
+        ("hdfs:///t", "has no NameNode and no name service: expected hdfs://<NameNode>:<port>/<path>"),
         ("file://lake/t", "did you mean 'file:///lake/t'"),
         ("s3:///t", "has no bucket: expected s3://<bucket>/<path>"),
         ("  ", "is empty; expected a path"),
@@ -71,7 +73,9 @@ def test_a_path_that_is_not_utf8_survives_as_a_uri(tmp_path):
     assert str(storage.root) == root
 
 
-@pytest.mark.parametrize("uri", ["s3://lake/t", "s3a://lake/t", "gs://lake/t", "abfss://c@a.dfs.core.windows.net/t"])
+@pytest.mark.parametrize(
+    "uri", ["s3://lake/t", "s3a://lake/t", "gs://lake/t", "abfss://c@a.dfs.core.windows.net/t", "hdfs://nn:8020/t"]
+)
 def test_opening_an_object_store_makes_no_request(uri):
     assert open_storage(uri, _options(uri)).uri == uri
 
@@ -97,6 +101,32 @@ def test_an_option_the_store_does_not_know_is_named_and_no_value_is_shown():
     with pytest.raises(ConfigurationError, match="'acces_key_id'") as caught:
         open_storage("s3://lake/t", {"acces_key_id": "AKIAVERYSECRET"})
     assert "AKIAVERYSECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"region": "x", "kerberos_keytb": "secret"}, "unknown options .*: kerberos_keytb, region; expected config,"),
+        ({"config": "dfs.x=1"}, "option 'config' .* must be a mapping"),
+    ],
+)
+def test_an_option_that_hdfs_does_not_know_is_named(options, message):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        open_storage("hdfs://nn:8020/t", options)
+    assert "secret" not in str(caught.value)
+
+
+def test_tables_of_one_namenode_share_one_client():
+    first = open_storage("hdfs://nn:8020/a", {"config": {"dfs.client.use.datanode.hostname": "true"}})
+    second = open_storage("hdfs://nn:8020/b", {"config": {"dfs.client.use.datanode.hostname": "true"}})
+    assert first._client is second._client
+    assert first._client is not open_storage("hdfs://nn:8020/b")._client
+
+
+def test_a_missing_hdfs_client_is_named_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'airflow-provider-fds\[hdfs\]'"):
+        open_storage("hdfs://without:8020/t")
 
 
 def _options(uri):

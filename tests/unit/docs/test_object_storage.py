@@ -8,7 +8,14 @@ from pathlib import Path
 from airflow_provider_fds.schemes import SCHEMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "object_storage.md"
-STORES = {"local": "local disk", "s3": "S3", "gcs": "Google Cloud Storage", "azure": "Azure", "hdfs": "HDFS"}
+STORES = {
+    "local": "local disk",
+    "s3": "S3",
+    "gcs": "Google Cloud Storage",
+    "azure": "Azure",
+    "hdfs": "HDFS",
+    "hadoop": "other Hadoop file systems",
+}
 
 
 def test_the_table_of_schemes_is_that_of_the_code():
@@ -18,4 +25,4 @@ def test_the_table_of_schemes_is_that_of_the_code():
         known = SCHEMES[scheme]
         assert store == STORES[known.kind]
         assert spark == f"`{known.hadoop}`" if known.hadoop else spark.startswith("not at all")
-        assert known.is_planned_from is ("does not plan" not in connection)
+        assert known.is_planned_from is ("not supported" not in connection)

@@ -1,0 +1,207 @@
+"""Table, staging and sink on a real HDFS: what the storage promises, and rows that are loaded once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from airflow_provider_fds.delta import hdfs
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, RequestRefusedError, StorageError
+from tests.interop.hdfs_cluster import HdfsCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with HdfsCluster(tmp_path_factory.mktemp("hdfs")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def storage(cluster, request):
+    return open_storage(f"{cluster.uri}/a b é%25/{request.node.name}")
+
+
+@pytest.fixture
+def closed_port():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+def test_what_is_not_there_is_none_or_empty_or_file_not_found(storage):
+    assert storage.head("a/b") is None
+    assert asyncio.run(storage.head_async("a/b")) is None
+    assert list(storage.list_after("a")) == storage.list_folders("a") == []
+    storage.delete("a/b")
+    storage.delete_folder("a")
+    storage.remove_unfinished("a", 1 << 60)
+    for read in (storage.get, storage.open, lambda key: next(storage.stream(key))):
+        with pytest.raises(FileNotFoundError):
+            read("a/b")
+
+
+def test_files_are_written_read_listed_and_deleted(storage, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(bytes(range(100)))
+    with source.open("rb") as file:
+        storage.put_file("f/c", file)
+    storage.put("f/b", b"1")
+    storage.put("f/b", b"22")
+    storage.put("f/sub/x", b"")
+    assert storage.get("f/b")[0] == b"22"
+    assert storage.get("f/sub/x")[0] == b""
+    assert storage.head("f/c").size_bytes == asyncio.run(storage.head_async("f/c")).size_bytes == 100
+    assert storage.head("f/sub") is None
+    assert [(item.key, item.size_bytes) for item in storage.list_after("f")] == [("f/b", 2), ("f/c", 100)]
+    assert [item.key for item in storage.list_after("f", "b")] == ["f/c"]
+    assert list(storage.list_after("f/b")) == []
+    assert storage.list_folders("") == ["f"]
+    assert storage.list_folders("f") == ["sub"]
+    assert b"".join(storage.stream("f/c", 40)) == bytes(range(100))
+    with storage.open("f/c") as file:
+        assert file.seekable()
+        assert file.seek(-10, 2) == 90
+        assert file.read() == bytes(range(90, 100))
+        assert file.tell() == 100
+    assert open_storage(storage.uri).beside(f"{storage.uri}/f").get("c")[0] == bytes(range(100))
+    assert storage.beside("hdfs://elsewhere:8020/a") is None
+    storage.delete("f/c")
+    assert storage.head("f/c") is None
+    storage.delete_folder("f")
+    assert storage.list_folders("") == []
+
+
+def test_names_are_listed_in_the_order_of_their_utf_8_bytes(storage):
+    names = ["z", "Z", "é", "10", "9", "a b", "100%", "\U0001f600", "\uffee"]
+    for name in names:
+        storage.put(name, name.encode())
+    listed = [item.key for item in storage.list_after("")]
+    assert listed == sorted(names, key=str.encode)
+    assert [storage.get(name)[0].decode() for name in listed] == listed
+
+
+def test_of_many_writers_of_one_name_one_succeeds(storage):
+    outcomes = {}
+    together = threading.Barrier(8)
+
+    def write(number):
+        together.wait()
+        outcomes[number] = storage.put_if_absent("only", str(number).encode())
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = [number for number, is_written in outcomes.items() if is_written]
+    assert storage.get("only")[0] == str(winner).encode()
+    assert [status.path.rpartition("/")[2] for status in hdfs._wait(storage._listed(""))] == ["only"]
+
+
+def test_unfinished_writes_are_hidden_and_removed(storage):
+    storage.put("f/done", b"1")
+    temporary = storage._temporary_beside("f/half")
+    storage.put(temporary, b"x")
+    assert [item.key for item in storage.list_after("f")] == ["f/done"]
+    written = storage.head(temporary).modified_ms
+    storage.remove_unfinished("f", written)
+    assert storage.head(temporary) is not None
+    storage.remove_unfinished("f", written + 1)
+    assert storage.head(temporary) is None
+    assert storage.head("f/done") is not None
+
+
+def test_no_key_leads_out_of_the_folder(storage):
+    for key in ("../a", "a/../../b", "/a"):
+        with pytest.raises(AccessDeniedError, match="is outside"):
+            storage.get(key)
+
+
+def test_a_namenode_that_does_not_run_is_an_error_to_try_again(closed_port):
+    with pytest.raises(StorageError, match=r"reading hdfs://127.0.0.1:.*/t/x: .*refused") as caught:
+        open_storage(f"hdfs://127.0.0.1:{closed_port}/t").get("x")
+    assert caught.value.retryable
+
+
+def test_a_silent_namenode_is_given_up(monkeypatch):
+    monkeypatch.setattr(hdfs, "ANSWER_SECONDS", 0.3)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        storage = open_storage(f"hdfs://127.0.0.1:{silent.getsockname()[1]}/t")
+        for look in (storage.head, lambda key: asyncio.run(storage.head_async(key))):
+            with pytest.raises(StorageError, match=r"no answer within 0.3 seconds"):
+                look("x")
+
+
+def test_a_name_service_that_nobody_knows_is_named():
+    with pytest.raises((ConfigurationError, RequestRefusedError), match=r"hdfs-site\.xml"):
+        open_storage("hdfs://lake/t").head("x")
+
+
+def test_a_user_without_rights_is_refused_by_name(storage, cluster):
+    storage.put("private/x", b"1")
+    hdfs._wait(storage._client.set_permission(storage._inside("private"), 0o700))
+    program = (
+        "from airflow_provider_fds.delta.open import open_storage\n"
+        f"storage = open_storage({storage.uri!r})\n"
+        "for look in (storage.get, storage.delete, lambda key: storage.put(key, b'2')):\n"
+        "    try: look('private/x')\n"
+        "    except Exception as error: print(type(error).__name__, error)\n"
+    )
+    env = {**os.environ, "HADOOP_USER_NAME": "stranger"}
+    ran = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith("AccessDeniedError")
+        assert "Permission denied: user=stranger" in line
+        assert "HADOOP_USER_NAME" in line
+    assert storage.get("private/x")[0] == b"1"
+
+
+def upload(table: Path, storage) -> None:
+    for path in sorted(table.rglob("*")):
+        if path.is_file() and storage.head(key := str(path.relative_to(table))) is None:
+            with path.open("rb") as file:
+                storage.put_file(key, file)
+
+
+def download(storage, folder: Path, under: str = "") -> None:
+    for item in storage.list_after(under):
+        (folder / item.key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / item.key).write_bytes(storage.get(item.key)[0])
+    for name in storage.list_folders(under):
+        download(storage, folder, f"{under}/{name}".lstrip("/"))
+
+
+def test_rows_are_loaded_once_with_everything_on_hdfs(cluster, tmp_path):
+    source = open_storage(f"{cluster.uri}/lake/orders")
+    sink = open_storage(f"{cluster.uri}/lake/bronze")
+    command = [
+        *(str(Path(sys.executable).with_name("fds")), "run", source.uri, "--stream", "orders", "--sink", sink.uri),
+        *("--staging", f"{cluster.uri}/fds", "--checkpoint", str(tmp_path / "checkpoint.json")),
+        *("--master", "local[1]", "--option", "startingVersion=0"),
+    ]
+    for first in (0, 10):
+        deltalake.write_deltalake(tmp_path / "orders", pa.table({"id": list(range(first, first + 10))}), mode="append")
+        upload(tmp_path / "orders", source)
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout + again.stderr
+    download(sink, tmp_path / "bronze")
+    ids = deltalake.DeltaTable(tmp_path / "bronze").to_pyarrow_table()["id"].to_pylist()
+    assert sorted(ids) == list(range(20))
+    assert DeltaLog(sink).latest() >= 1
