@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 #: No command moves a stream of data intervals, and no fence can close its intervals in the sink.
-_MISSING_INTERVALS = "giving the stream another name and clearing the runs of the data intervals that the sink lacks"
+_MISSING_INTERVALS = (
+    "giving the stream another name, with allow_overlap=True if its sink appends, "
+    "and clearing the runs of the data intervals that the sink lacks"
+)
 
 
 class Advice:

@@ -55,7 +55,9 @@ class Days:
                 owner_is_running=lambda _owner: False,
             )
             begin = START + timedelta(minutes=number)
-            stream = DeltaStream(self.name, table=str(self.folder / "source"), read="data_interval")
+            overlaps = self.name == "days2" and isinstance(self.sink, DeltaTableSink)
+            table = str(self.folder / "source")
+            stream = DeltaStream(self.name, table=table, read="data_interval", allow_overlap=overlaps)
             session = StreamSession(stream, context, DataInterval(begin, begin + timedelta(minutes=minutes)))
             work = session.begin(self.sink)
             if work.status != "work":
