@@ -76,7 +76,7 @@ class Days:
         return sorted(deltalake.DeltaTable(self.sink.uri).to_pyarrow_table(columns=["id"]).column("id").to_pylist())
 
 
-MISSING = "giving the stream another name and clearing the runs of the data intervals that the sink lacks"
+MISSING = "and clearing the runs of the data intervals that the sink lacks"
 
 
 @pytest.mark.parametrize(
