@@ -61,7 +61,16 @@ _LASTING_IN_PYTHON = re.compile(
     r"(?:Value|Type|Lookup|Key|Index|Attribute|Name|Assertion|ZeroDivision|Import|ModuleNotFound|NotImplemented|Unicode\w*|"
     r"Syntax|Arithmetic|Overflow|UnboundLocal)Error$"
 )
-_NOT_OF_THE_USER = ("/airflow_provider_fds/", "/pyspark/", "/pyspark.zip/", "/py4j", "<frozen", "<string>")
+_NOT_OF_THE_USER = (
+    "/airflow_provider_fds/",
+    "/pyspark/",
+    "/pyspark.zip/",
+    "/py4j",
+    "/grpc/",
+    "/grpcio/",
+    "<frozen",
+    "<string>",
+)
 _NOT_FROM_A_FUNCTION = ("pyspark.", "py4j.", "airflow_provider_fds.")
 _MISSING_FILE = re.compile(r"(?:File|path:?) ((?:[\w+.-]+:)?/.*?) does not exist|No such file or directory: (\S+)")
 
@@ -129,12 +138,15 @@ def explain(error: BaseException) -> Failure:
     # Spark 3.5 has no such condition; there the class of the exception tells
     if name == _FILE_GONE or any(c.name.endswith("SparkFileNotFoundException") for c in chain):
         return Failure(_FILE_GONE, _files_are_gone(everything), retryable=False)
-    if (in_function := _user_function(error, everything)) is not None:
-        return in_function
-    if (of_jvm := _of_the_jvm(chain, everything)) is not None:
-        return of_jvm
-    if (of_server := _of_the_server(error, chain[0], name)) is not None:
-        return of_server
+    known = (
+        # first: a closed client also raises beneath a user's function
+        _session_ended(chain[0], name)
+        or _user_function(error, everything)
+        or _of_the_jvm(chain, everything)
+        or _of_the_server(error, chain[0], name)
+    )
+    if known is not None:
+        return known
     if is_conflict(error):
         return Failure(name, _another_writer(name), retryable=True)
     if name.startswith(("FAILED_READ_FILE", "TASK_WRITE_FAILED")) and _DAMAGED_FILE.search(everything):
@@ -288,12 +300,6 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
             "front of the server, or omit token and use_ssl"
         )
         return Failure("NoTls", text, retryable=False)
-    if name == "INVALID_HANDLE.SESSION_CLOSED" or _CLIENT_CLOSED.search(cause.name + " " + cause.text):
-        text = (
-            "the session on the Spark Connect server was ended in the middle of the batch: this task was killed, "
-            "a later attempt took over, or the server ends sessions that run this long"
-        )
-        return Failure("SessionEnded", text, retryable=True)
     if status == "UNKNOWN" and not _grpc_details(cause):
         text = (
             "the Spark Connect server ended the operation without a reason. Most likely, a run that took over "
@@ -306,6 +312,16 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
     if status == "UNAVAILABLE" or name.startswith("INVALID_HANDLE."):
         return Failure("ServerLost", _server_lost(cause), retryable=True)
     return None
+
+
+def _session_ended(cause: _Cause, name: str) -> Optional[Failure]:
+    if name != "INVALID_HANDLE.SESSION_CLOSED" and not _CLIENT_CLOSED.search(f"{cause.name} {cause.text}"):
+        return None
+    text = (
+        "the session on the Spark Connect server was ended in the middle of the batch: this task was killed, "
+        "a later attempt took over, or the server ends sessions that run this long"
+    )
+    return Failure("SessionEnded", text, retryable=True)
 
 
 def _server_lost(cause: _Cause) -> str:

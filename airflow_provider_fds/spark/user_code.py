@@ -97,6 +97,8 @@ def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) ->
 
 def _failed(what: str, error: Exception) -> RefusalError:
     failure = explain(error)
+    if failure.error_class == "SessionEnded":
+        return RefusalError(failure.error_class, failure.message, retryable=True)
     is_retryable = failure.retryable and not is_bug(error)
     # Spark's errors have their own message; for a Python exception, the location is already in this one
     is_of_python = type(error).__module__ == "builtins"

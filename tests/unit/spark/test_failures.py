@@ -6,6 +6,7 @@ import pytest
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.spark.failures import RefusalError, explain, has_condition, is_conflict, shortened
+from airflow_provider_fds.spark.user_code import call
 
 
 def chained(*texts: str) -> Exception:
@@ -29,6 +30,32 @@ def test_a_client_that_was_closed_is_not_every_want_of_a_session():
         assert explain(ValueError(said)).error_class == "SessionEnded"
     other = explain(PySparkRuntimeError(errorClass="NO_ACTIVE_SESSION", messageParameters={}))
     assert other.error_class != "SessionEnded"
+
+
+def uses_a_client_that_is_closed(batch):
+    raise ValueError(f"Cannot invoke RPC on closed channel! (batch {batch})")
+
+
+def test_a_client_that_was_closed_under_a_users_function_is_not_its_bug():
+    with pytest.raises(ValueError, match="closed channel") as caught:
+        uses_a_client_that_is_closed("b")
+    failure = explain(caught.value)
+    assert (failure.error_class, failure.retryable) == ("SessionEnded", True)
+    with pytest.raises(RefusalError, match="the session on the Spark Connect server was ended") as refused:
+        call(uses_a_client_that_is_closed, "load", "the function", "b")
+    assert (refused.value.error_class, refused.value.retryable) == ("SessionEnded", True)
+
+
+def test_an_error_inside_the_connect_client_is_not_one_of_a_users_function():
+    grpc = pytest.importorskip("grpc")
+    channel = grpc.insecure_channel("127.0.0.1:1")
+    ask = channel.unary_unary("/no/such")
+    channel.close()
+    with pytest.raises(ValueError, match="closed") as caught:
+        ask(b"")
+    error = ValueError("Of another wording")
+    error.__traceback__ = caught.value.__traceback__.tb_next  # as if pyspark had called the client
+    assert explain(error).error_class != "UserFunctionFailed"
 
 
 def test_an_operation_that_the_server_ended_without_a_reason_is_one_for_a_retry():
