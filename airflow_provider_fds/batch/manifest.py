@@ -101,7 +101,12 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def build_manifest(
-    batch: SourceBatch, *, table_uri: str, stats: bool = True, allowed_roots: Sequence[str] = ()
+    batch: SourceBatch,
+    *,
+    table_uri: str,
+    stats: bool = True,
+    allowed_roots: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> Manifest:
     """Return the manifest of ``batch``. Pure, and deterministic to the byte.
 
@@ -111,17 +116,18 @@ def build_manifest(
         stats: Keep the statistics of the files, which enable data skipping. Otherwise a file keeps only its number of
             rows, and no values except those of partition columns get into staging.
         allowed_roots: Locations that files may be in besides the table's own store; see :mod:`.file_roots`.
+        columns: Columns of the source that the batch has; empty: all.
 
     Raises:
         UnsupportedFeatureError: The source has a reader feature that FDS does not support.
-        ConfigurationError: The source has a column with the name of an added one, a URI with a credential in it, or a
-            file in a location that is not allowed.
+        ConfigurationError: The source has a column with the name of an added one, lacks one of ``columns``, has a URI
+            with a credential in it, or a file in a location that is not allowed.
         StoppedError: An action of the batch is damaged.
         FdsError: The batch lists a (path, deletion vector) twice, so that Delta would read its rows once.
     """
     check_table_uri(table_uri)
     try:
-        return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots)
+        return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots, columns=columns)
     except DAMAGE as error:
         raise StoppedError(
             f"{table_uri}: no manifest can be written for versions {batch.first_version} to {batch.last_version} "
@@ -132,7 +138,9 @@ def build_manifest(
         ) from error
 
 
-def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots: Sequence[str]) -> Manifest:
+def _manifest(
+    batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots: Sequence[str], columns: Sequence[str]
+) -> Manifest:
     base = spark_uri(table_uri.rstrip("/"))
     state = batch.state
     # rows of the change data feed have no ids, as in Delta: a removed file, or a change file, lists none
@@ -153,7 +161,12 @@ def _manifest(batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots:
         version=state.version,
     )
     schema = manifest_schema(
-        state.metadata, with_row_ids=with_row_ids, table=table_uri, version=state.version, feed=batch.feed
+        state.metadata,
+        with_row_ids=with_row_ids,
+        table=table_uri,
+        version=state.version,
+        feed=batch.feed,
+        columns=columns,
     )
     roots = FileRoots(base, allowed_roots)
     files = listed_files(batch.files, roots=roots, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)

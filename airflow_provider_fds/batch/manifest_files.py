@@ -11,7 +11,7 @@ import msgspec
 from airflow_provider_fds.batch.file_roots import FileRoots, stays_inside
 from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
-from airflow_provider_fds.delta.statistics import are_readable, num_records
+from airflow_provider_fds.delta.statistics import are_readable, count_only
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.planned import ChangedFile
@@ -61,15 +61,6 @@ class ListedFile(Written, frozen=True):
     default_row_commit_version: int | None = None
 
 
-class _Statistics(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The part of a file's statistics without values of columns."""
-
-    num_records: int
-
-
-_ENCODER: Final = msgspec.json.Encoder()
-
-
 def listed_files(
     planned: Sequence[PlannedFile],
     *,
@@ -101,6 +92,8 @@ def listed_files(
             schema.version_key: str(file.version),
             schema.timestamp_key: stamp,
         }
+        for key in schema.hidden_keys:
+            partition_values.pop(key, None)
         if schema.change_type_key is not None and isinstance(add, ChangedFile):
             partition_values[schema.change_type_key] = add.change_type
         yield ListedFile(
@@ -109,7 +102,7 @@ def listed_files(
             size=add.size,
             modification_time=add.modificationTime,
             data_change=True,
-            stats=_count_only(add.stats) if not stats else add.stats if are_readable(add.stats) else None,
+            stats=count_only(add.stats) if not stats else add.stats if are_readable(add.stats) else None,
             deletion_vector=vector,
             base_row_id=add.baseRowId if with_row_ids else None,
             default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,
@@ -224,9 +217,3 @@ class _Places:
 def _timestamp(milliseconds: int) -> str:
     """Return the partition value of an instant; with ``Z`` it means the same in every session time zone."""
     return (_EPOCH + timedelta(milliseconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _count_only(stats: str | None) -> str | None:
-    """Return statistics with only the number of rows, or ``None`` if it is unknown."""
-    rows = num_records(stats)
-    return None if rows is None else _ENCODER.encode(_Statistics(rows)).decode()

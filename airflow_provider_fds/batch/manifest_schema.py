@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from airflow_provider_fds.batch.chosen_columns import PHYSICAL_NAME, narrowed
 from airflow_provider_fds.batch.manifest_protocol import kept_properties
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -36,7 +37,6 @@ _COLUMNS: Final = ((COMMIT_VERSION, "long"), (COMMIT_TIMESTAMP, "timestamp"))
 _MODE: Final = "delta.columnMapping.mode"
 _MAX_ID: Final = "delta.columnMapping.maxColumnId"
 _FIELD_ID: Final = "delta.columnMapping.id"
-_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 
 #: Field metadata that only concerns writers.
 _WRITERS_METADATA: Final = (
@@ -60,6 +60,7 @@ class ManifestSchema:
         version_key: Key of the commit version in ``partitionValues`` (a physical name).
         timestamp_key: Key of the commit timestamp in ``partitionValues`` (a physical name).
         change_type_key: Key of the change type in ``partitionValues`` (a physical name); ``None`` if files have none.
+        hidden_keys: Keys in ``partitionValues`` (physical names) of partition columns that are not read.
     """
 
     schema_string: str
@@ -68,10 +69,17 @@ class ManifestSchema:
     version_key: str
     timestamp_key: str
     change_type_key: str | None = None
+    hidden_keys: frozenset[str] = frozenset()
 
 
 def manifest_schema(
-    metadata: Metadata, *, with_row_ids: bool, table: str, version: int, feed: FeedKind | None = None
+    metadata: Metadata,
+    *,
+    with_row_ids: bool,
+    table: str,
+    version: int,
+    feed: FeedKind | None = None,
+    columns: Sequence[str] = (),
 ) -> ManifestSchema:
     """Return the schema of a manifest from the source's ``metadata``.
 
@@ -85,29 +93,34 @@ def manifest_schema(
     the file. Therefore a table mapped by id is then read by physical name, which its writer also gave to the change
     files.
 
+    With ``columns`` the manifest has only these columns of the source, whole and in the table's order: Spark knows of
+    no others, so it reads no others.
+
     Raises:
-        ConfigurationError: The source itself has a column of that name (names are compared case-insensitively).
+        ConfigurationError: The source itself has a column of that name (names are compared case-insensitively), or
+            lacks one of ``columns``.
     """
     schema: dict[str, Any] = {"type": "struct", "fields": []}
     if metadata.schemaString:
         schema = msgspec.json.decode(metadata.schemaString)
     partition_columns = _COLUMNS if feed != "whole_files" else ((CHANGE_TYPE, "string"), *_COLUMNS)
-    columns = _COLUMNS if feed is None else ((CHANGE_TYPE, "string"), *_COLUMNS)
-    _check_names(schema, columns, table=table, version=version)
+    added = _COLUMNS if feed is None else ((CHANGE_TYPE, "string"), *_COLUMNS)
+    _check_names(schema, added, table=table, version=version)
     highest_id = _relax(schema)
+    hidden = narrowed(schema, columns, table=table, version=version) if columns else {}
     configuration = kept_properties(metadata, with_row_ids=with_row_ids)
     is_mapped = configuration.get(_MODE, "none") != "none"
     if is_mapped:
         highest_id = max(highest_id, int(configuration.get(_MAX_ID, "0")))
     keys = {}
-    for name, kind in columns:
+    for name, kind in added:
         field_metadata: dict[str, Any] = {}
         key = name
         if is_mapped:
             highest_id += 1
             if (name, kind) in partition_columns:
                 key = f"col-{uuid.uuid5(NAMESPACE, f'{metadata.id}/{name}')}"
-            field_metadata = {_FIELD_ID: highest_id, _PHYSICAL_NAME: key}
+            field_metadata = {_FIELD_ID: highest_id, PHYSICAL_NAME: key}
         schema["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": field_metadata})
         keys[name] = key
     if is_mapped:
@@ -116,11 +129,15 @@ def manifest_schema(
             configuration[_MODE] = "name"
     return ManifestSchema(
         schema_string=msgspec.json.encode(schema).decode(),
-        partition_columns=(*metadata.partitionColumns, *(name for name, _ in partition_columns)),
+        partition_columns=(
+            *(name for name in metadata.partitionColumns if name not in hidden),
+            *(name for name, _ in partition_columns),
+        ),
         configuration=configuration,
         version_key=keys[COMMIT_VERSION],
         timestamp_key=keys[COMMIT_TIMESTAMP],
         change_type_key=keys[CHANGE_TYPE] if feed == "whole_files" else None,
+        hidden_keys=frozenset(hidden[name] for name in metadata.partitionColumns if name in hidden),
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 from airflow_provider_fds.delta.add_rows import FILE_COLUMNS, WHOLE_COLUMNS, adds_from_rows, row_schema
 from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64, describe
 from airflow_provider_fds.delta.replay import files_in_order
+from airflow_provider_fds.delta.statistics import count_only
 from airflow_provider_fds.errors import FdsError, LostPositionError, TornFileError
 from airflow_provider_fds.reasons import Reason
 
@@ -126,13 +127,15 @@ class FrozenSnapshot:
         )
 
 
-def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) -> FrozenSnapshot:
+def freeze_snapshot(
+    log: DeltaLog, version: int, staging: Storage, folder: str, *, stats: bool = True
+) -> FrozenSnapshot:
     """Write the live files of ``version`` in order to ``folder`` of ``staging`` and return what was written.
 
     A version always gets the same name and content, no matter which process or checkpoint they come from; an
     existing file is not changed. Each ``add`` is kept with everything that a reader needs
-    (:data:`~airflow_provider_fds.delta.add_rows.WHOLE_COLUMNS`). Memory is bounded; the rows pass through a local
-    temporary folder.
+    (:data:`~airflow_provider_fds.delta.add_rows.WHOLE_COLUMNS`), except that without ``stats`` the statistics only say
+    how many rows a file has. Memory is bounded; the rows pass through a local temporary folder.
 
     Raises what :func:`snapshot_files` raises.
     """
@@ -149,7 +152,7 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
                 num_files += batch.num_rows
                 # as decimals, because the sum of 64-bit integers wraps around
                 num_bytes += int(pc.sum(pc.cast(batch.column("size"), pa.decimal128(19))).as_py() or 0)
-                writer.write(batch.select(list(WHOLE_COLUMNS)))
+                writer.write(_written_columns(batch, stats=stats))
             name = digest.hexdigest()[:_DIGEST_CHARS]
             writer.finish({_DIGEST_KEY: name, "fds.snapshot.version": str(version)})
         key = f"{folder}/{version}-{name}.parquet"
@@ -157,6 +160,16 @@ def freeze_snapshot(log: DeltaLog, version: int, staging: Storage, folder: str) 
             with path.open("rb") as file:
                 staging.put_file(key, file)
     return FrozenSnapshot(version, name, key, num_files, min(num_bytes, MAX_INT64))
+
+
+def _written_columns(batch: pa.RecordBatch, *, stats: bool) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    batch = batch.select(list(WHOLE_COLUMNS))
+    if stats:
+        return batch
+    counts = pa.array([count_only(text) for text in batch.column("stats").to_pylist()], pa.string())
+    return batch.set_column(WHOLE_COLUMNS.index("stats"), "stats", counts)
 
 
 def _rows_from(reader: ParquetReader, first_index: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -1,4 +1,4 @@
-"""The one statistic of a data file that FDS uses (Delta protocol, "Per-file Statistics")."""
+"""The statistic of a data file that FDS counts by (Delta protocol, "Per-file Statistics")."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ def num_records_fast(stats: str | None) -> int | None:
     return num_records(stats)
 
 
+def count_only(stats: str | None) -> str | None:
+    """Return statistics with only the number of rows, without any value of a column; ``None`` if it is unknown."""
+    rows = num_records(stats)
+    return None if rows is None else f'{{"numRecords":{rows}}}'
+
+
 def are_readable(stats: str | None) -> bool:
     """Return whether there are statistics, as JSON, with a number of rows in range if they have one.
 
@@ -54,4 +60,4 @@ def are_readable(stats: str | None) -> bool:
     return True
 
 
-__all__ = ["are_readable", "num_records", "num_records_fast"]
+__all__ = ["are_readable", "count_only", "num_records", "num_records_fast"]

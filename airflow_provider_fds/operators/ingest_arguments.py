@@ -8,6 +8,7 @@ from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.whole_commits import whole_commits_problem
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def check_reading(stream: object, sink: object, run_time_limit: timedelta | None
             "needs the order of the source's commits. Read by offset (omit read), or use DeltaReplaceSink."
         )
     if isinstance(stream, DeltaStream) and isinstance(sink, Sink):
-        problems += [problem for problem in [whole_commits_problem(stream, sink)] if problem is not None]
+        found = (whole_commits_problem(stream, sink), missing_columns_problem(stream, sink))
+        problems += [problem for problem in found if problem is not None]
     if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 

@@ -61,6 +61,11 @@ class Sink:
         return ()
 
     @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """Columns that each batch must have, as far as the sink's arguments say."""
+        return ()
+
+    @property
     def takes_all_rows(self) -> bool:
         """Whether every row of a batch is read unchanged and counted."""
         return False

@@ -132,6 +132,11 @@ class DeltaSink(Sink):
         return self.other_streams
 
     @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """The columns to write, unless ``transform`` may add them."""
+        return self.columns if self.transform is None else ()
+
+    @property
     def takes_all_rows(self) -> bool:
         """Whether every row of a batch is read unchanged and counted."""
         return self.where is None and self.transform is None

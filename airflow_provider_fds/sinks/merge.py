@@ -82,6 +82,13 @@ class DeltaMergeSink(DeltaSink):
             )
 
     @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """The keys, the column that orders changes and the columns to write, unless ``transform`` may add them."""
+        if self.transform is not None:
+            return ()
+        return (*self.keys, *(() if self.sequence_by is None else (self.sequence_by,)), *self.columns)
+
+    @property
     def keeps_history(self) -> bool:
         """Whether a row that is no longer current is closed instead of removed: with ``scd=2``."""
         return self.scd == 2  # noqa: PLR2004  # type 2 is its name

@@ -172,6 +172,18 @@ def operations(value: object) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def columns(value: object) -> tuple[str, ...]:
+    """Parse names of columns; sorted, without duplicates (case does not matter, as in Delta)."""
+    found: dict[str, str] = {}
+    for item in _items(value):
+        if not isinstance(item, str) or not item.strip():
+            raise ValueError(f"must be names of columns such as 'id,name', got {item!r} in {value!r}")
+        found.setdefault(item.strip().lower(), item.strip())
+    if not found:
+        raise ValueError("must name at least one column; omit it to read all of them")
+    return tuple(found[name] for name in sorted(found))
+
+
 def roots(value: object) -> tuple[str, ...]:
     """Parse URIs of folders, or ``"*"`` for anywhere; sorted, without trailing slashes or duplicates."""
     found = set()

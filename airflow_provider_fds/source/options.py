@@ -89,6 +89,8 @@ class SourceOptions:
         allowed_roots: Places besides the table's own folder where its files may be, as for a shallow clone: URIs of
             folders or buckets, or ``"*"`` for anywhere. Default: anywhere in the table's own bucket, container or file
             system. Spark uses its own permissions to read the files that the log names.
+        columns: Columns to read, whole; default: all. The others are neither read nor named in a batch. A change of
+            theirs still counts as a change of the schema.
 
     Example:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
@@ -121,6 +123,7 @@ class SourceOptions:
     acknowledged_schema: int | None = None
     allow_schema_changes: Rules = ()
     allowed_roots: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, by_interval: bool = False) -> SourceOptions:
@@ -202,6 +205,11 @@ class SourceOptions:
         """Whether the stream reads one snapshot and nothing after it."""
         return self.version_as_of is not None or self.timestamp_as_of is not None
 
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether the minima and maxima of columns get into staging, which lets Spark skip files."""
+        return not self.columns
+
     def skips_version(self, version: int) -> bool:
         """Whether ``skip_versions`` lists ``version``."""
         return any(first <= version <= last for first, last in self.skip_versions)
@@ -252,6 +260,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "acknowledged_schema": _Option(values_of.version),
     "allow_schema_changes": _Option(schema_rules),
     "allowed_roots": _Option(values_of.roots),
+    "columns": _Option(values_of.columns),
 }
 
 #: Options that Delta knows and FDS refuses, with the reason and the alternative.

@@ -14,6 +14,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.overlap import refuse_overlap_of_interval
 from airflow_provider_fds.stream.planning import plan_interval
@@ -71,7 +72,7 @@ class IntervalScope(Scope):
         return sink is not None and sink.replaces
 
     def check_sink(self, sink: Sink | None) -> None:
-        """Refuse a sink that needs the batches in order."""
+        """Refuse a sink that needs the batches in order, or columns that the stream does not read."""
         if sink is None:
             raise ConfigurationError(
                 f"stream {self.stream.name!r} reads data intervals, which cannot be planned without a sink.",
@@ -84,6 +85,8 @@ class IntervalScope(Scope):
                 "use DeltaReplaceSink.",
                 table=self.stream.table,
             )
+        if (problem := missing_columns_problem(self.stream, sink)) is not None:
+            raise ConfigurationError(problem, table=self.stream.table)
 
     def ensure_open(self, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve both ends of the interval to versions."""

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.fencing import fence_work
 from airflow_provider_fds.stream.lost_position import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.move import describe_batches
@@ -71,7 +72,7 @@ class OffsetScope(Scope):
         return Offset.from_json(position)
 
     def check_sink(self, sink: Sink | None) -> None:
-        """Refuse a sink that replaces, and one that the stream's rules about commits or schemas do not suit."""
+        """Refuse a sink that replaces, and one that the stream's columns or rules do not suit."""
         if sink is None:
             return
         if sink.replaces:
@@ -80,8 +81,10 @@ class OffsetScope(Scope):
                 "one. DeltaReplaceSink requires read='data_interval'; use DeltaTableSink.",
                 table=self.stream.table,
             )
-        problem = whole_commits_problem(self.stream, sink) or followed_renames_problem(
-            self.stream, sink, self.connected.context.schema_changes
+        problem = (
+            whole_commits_problem(self.stream, sink)
+            or missing_columns_problem(self.stream, sink)
+            or followed_renames_problem(self.stream, sink, self.connected.context.schema_changes)
         )
         if problem is not None:
             raise ConfigurationError(problem, table=self.stream.table)

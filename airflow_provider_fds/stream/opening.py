@@ -273,7 +273,8 @@ def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
     from airflow_provider_fds.delta.snapshot import freeze_snapshot
 
     reach("snapshot.before")
-    frozen = freeze_snapshot(connected.log, version, connected.staging, connected.folder.snapshots)
+    stats = connected.stream.options.keeps_statistics
+    frozen = freeze_snapshot(connected.log, version, connected.staging, connected.folder.snapshots, stats=stats)
     reach("snapshot.after")
     return SnapshotRef(
         version=frozen.version,

@@ -143,8 +143,18 @@ def with_manifests(connected: ConnectedStream, planner: BatchPlanner) -> Iterato
 def _manifest_of(connected: ConnectedStream, batch: SourceBatch) -> Manifest | None:
     if not batch.files:
         return None
-    roots = connected.stream.options.allowed_roots
-    return build_manifest(batch, table_uri=connected.log.table_uri, allowed_roots=roots)
+    return _built(connected, batch)
+
+
+def _built(connected: ConnectedStream, batch: SourceBatch) -> Manifest:
+    options = connected.stream.options
+    return build_manifest(
+        batch,
+        table_uri=connected.log.table_uri,
+        stats=options.keeps_statistics,
+        allowed_roots=options.allowed_roots,
+        columns=options.columns,
+    )
 
 
 def _good_batches(
@@ -205,8 +215,7 @@ def plan_interval(
     if batches or not replaces:
         return tuple(batches)
     empty = empty or _nothing(connected, state, record)
-    manifest = build_manifest(empty, table_uri=connected.log.table_uri)
-    return (_written(connected, empty, manifest, place, 0, None),)
+    return (_written(connected, empty, _built(connected, empty), place, 0, None),)
 
 
 def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRecord) -> SourceBatch:

@@ -25,7 +25,7 @@ from airflow_provider_fds.spark.jars import delta_jars
 from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -160,15 +160,15 @@ class Lab:
         parsed = SourceOptions.parse(options)
         return list(BatchPlanner(log, start, state, parsed, version, snapshot=frozen, snapshot_storage=self.staging))
 
-    def publish(self, batch: SourceBatch, path: str, *, stats: bool = True) -> str:
+    def publish(self, batch: SourceBatch, path: str, *, stats: bool = True, columns: Sequence[str] = ()) -> str:
         """Write the manifest of a batch of the table at ``path``; return its URI."""
-        manifest = build_manifest(batch, table_uri=self.log(path).table_uri, stats=stats)
+        manifest = build_manifest(batch, table_uri=self.log(path).table_uri, stats=stats, columns=columns)
         self._count += 1
         return write_manifest(manifest, self.staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
 
-    def read(self, batch: SourceBatch, path: str, *, stats: bool = True) -> DataFrame:
+    def read(self, batch: SourceBatch, path: str, *, stats: bool = True, columns: Sequence[str] = ()) -> DataFrame:
         """Read a batch as a user would: load its manifest. The driver's shorter way returns the same rows."""
-        manifest = self.publish(batch, path, stats=stats)
+        manifest = self.publish(batch, path, stats=stats, columns=columns)
         compared, frame = (self.spark.read.format("delta").load(manifest) for _ in range(2))
         listed = listed_rows(self.spark, compared, manifest, batch.num_files)
         assert listed is not compared

@@ -70,7 +70,9 @@ class Stream:
         for planned in BatchPlanner(log, start, state, options, log.latest()):
             if not planned.files:
                 continue
-            manifest = build_manifest(planned, table_uri=log.table_uri)
+            manifest = build_manifest(
+                planned, table_uri=log.table_uri, columns=options.columns, stats=options.keeps_statistics
+            )
             number = first_id + len(batches)
             folder = f"orders/{manifest_folder(epoch, number, manifest.digest)}"
             batch = BatchSpec(

@@ -129,3 +129,39 @@ def test_a_table_without_columns_has_the_added_ones_only(text):
     schema = built(Metadata(id="x", schemaString=text))
 
     assert [f["name"] for f in fields(schema)] == ["_commit_version", "_commit_timestamp"]
+
+
+def test_only_the_chosen_columns_are_there_in_the_order_of_the_table(metadata):
+    source = metadata(("a", "long"), ("p", "string"), ("b", "string"), ("q", "int"), partition_columns=("q", "p"))
+    schema = manifest_schema(source, with_row_ids=False, table="file:///t", version=4, columns=("P", "a"))
+    assert [field["name"] for field in fields(schema)] == ["a", "p", "_commit_version", "_commit_timestamp"]
+    assert schema.partition_columns == ("p", "_commit_version", "_commit_timestamp")
+    assert schema.hidden_keys == {"q"}
+
+
+def test_a_hidden_partition_column_of_a_mapped_table_is_known_by_its_physical_name(metadata):
+    ids = {"delta.columnMapping.id": 9, "delta.columnMapping.physicalName": "col-q"}
+    others = {"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "col-a"}
+    source = metadata(
+        column("a", **others), column("q", **ids), partition_columns=("q",), delta__columnMapping__mode="name"
+    )
+    schema = manifest_schema(source, with_row_ids=False, table="file:///t", version=4, columns=("a",))
+    assert schema.hidden_keys == {"col-q"}
+    # ids that the source has assigned are never assigned again
+    assert [field["metadata"]["delta.columnMapping.id"] for field in fields(schema)] == [3, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pirce", "'pirce', which the table does not have. Did you mean 'Price'?"),
+        ("zzz", "'zzz', which the table does not have. Its columns are Price, st"),
+        ("st.x", "'st.x'; a column is read whole. Use 'st'"),
+    ],
+)
+def test_a_column_that_the_table_lacks_is_refused_with_the_nearest(metadata, name, words):
+    source = metadata(("Price", "long"), ("st", {"type": "struct", "fields": [column("x")]}))
+    with pytest.raises(ConfigurationError) as caught:
+        manifest_schema(source, with_row_ids=False, table="file:///t", version=4, columns=(name, "price"))
+    assert words in str(caught.value)
+    assert (caught.value.version, caught.value.reason_code) == (4, "INVALID_OPTION")
