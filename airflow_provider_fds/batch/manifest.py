@@ -55,12 +55,6 @@ class Manifest:
     checksum_json: bytes
     digest: str
 
-    @property
-    def commit_json(self) -> bytes:
-        """The whole commit, in memory."""
-        self.commit.seek(0)
-        return self.commit.read()
-
 
 class _Format(Written, frozen=True):
     provider: str

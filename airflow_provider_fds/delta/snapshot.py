@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from airflow_provider_fds.delta.add_rows import FILE_COLUMNS, WHOLE_COLUMNS, adds_from_rows, row_schema
+from airflow_provider_fds.delta.add_rows import WHOLE_COLUMNS, adds_from_rows, row_schema
 from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64, describe
 from airflow_provider_fds.delta.replay import files_in_order
 from airflow_provider_fds.delta.statistics import count_only
@@ -40,22 +40,6 @@ _ROW_GROUP_BYTES: Final = 16 << 20
 _READ_ROWS: Final = 1_000
 _DIGEST_CHARS: Final = 32
 _DIGEST_KEY: Final = "fds.snapshot.digest"
-
-
-def snapshot_files(log: DeltaLog, version: int) -> Iterator[pa.RecordBatch]:
-    """Yield the live files of ``version`` in order, in batches of any size; memory is bounded.
-
-    Columns: ``path`` as logged (string), ``size`` in bytes, ``modificationTime`` in milliseconds (int64),
-    ``deletionVector`` (struct of ``storageType``, ``pathOrInlineDv``, ``sizeInBytes``, ``cardinality``, ``offset``;
-    null without a deletion vector).
-
-    Raises:
-        LogTruncatedError: Neither a checkpoint nor the commits reach back far enough.
-        LogGapError: A commit between checkpoint and ``version`` is missing.
-        TornFileError: A file of the checkpoint is not readable.
-    """
-    for batch in files_in_order(log, version, FILE_COLUMNS):
-        yield batch.select(list(FILE_COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +121,10 @@ def freeze_snapshot(
     (:data:`~airflow_provider_fds.delta.add_rows.WHOLE_COLUMNS`), except that without ``stats`` the statistics only say
     how many rows a file has. Memory is bounded; the rows pass through a local temporary folder.
 
-    Raises what :func:`snapshot_files` raises.
+    Raises:
+        LogTruncatedError: Neither a checkpoint nor the commits reach back far enough.
+        LogGapError: A commit between checkpoint and ``version`` is missing.
+        TornFileError: A file of the checkpoint is not readable.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

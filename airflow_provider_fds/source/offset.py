@@ -142,10 +142,6 @@ class Offset:
                 version=self.version,
             )
 
-    def may_follow(self, previous: Offset) -> bool:
-        """Whether a stream may move from ``previous`` to here: forward, and never back into the initial snapshot."""
-        return self > previous and (previous.is_initial_snapshot or not self.is_initial_snapshot)
-
     def __lt__(self, other: Offset) -> bool:
         return self._key(other) < (other.version, other.index)
 

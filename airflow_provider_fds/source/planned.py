@@ -101,10 +101,10 @@ class SourceBatch:
         skipped: Commits of the range that were skipped although they change data.
         first_version: First version that was read for the batch: that of a commit, or of the initial snapshot.
         last_version: Last version that was read for it; its rest may belong to the next batch.
-        log_digest: :func:`range_digest` of the commits in :attr:`commit_range`.
+        log_digest: :func:`range_digest` of the commit files that were read; it leaves out the frozen initial snapshot.
         last_commit_sha256: SHA-256 of the commit file of :attr:`last_version`, ``""`` if log cleanup removed the commit
             of the initial snapshot.
-        log_checksum: :class:`RangeChecksums` of the commits in :attr:`commit_range`, by content.
+        log_checksum: :class:`RangeChecksums` of the same commit files, by content.
         log_etags: The same digest over the storage's ETags, ``""`` if the storage has no ETags.
         feed: The kind of change data feed files it holds; ``None`` if the stream does not read the feed.
         schema_changes: Changes of the schema in the range; the batch before ends at the first of them.
@@ -158,15 +158,6 @@ class SourceBatch:
                 return None
             total += rows
         return total if total <= MAX_INT64 else None
-
-    @property
-    def commit_range(self) -> tuple[int, int] | None:
-        """First and last version (inclusive) whose commit files the batch was made from.
-
-        ``None`` if it is within the initial snapshot: that is frozen, and the log after it may be cleaned up.
-        """
-        first = self.first_version + 1 if self.start.is_initial_snapshot else self.first_version
-        return (first, self.last_version) if first <= self.last_version else None
 
 
 @dataclass(frozen=True, slots=True)

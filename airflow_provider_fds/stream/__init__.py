@@ -13,7 +13,7 @@ _LAZY = located(
     {
         "connect": ("StreamContext",),
         "data_interval": ("DataInterval",),
-        "poll": ("PollResult", "TablePoller", "position_of"),
+        "poll": ("PollResult", "TablePoller"),
         "result": ("Collected", "IntervalResult", "RunResult", "RunWork"),
         "session": ("StreamSession",),
         "status": ("StreamStatus",),

@@ -24,7 +24,6 @@ from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, clas
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.filtering import TableFilter
-from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.data_interval import instant_ms, instant_text
 from airflow_provider_fds.stream.lost_position import nearly_lost
 from airflow_provider_fds.stream.verifying import verify_version
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.log import Commit
     from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.source.end import StreamEnd
+    from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -65,13 +64,6 @@ class PollResult:
     has_data: bool
     reason: str
     is_finished: bool = False
-
-
-def position_of(checkpoint: Checkpoint | None) -> Offset | None:
-    """Return the committed offset of a checkpoint, or ``None`` without a checkpoint or offset."""
-    if checkpoint is None or checkpoint.offset is None:
-        return None
-    return Offset.from_json(checkpoint.offset)
 
 
 class TablePoller:
@@ -105,11 +97,6 @@ class TablePoller:
         self._excluded = (
             compile_exclusion(stream.options.exclude_regex).search if stream.options.exclude_regex else None
         )
-
-    @property
-    def next_version(self) -> int | None:
-        """The version that the next poll requests; ``None`` before the first poll of a stream without a position."""
-        return self._next
 
     def check(self) -> PollResult | None:
         """Read the log once, with one LIST, and return a result if a run has something to do.

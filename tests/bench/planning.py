@@ -98,13 +98,14 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
 
 def order_snapshot(root: str, version: int) -> dict[str, Any]:
     """List the files of a snapshot in order: path, size, vector."""
+    from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.delta.snapshot import snapshot_files
+    from airflow_provider_fds.delta.replay import files_in_order
 
     digest = hashlib.sha256()
     files = 0
-    for batch in snapshot_files(DeltaLog(open_storage(root)), version):
+    for batch in files_in_order(DeltaLog(open_storage(root)), version, FILE_COLUMNS):
         files += batch.num_rows
         _digest(digest, batch.column("path"), batch.column("size"))
     return {"files": files, "digest": digest.hexdigest()}

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.errors import SchemaChangedError
+from tests.manifests import commit_json
 
 DEFINITION = """(id LONG, a STRING, st STRUCT<x: INT, y: STRING>, pt STRING) USING delta PARTITIONED BY (pt)
   TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')"""
@@ -54,7 +55,7 @@ def test_the_added_columns_have_ids_and_physical_names_of_their_own(lab, mapped)
     (batch,) = lab.batches(mapped, first_version=5)
     manifest = build_manifest(batch, table_uri=lab.log(mapped).table_uri)
 
-    metadata = json.loads(manifest.commit_json.splitlines()[1])["metaData"]
+    metadata = json.loads(commit_json(manifest).splitlines()[1])["metaData"]
     fields = [field["metadata"] for field in json.loads(metadata["schemaString"])["fields"]]
     ids = [field["delta.columnMapping.id"] for field in fields]
     names = [field["delta.columnMapping.physicalName"] for field in fields]

@@ -25,6 +25,7 @@ from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.interop.s3_server import EXPIRED, SLOW_DOWN
+from tests.manifests import commit_json
 from tests.unit.delta.conftest import CheckpointWriter
 
 #: The limits of ``delta/limits.py``, in small.
@@ -373,7 +374,7 @@ def test_a_manifest_whose_answer_was_lost_is_there_once_and_whole(
     server.fail(kind, "PUT", path="0.json", times=1)
     server.fail(kind, "PUT", path="0.crc", times=2)
     write_manifest(manifest, storage, "m")
-    assert storage.get("m/_delta_log/00000000000000000000.json")[0] == manifest.commit_json
+    assert storage.get("m/_delta_log/00000000000000000000.json")[0] == commit_json(manifest)
     assert storage.get("m/_delta_log/00000000000000000000.crc")[0] == manifest.checksum_json
     assert [fault.times for fault in server.faults] == [0, 0]
 

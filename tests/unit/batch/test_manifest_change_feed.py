@@ -11,13 +11,14 @@ from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.delta.actions import Protocol
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.planned import ChangedFile
+from tests.manifests import commit_json
 
 ADDED = ["_change_type", "_commit_version", "_commit_timestamp"]
 
 
 def built(found, feed, **given):
     manifest = build_manifest(replace(found, feed=feed), table_uri="file:///lake/t", **given)
-    protocol, metadata, *files = (json.loads(line) for line in manifest.commit_json.splitlines())
+    protocol, metadata, *files = (json.loads(line) for line in commit_json(manifest).splitlines())
     return protocol["protocol"], metadata["metaData"], [line["add"] for line in files]
 
 

@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_fds.delta import commits, parquet_file
+from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
 from airflow_provider_fds.delta.checkpoints import find_checkpoint
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.parquet_footer import row_groups
-from airflow_provider_fds.delta.snapshot import freeze_snapshot, snapshot_files
+from airflow_provider_fds.delta.replay import files_in_order
+from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.errors import FdsError, StorageError, TornFileError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,7 +44,8 @@ FLIPPED = r"""
 import re, sys
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import snapshot_files
+from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
+from airflow_provider_fds.delta.replay import files_in_order
 from airflow_provider_fds.errors import FdsError
 root, path, start = sys.argv[1], sys.argv[2], int(sys.argv[3])
 whole = open(path, "rb").read()
@@ -57,7 +60,7 @@ for at in headers[:50] + list(range(start, len(whole), 97)):
     open(path, "wb").write(data)
     try:
         log.state_at(1)
-        list(snapshot_files(log, 1))
+        list(files_in_order(log, 1, FILE_COLUMNS))
         read += 1
     except FdsError:
         refused += 1
@@ -229,7 +232,7 @@ def test_a_text_in_a_checkpoint_that_is_not_utf_8_names_its_version(log_builder,
 
 
 def rows(log, version):
-    return [row for batch in snapshot_files(log, version) for row in batch.to_pylist()]
+    return [row for batch in files_in_order(log, version, FILE_COLUMNS) for row in batch.to_pylist()]
 
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 36, "cardinality": 2}
@@ -276,10 +279,11 @@ PEAK = """
 import sys
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import snapshot_files
+from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
+from airflow_provider_fds.delta.replay import files_in_order
 from airflow_provider_fds.errors import FdsError
 try:
-    print(sum(batch.num_rows for batch in snapshot_files(DeltaLog(LocalStorage(sys.argv[1])), 1)))
+    print(sum(batch.num_rows for batch in files_in_order(DeltaLog(LocalStorage(sys.argv[1])), 1, FILE_COLUMNS)))
 except FdsError as error:
     print(type(error).__name__)
 print([int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:")][0])

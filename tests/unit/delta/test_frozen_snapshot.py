@@ -15,10 +15,12 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_fds.delta import ordering
 from airflow_provider_fds.delta import snapshot as module
 from airflow_provider_fds.delta.actions import Add, DeletionVector
+from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.objectstore import ObjectStorage
-from airflow_provider_fds.delta.snapshot import FrozenSnapshot, freeze_snapshot, snapshot_files
+from airflow_provider_fds.delta.replay import files_in_order
+from airflow_provider_fds.delta.snapshot import FrozenSnapshot, freeze_snapshot
 from airflow_provider_fds.errors import LostPositionError, TornFileError
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 34, "cardinality": 6}
@@ -77,7 +79,7 @@ def test_the_name_is_the_version_and_the_digest_of_the_files_in_order(log_builde
     snapshot = freeze_snapshot(log, 1, staging, "stream/snapshots")
 
     lines = []
-    for batch in snapshot_files(log, 1):
+    for batch in files_in_order(log, 1, FILE_COLUMNS):
         for row in batch.to_pylist():
             vector = DeletionVector(**row["deletionVector"]).unique_id if row["deletionVector"] else ""
             lines.append(f"{row['size']} {len(row['path'].encode())} {row['path']} {vector}\n")

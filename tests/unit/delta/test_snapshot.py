@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.replay import transactions
-from airflow_provider_fds.delta.snapshot import snapshot_files
+from airflow_provider_fds.delta.replay import files_in_order, transactions
 from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError
 
 ODD_VALUES = ["plain", "a b", "50%", "p=q", "x/y", "é ü", "a+b", "%20", "#?", "", None]
@@ -22,7 +22,7 @@ ODD_VALUES = ["plain", "a b", "50%", "p=q", "x/y", "é ü", "a+b", "%20", "#?", 
 
 def files(log, version):
     """The snapshot as (modificationTime, path, size, deletion vector)."""
-    rows = [row for batch in snapshot_files(log, version) for row in batch.to_pylist()]
+    rows = [row for batch in files_in_order(log, version, FILE_COLUMNS) for row in batch.to_pylist()]
     return [(row["modificationTime"], row["path"], row["size"], row["deletionVector"]) for row in rows]
 
 
@@ -209,9 +209,11 @@ def test_two_processes_find_the_same_index_for_every_file(tmp_path, write_big_ch
         "import hashlib, sys\n"
         "from airflow_provider_fds.delta.log import DeltaLog\n"
         "from airflow_provider_fds.delta.local import LocalStorage\n"
-        "from airflow_provider_fds.delta.snapshot import snapshot_files\n"
+        "from airflow_provider_fds.delta.add_rows import FILE_COLUMNS\n"
+        "from airflow_provider_fds.delta.replay import files_in_order\n"
         "log = DeltaLog(LocalStorage(sys.argv[1]))\n"
-        "rows = [p for b in snapshot_files(log, int(sys.argv[2])) for p in b.column('path').to_pylist()]\n"
+        "batches = files_in_order(log, int(sys.argv[2]), FILE_COLUMNS)\n"
+        "rows = [p for b in batches for p in b.column('path').to_pylist()]\n"
         "print(hashlib.sha256(repr(list(enumerate(rows))).encode()).hexdigest())\n"
     )
     result = subprocess.run(
@@ -294,7 +296,7 @@ def test_a_snapshot_has_the_documented_columns(log_builder, log):
     log_builder.create()
     log_builder.commit(log_builder.add("f", deletionVector=vector("x"), stats=json.dumps({"numRecords": 1})))
 
-    (batch,) = snapshot_files(log, 1)
+    (batch,) = files_in_order(log, 1, FILE_COLUMNS)
 
-    assert batch.schema.names == ["path", "size", "modificationTime", "deletionVector"]
+    assert batch.schema.names == ["path", "size", "modificationTime", "deletionVector", "vectorId"]
     assert batch.to_pylist()[0]["deletionVector"] == vector("x")

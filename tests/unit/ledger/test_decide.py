@@ -300,6 +300,7 @@ def test_an_automatic_request_does_not_close_an_epoch_it_has_not_seen(make):
         ([(0, {"start": 1})], StreamMovedError, "starts at"),
         ([(0, {}), (2, {})], LedgerError, "but batch 1 is next in order"),
         ([(0, {}), (1, {"start": 2, "end": 3})], LedgerError, "before it ends at"),
+        # case 17
         ([(0, {"end": 0})], LedgerError, "not after its start"),
         (
             [(0, {"prev_txn_version": 7})],

@@ -119,19 +119,6 @@ def test_a_version_consumed_whole_is_the_base_of_the_next() -> None:
     assert Offset.after(5, "t") == Offset("t", 6, BASE_INDEX, is_initial_snapshot=False)
 
 
-def test_17_a_position_does_not_move_back() -> None:
-    for later, earlier in [(Offset("t", 5), Offset("t", 4, 9)), (Offset("t", 5, 3), Offset("t", 5, 2))]:
-        assert later.may_follow(earlier)
-        assert not earlier.may_follow(later)
-        assert not later.may_follow(later)
-
-
-def test_17_a_position_does_not_return_into_the_initial_snapshot() -> None:
-    inside, outside = Offset("t", 5, 3, is_initial_snapshot=True), Offset("t", 6)
-    assert outside.may_follow(inside)
-    assert not Offset("t", 6, 1, is_initial_snapshot=True).may_follow(outside)
-
-
 @given(
     st.builds(
         Offset,

@@ -444,7 +444,7 @@ def test_the_digest_of_a_batch_covers_the_commit_files_of_its_range(plan: Any, l
     for _ in range(3):
         log_builder.append(3)
     found = plan(1, maxFilesPerTrigger=4)
-    ranges = [batch.commit_range for batch in found.batches]
+    ranges = [(batch.first_version, batch.last_version) for batch in found.batches]
     assert ranges == [(1, 2), (2, 3), (3, 3)]
     for batch, (first, last) in zip(found.batches, ranges, strict=True):
         metas = plan.log.list_commits(first, last)

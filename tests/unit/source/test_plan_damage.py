@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.errors import FdsError, StoppedError, TornFileError
+from tests.manifests import commit_json
 
 MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
 IN_COMMIT = {"delta.enableInCommitTimestamps": "true"}
@@ -120,7 +121,7 @@ def test_statistics_that_are_damaged_say_nothing(plan: Any, log_builder: Any, st
 
     assert batch.num_rows is None
     for keeps in (True, False):
-        lines = build_manifest(batch, table_uri=log_builder.uri, stats=keeps).commit_json.splitlines()
+        lines = commit_json(build_manifest(batch, table_uri=log_builder.uri, stats=keeps)).splitlines()
         assert "stats" not in json.loads(lines[-1])["add"]
 
 

@@ -13,6 +13,7 @@ from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.source import planned_files
 from airflow_provider_fds.source.planned import ChangedFile, PlannedFile
 from airflow_provider_fds.source.planned_files import FileCollector
+from tests.manifests import commit_json
 
 
 @pytest.fixture(params=[1, 3, 5, 6, 7, 100])
@@ -86,5 +87,5 @@ def test_a_batch_has_the_same_manifest_however_its_files_are_kept(plan: Any, log
     assert (batch.num_files, batch.num_bytes, batch.num_rows) == (kept.num_files, kept.num_bytes, kept.num_rows)
     found, expected = (build_manifest(one, table_uri="file:///table") for one in (batch, kept))
     assert found == expected
-    paths = [json.loads(line)["add"]["path"] for line in found.commit_json.splitlines()[2:]]
+    paths = [json.loads(line)["add"]["path"] for line in commit_json(found).splitlines()[2:]]
     assert paths == [f"file:///table/{letter}{number}" for number in range(8) for letter in "fg"]

@@ -10,11 +10,13 @@ import pytest
 from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata
 from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.batch.spec import JobSpec, txn_version
+from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession, TablePoller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +55,15 @@ class Bench:
                 owner_is_running=lambda other: other.run_id in self.running,
                 **context,
             ),
+        )
+
+    def poller(self, stream: DeltaStream) -> TablePoller:
+        """Poll the table from the committed position of ``stream``."""
+        connected = self.session("sensor", stream=stream).connected
+        connected.load()
+        position = connected.ledger.checkpoint().offset
+        return TablePoller(
+            stream, LocalStorage(str(self.table)), None if position is None else Offset.from_json(position)
         )
 
     def run_once(

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.position import read_standing
-from airflow_provider_fds.stream.poll import TablePoller, position_of
-
-if TYPE_CHECKING:
-    from tests.unit.stream.conftest import Bench
 
 ENDS = [{"ending_version": 3}, {"ending_timestamp": "2024-01-01T00:03:30"}]
 
@@ -109,17 +104,11 @@ def test_the_status_counts_to_the_end_and_says_that_it_is_reached(bench, table, 
     assert "ending_version=3" in found.finished
 
 
-def watch(bench: Bench, stream: Any) -> TablePoller:
-    session = bench.session("sensor", stream=stream)
-    session.connected.load()
-    return TablePoller(stream, LocalStorage(str(bench.table)), position_of(session.connected.ledger.checkpoint()))
-
-
 @pytest.mark.parametrize("options", ENDS, ids=str)
 async def test_the_sensor_of_a_finished_stream_is_told_so_in_every_way_it_looks(bench, table, sink, options):
     stream = bench.stream(**options)
     bench.run_once(sink, "run-1", stream)
-    for look in (watch(bench, stream).check(), await watch(bench, stream).poll()):
+    for look in (bench.poller(stream).check(), await bench.poller(stream).poll()):
         assert look.is_finished
         assert "is finished" in look.reason
         assert not look.has_data
@@ -132,7 +121,7 @@ async def test_commits_after_the_end_do_not_wake_and_the_end_itself_does_once(be
     log_builder.commit(operation="OPTIMIZE")
     log_builder.append()
     stream = bench.stream(ending_version=2)
-    seen = watch(bench, stream).check()
+    seen = bench.poller(stream).check()
 
     assert (seen.reason, seen.has_data, seen.is_finished) in (
         ("end is near", False, False),
@@ -140,7 +129,7 @@ async def test_commits_after_the_end_do_not_wake_and_the_end_itself_does_once(be
         ("position is old", False, False),
     )
     assert bench.run_once(sink, "run-2", stream)[1].status == "finished"
-    assert watch(bench, stream).check().is_finished
+    assert bench.poller(stream).check().is_finished
 
 
 AS_OF = [{"version_as_of": 3}, {"timestamp_as_of": "2024-01-01T00:03:30"}]
@@ -172,11 +161,11 @@ async def test_the_sensor_of_a_bounded_read_wakes_until_the_snapshot_is_read_and
     assert work.is_more
     bench.report(session, work, session.job(work, sink))
     session.collect(work)
-    assert watch(bench, stream).check().has_data
+    assert bench.poller(stream).check().has_data
     _, rest = bench.run_once(sink, "run-1", stream)
     assert [batch.num_files for batch in rest.batches] == [1, 1]
-    assert watch(bench, stream).check().is_finished
-    assert (await watch(bench, stream).poll()).is_finished
+    assert bench.poller(stream).check().is_finished
+    assert (await bench.poller(stream).poll()).is_finished
 
 
 def test_a_stream_that_has_begun_elsewhere_cannot_be_made_a_bounded_read(bench, table, sink):

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError, TableReplacedError
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.poll import TablePoller, position_of
 
 if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench
@@ -44,13 +42,6 @@ def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
     return bench.load_once(sink, name, bench.stream(**options))
 
 
-def watch_of(bench: Bench, **options: Any) -> TablePoller:
-    session = bench.session("looker", stream=bench.stream(**options))
-    session.connected.load()
-    position = position_of(session.connected.ledger.checkpoint())
-    return TablePoller(session.stream, LocalStorage(str(bench.table)), position)
-
-
 def age(builder: Any, version: int, days: float) -> None:
     path = builder.root / "_delta_log" / f"{version:020d}.json"
     past = time.time() - days * 86400
@@ -63,7 +54,7 @@ def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(ben
     with pytest.raises(LogTruncatedError, match=r"version 2 .* oldest remaining commit is version 4"):
         run(bench, sink, "run-2")
     with pytest.raises(LogTruncatedError):
-        watch_of(bench).check()
+        bench.poller(bench.stream()).check()
 
 
 # D39
@@ -90,7 +81,7 @@ def test_51_a_stream_that_may_continues_at_what_is_left_and_the_ledger_says_what
 
 def test_the_sensor_has_a_run_move_such_a_stream(bench, behind, sink):
     clean_up(behind)
-    seen = watch_of(bench, **EARLIEST).check()
+    seen = bench.poller(bench.stream(**EARLIEST)).check()
     assert (seen.newest_version, seen.reason) == (6, "position is lost")
 
 
@@ -128,7 +119,7 @@ def test_a_table_that_was_made_again_and_is_shorter_is_told_from_one_that_was_re
     with pytest.raises(TableReplacedError, match="it was deleted and created again"):
         run(bench, sink, "run-3")
     with pytest.raises(TableReplacedError, match="it was deleted and created again"):
-        watch_of(bench).check()
+        bench.poller(bench.stream()).check()
 
 
 @pytest.mark.parametrize(("days", "is_warned"), [(1, False), (4, True)])
@@ -142,7 +133,7 @@ def test_a_run_warns_while_there_is_still_time(bench, behind, sink, caplog, days
 def test_sensor_and_status_warn_too(bench, behind, caplog):
     age(behind, 2, 20)
     caplog.set_level(logging.WARNING)
-    assert watch_of(bench).check() is not None
+    assert bench.poller(bench.stream()).check() is not None
     assert "delta.logRetentionDuration is 30 days" in caplog.text
     status = bench.session("looker").status()
     assert "version 2, the oldest unread version, is 20 days" in status.extra["warning"]
