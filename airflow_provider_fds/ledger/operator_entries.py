@@ -94,6 +94,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
                 f"{state.planned[-1].last_version}), which no longer change. Discard them first with `fds replan "
                 f"{state.name} --why …`, then skip the version",
             )
+        self._check_not_appended(state)
         if state.position is None:
             return
         position = Offset.from_json(state.position)
@@ -103,6 +104,18 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
                 state,
                 f"the stream is at {state.position} and has already read version {self.version}, or a part of it",
             )
+
+    def _check_not_appended(self, state: StreamState) -> None:
+        """Refuse a version of an interval that is never planned again, because the sink appends."""
+        if state.sink is not None and state.sink.replaces:
+            return
+        for record in state.intervals:
+            if record.is_planned and record.first_version <= self.version <= record.last_version:
+                raise refusals.refusal(
+                    state,
+                    f"version {self.version} is in interval {record.interval}, which is planned or loaded, and the "
+                    "sink appends, so the interval is never planned again. Remove the rows from the sink instead",
+                )
 
     def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
         """Record it with the person's name; it ends a quarantine before that version."""

@@ -40,6 +40,8 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         batches: At least one; none for a data interval without data and a sink that appends.
         options_digest: Digest of all source options.
         meaning_digest: Digest of the options that change what an index within a version counts.
+        skipped: Commits of a data interval that are skipped and in none of its batches.
+        schema_changes: Changes of the schema in its commits after the last batch.
     """
 
     subject: ClassVar[str] = "plan batches"
@@ -49,6 +51,8 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
     batches: tuple[PlannedBatch, ...]
     options_digest: str
     meaning_digest: str
+    skipped: tuple[Skipped, ...] = ()
+    schema_changes: tuple[PassedSchema, ...] = ()
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow batches that follow the position without a gap if nothing else is planned; for an interval, once."""

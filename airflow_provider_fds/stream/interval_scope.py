@@ -162,8 +162,8 @@ class IntervalScope(Scope):
             IntervalOpened(interval=self.interval, generation=generation, owner=me, previous=previous)
         )
         opened = self.record
-        batches = plan_interval(self.connected, state, opened, replaces=self._replaces)
-        self._record_plan(generation, opened.last_version, batches)
+        found = plan_interval(self.connected, state, opened, replaces=self._replaces)
+        self._record_plan(generation, opened.last_version, found.batches, rest=found.rest)
         return self.work(max_batches) if self.record.planned else self._nothing(self.record.last_version)
 
     def _versions(self) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from airflow_provider_fds.source.offset import Offset
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.state import StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,78 @@ def describe_position(position: str | None) -> str:
     return f"the beginning of version {offset.version}"
 
 
+def describe_standing(state: StreamState) -> str:
+    """Return in words where a stream is."""
+    if state.reads_by_interval:
+        unfinished = sum(not record.is_done for record in state.intervals)
+        return f"reads data intervals, {len(state.intervals)} so far, {unfinished} unfinished"
+    if state.phase == "open":
+        return f"epoch {state.epoch}, {describe_position(state.position)}"
+    request = f"epoch {state.epoch} is requested"
+    if state.request is not None:
+        request += f" ({state.request.reason}: {state.request.why})"
+    if state.closed is None:
+        return f"{request} but has not begun"
+    return f"{request}; epoch {state.closed.epoch} was at {describe_position(state.closed.position)}"
+
+
+def describe_skip(state: StreamState, first: int, last: int) -> tuple[str, str]:
+    """Return in words what skipping versions ``first`` to ``last`` does to a stream, and to its rows."""
+    which = f"version {first}" if first == last else f"versions {first} to {last}"
+    note = f"No row of {which} is loaded; the history records this with the reason."
+    if not state.reads_by_interval:
+        return f"skips {which} when it reaches it", note
+    note += " Rows that are already in the sink stay there until the run of their interval is cleared."
+    return f"skips {which} when a run plans its interval", note
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPlan:
+    """Planned batches and their owner.
+
+    Attributes:
+        epoch: Epoch of the batches, or generation of the interval.
+        interval: The data interval, ``None`` for a stream that reads by offset.
+        owner: The owner.
+        batches: Number of batches.
+    """
+
+    epoch: int
+    interval: str | None
+    owner: Owner
+    batches: int
+
+    @property
+    def subject(self) -> str:
+        """The batches in words."""
+        return "the planned batches" if self.interval is None else f"the planned batches of interval {self.interval}"
+
+
+def plans_with_owner(state: StreamState) -> tuple[OwnedPlan, ...]:
+    """Return what is planned and not committed."""
+    found = [
+        OwnedPlan(record.generation, record.interval, record.owner, len(record.planned))
+        for record in state.intervals
+        if record.planned and record.owner is not None
+    ]
+    if state.owner is not None:
+        found.append(OwnedPlan(state.epoch, None, state.owner, len(state.planned)))
+    return tuple(found)
+
+
 def describe_batches(number: int, kind: str = "planned") -> str:
     """Return ``1 planned batch`` or ``3 planned batches``."""
     return f"{number} {kind} batch" if number == 1 else f"{number} {kind} batches"
 
 
-__all__ = ["Move", "describe_batches", "describe_position", "is_answered", "perform"]
+__all__ = [
+    "Move",
+    "OwnedPlan",
+    "describe_batches",
+    "describe_position",
+    "describe_skip",
+    "describe_standing",
+    "is_answered",
+    "perform",
+    "plans_with_owner",
+]

@@ -21,7 +21,14 @@ from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.handed_out import HandedOut
-from airflow_provider_fds.stream.move import Move, describe_batches, describe_position
+from airflow_provider_fds.stream.move import (
+    Move,
+    describe_batches,
+    describe_position,
+    describe_skip,
+    describe_standing,
+    plans_with_owner,
+)
 from airflow_provider_fds.stream.repeated import repeated_notes
 from airflow_provider_fds.stream.rewind_target import check_version, planned_batch, version_at
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
@@ -189,14 +196,9 @@ class Mover:
                 f"{KEPT_ACKNOWLEDGEMENTS} versions, with the first not after the last. For a longer range, set "
                 "skip_versions on the stream"
             )
-        which = f"version {first}" if first == last else f"versions {first} to {last}"
-        return Move(
-            self._name,
-            tuple(Acknowledged(version=version, why=self.why, skip=True) for version in range(first, last + 1)),
-            self._before(),
-            f"skips {which} when it reaches it",
-            (f"No row of {which} is loaded; the history records this with the reason.",),
-        )
+        after, note = describe_skip(self._state, first, last)
+        commands = tuple(Acknowledged(version=version, why=self.why, skip=True) for version in range(first, last + 1))
+        return Move(self._name, commands, describe_standing(self._state), after, (note,))
 
     def acknowledge(self, version: int) -> Move:
         """Let the stream pass a version at which it stops.
@@ -244,17 +246,25 @@ class Mover:
             ConfigurationError: The owner is considered to be running.
         """
         state = self._state
-        owner = state.owner
-        if owner is None:
-            return Move(self._name, (), self._before(), "stays as it is", unchanged="has no planned batches")
-        if self.owner_is_running(owner):
-            raise ConfigurationError(
-                f"the planned batches of stream {self._name!r} belong to {owner.describe()}, which appears to be "
-                "running. If you are sure that it is gone, use --force",
-                reason=Reason.MOVE_REFUSED,
+        owned = plans_with_owner(state)
+        if not owned:
+            return Move(
+                self._name, (), describe_standing(self._state), "stays as it is", unchanged="has no planned batches"
             )
-        claim = Claimed(epoch=state.epoch, owner=Owner.of_plan(state.deployment), previous=owner, why=self.why)
-        return self._word(claim, f"lets its next run take over {describe_batches(len(state.planned))}")
+        for plan in owned:
+            if self.owner_is_running(plan.owner):
+                raise ConfigurationError(
+                    f"{plan.subject} of stream {self._name!r} belong to {plan.owner.describe()}, which appears to be "
+                    "running. If you are sure that it is gone, use --force",
+                    reason=Reason.MOVE_REFUSED,
+                )
+        me = Owner.of_plan(state.deployment)
+        claims = tuple(
+            Claimed(epoch=plan.epoch, interval=plan.interval, owner=me, previous=plan.owner, why=self.why)
+            for plan in owned
+        )
+        batches = describe_batches(sum(plan.batches for plan in owned))
+        return Move(self._name, claims, describe_standing(self._state), f"lets its next run take over {batches}")
 
     def transfer(self) -> Move:
         """Give the stream to the Airflow installation that ``deployment`` names."""
@@ -267,7 +277,7 @@ class Mover:
         return Move(
             self._name,
             (Retired(why=self.why),),
-            self._before(),
+            describe_standing(self._state),
             "has ended for good; its name cannot be used again",
             ("Its ledger and manifests stay in staging; remove the folder when nobody needs the history.",),
         )
@@ -275,7 +285,7 @@ class Mover:
     def _word(
         self, command: BaseAction, after: str, *, unchanged: str = "is unchanged; there is nothing to do"
     ) -> Move:
-        return Move(self._name, (command,), self._before(), after, unchanged=unchanged)
+        return Move(self._name, (command,), describe_standing(self._state), after, unchanged=unchanged)
 
     @property
     def _state(self) -> StreamState:
@@ -284,17 +294,6 @@ class Mover:
     @property
     def _name(self) -> str:
         return self._state.name
-
-    def _before(self) -> str:
-        state = self._state
-        if state.phase == "open":
-            return f"epoch {state.epoch}, {describe_position(state.position)}"
-        request = f"epoch {state.epoch} is requested"
-        if state.request is not None:
-            request += f" ({state.request.reason}: {state.request.why})"
-        if state.closed is None:
-            return f"{request} but has not begun"
-        return f"{request}; epoch {state.closed.epoch} was at {describe_position(state.closed.position)}"
 
     def _request(
         self,
@@ -334,7 +333,7 @@ class Mover:
             seen=seen,
             removal=removal,
         )
-        return Move(self._name, (command,), self._before(), f"epoch {epoch}, {after}", notes)
+        return Move(self._name, (command,), describe_standing(self._state), f"epoch {epoch}, {after}", notes)
 
     @cached_property
     def _handed_out(self) -> HandedOut:

@@ -171,9 +171,22 @@ def _good_batches(
         yield again, manifest
 
 
+@dataclass(frozen=True, slots=True)
+class IntervalPlan:
+    """All of an interval; not yet in the ledger.
+
+    Attributes:
+        batches: Batches whose manifests are written, in order.
+        rest: Commits without data after them, or all commits if there are no batches.
+    """
+
+    batches: tuple[PlannedBatch, ...]
+    rest: SourceBatch | None = None
+
+
 def plan_interval(
     connected: ConnectedStream, state: StreamState, record: IntervalRecord, *, replaces: bool
-) -> tuple[PlannedBatch, ...]:
+) -> IntervalPlan:
     """Plan all versions of an interval and write the manifests. Writes nothing to the ledger.
 
     Args:
@@ -198,7 +211,7 @@ def plan_interval(
             starting_state(connected.log, start),
             connected.stream.options,
             record.last_version,
-            allowances=Allowances(acknowledged_of(state), schema_changes=connected.context.schema_changes),
+            allowances=Allowances(acknowledged_of(state), left_out_of(state), connected.context.schema_changes),
         )
         for batch, manifest in with_manifests(connected, planner):
             if manifest is None:
@@ -213,9 +226,9 @@ def plan_interval(
             raise planner.outcome.error
     unknown_rows.warn()
     if batches or not replaces:
-        return tuple(batches)
+        return IntervalPlan(tuple(batches), empty)
     empty = empty or _nothing(connected, state, record)
-    return (_written(connected, empty, _built(connected, empty), place, 0, None),)
+    return IntervalPlan((_written(connected, empty, _built(connected, empty), place, 0, None),))
 
 
 def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRecord) -> SourceBatch:

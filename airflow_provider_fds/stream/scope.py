@@ -12,6 +12,7 @@ from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_fold
 from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.stream.attempts import new_attempt_id
 from airflow_provider_fds.stream.batch_failure import batch_failure
+from airflow_provider_fds.stream.planning import schema_changes_of, skipped_of
 from airflow_provider_fds.stream.result import RunWork
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.source.plan import SourceBatch
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.result import LoadResult
 
@@ -187,8 +189,13 @@ class Scope(ABC):
             raise StreamBusyError(self.busy(owner), owner=owner.describe(), table=self.connected.table.uri)
         return owner
 
-    def _record_plan(self, epoch: int, target: int, batches: tuple[PlannedBatch, ...]) -> None:
-        """Record batches planned in ``epoch``, or in that generation; refused if it is not the newest any more."""
+    def _record_plan(
+        self, epoch: int, target: int, batches: tuple[PlannedBatch, ...], *, rest: SourceBatch | None = None
+    ) -> None:
+        """Record batches planned in ``epoch``, or in that generation; refused if it is not the newest any more.
+
+        ``rest``: of an interval, the commits without data after its batches.
+        """
         options = self.stream.options
         self.connected.execute(
             Planned(
@@ -199,6 +206,8 @@ class Scope(ABC):
                 batches=batches,
                 options_digest=options.digest(),
                 meaning_digest=options.meaning_digest(),
+                skipped=() if rest is None else skipped_of(rest),
+                schema_changes=() if rest is None else schema_changes_of(rest),
             )
         )
 

@@ -100,7 +100,16 @@ def every_action(make):
             range_options={"starting_version": 0, "ending_version": 9},
         ),
         Bound(epoch=1, sink=make.sink, table_id=make.sink_id),
-        Planned(epoch=1, owner=owner, target=9, batches=(batch,), options_digest="o1", meaning_digest="m1"),
+        Planned(
+            epoch=1,
+            owner=owner,
+            target=9,
+            batches=(batch,),
+            options_digest="o1",
+            meaning_digest="m1",
+            skipped=(Skipped(version=5, operation="DELETE", reason="skip_versions"),),
+            schema_changes=(PassedSchema(version=6, changes=("+ most: string",), allowed_by="default"),),
+        ),
         Claimed(epoch=1, interval=interval, owner=owner, previous=make.owner("r0"), why="state is failed"),
         Committed(
             epoch=1,
@@ -202,7 +211,7 @@ def test_entries_from_before_some_of_their_fields_existed_are_read(make):
         "blocked": ("owner",),
         "requested": ("seen", "removal", "closes", "replaces"),
         "interval_opened": ("owner", "previous"),
-        "planned": ("interval",),
+        "planned": ("interval", "skipped", "schema_changes"),
     }
     for kind, names in later.items():
         old = json.loads((GOLDEN / f"{kind}.json").read_bytes())

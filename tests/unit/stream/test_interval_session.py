@@ -452,3 +452,66 @@ def test_planned_rows_of_a_table_that_was_made_again_are_refused_before_spark_st
 
     with pytest.raises(TableReplacedError, match="was planned from the table with id"):
         session_of(bench, minutes(0, 3), "run-2").begin(append)
+
+
+def move(bench: Any, name: str, *, why: str = "broken", running: bool = True, **arguments: Any) -> str:
+    """Do what a person's command does."""
+    ledger = Ledger(open_storage(str(bench.staging)), "days")
+    ledger.find()
+    mover = Mover(ledger, why=why, owner_is_running=lambda _owner: running)
+    return perform(ledger, getattr(mover, name)(**arguments), Actor(deployment="test", user="me"))
+
+
+def entries_of(bench: Any, kind: str) -> list[dict[str, Any]]:
+    ledger = Ledger(open_storage(str(bench.staging)), "days")
+    found = [json.loads(entry.to_json())["action"] for entry in ledger.readable()]
+    return [action for action in found if action["kind"] == kind]
+
+
+def test_a_version_that_a_person_skipped_is_left_out_of_its_interval(bench, six_commits, append):
+    load(bench, minutes(0, 2), append)
+    assert "skips version 3 when a run plans its interval" in move(bench, "skip", version=(3, 3))
+    work, result = load(bench, minutes(2, 6), append, "run-2")
+    assert result.rows == 30
+    (skipped,) = [one for batch in work.batches for one in batch.skipped]
+    assert (skipped.version, skipped.reason.startswith("skipped by ")) == (3, True)
+
+
+def test_a_replaced_interval_is_loaded_again_without_the_version_that_a_person_skipped(bench, six_commits, replacing):
+    assert load(bench, minutes(0, 6), replacing)[1].rows == 50
+    move(bench, "skip", version=(3, 3))
+    assert load(bench, minutes(0, 6), replacing)[1].rows == 40
+
+
+def test_a_version_of_an_interval_that_was_appended_cannot_be_skipped(bench, six_commits, append):
+    load(bench, minutes(0, 4), append)
+    with pytest.raises(LedgerError, match=r"version 3 is in interval .* the sink appends"):
+        move(bench, "skip", version=(3, 3))
+    move(bench, "skip", version=(4, 4))
+
+
+@pytest.mark.parametrize("skips", [{"skip_versions": "2-3"}, {}])
+def test_an_interval_of_skipped_versions_alone_leaves_a_line_for_each(bench, six_commits, append, skips):
+    load(bench, minutes(0, 2), append)
+    if not skips:
+        move(bench, "skip", version=(2, 3))
+    assert load(bench, minutes(2, 4), append, "run-2", **skips)[0].status == "up_to_date"
+    assert [one["version"] for one in entries_of(bench, "planned")[-1]["skipped"]] == [2, 3]
+
+
+def test_versions_skipped_after_the_last_batch_of_an_interval_leave_a_line(bench, six_commits, append):
+    load(bench, minutes(0, 6), append, max_files_per_batch=1, skip_versions="5")
+    (planned,) = entries_of(bench, "planned")
+    found = [one["version"] for part in (*planned["batches"], planned) for one in part["skipped"]]
+    assert found == [5]
+
+
+def test_a_plan_of_an_interval_is_released_for_the_next_run(bench, six_commits, append):
+    bench.running.add("run-1")
+    session_of(bench, minutes(0, 6)).begin(append)
+    with pytest.raises(StreamBusyError):
+        session_of(bench, minutes(0, 6), "run-2").begin(append)
+    with pytest.raises(ConfigurationError, match=r"batches of interval .* appears to be running"):
+        move(bench, "adopt")
+    assert "take over 1 planned batch" in move(bench, "adopt", running=False)
+    assert session_of(bench, minutes(0, 6), "run-2").begin(append).status == "work"
