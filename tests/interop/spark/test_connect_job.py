@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark import connect, files
+from airflow_provider_fds.spark import connect, connect_job, files
 from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, ServerUnreachableError, is_shared
 from airflow_provider_fds.spark.connect_job import ConnectJob, left_behind, tag_of
 from airflow_provider_fds.spark.versions import server_problem
@@ -31,6 +31,15 @@ pytestmark = pytest.mark.timeout(600)
 def spark(connect_session):
     """Instead of the classic session: one on the server."""
     return connect_session
+
+
+#: So that a test that runs across the full half hour keeps its shared session.
+ONE_PERIOD = 10**12
+
+
+@pytest.fixture(autouse=True)
+def one_period(monkeypatch):
+    monkeypatch.setattr(connect_job, "_SHARED_SECONDS", ONE_PERIOD)
 
 
 def job_of(stream, spec, url, lines=None):
@@ -64,14 +73,16 @@ def data_file(stream):
     return min(stream.source.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
 
 
-CLIENT = """
+CLIENT = f"""
 import sys
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.spark.connect import ConnectServer
-from airflow_provider_fds.spark.connect_job import ConnectJob
+from airflow_provider_fds.spark import connect_job
 from airflow_provider_fds.stream.driver_files import DriverFiles
+connect_job._SHARED_SECONDS = {ONE_PERIOD}
 url, spec, staging = sys.argv[1:]
-ConnectJob(ConnectServer(url, "connection 'warm'"), spec, DriverFiles(LocalStorage(staging)), {}, print).work()
+server = ConnectServer(url, "connection 'warm'")
+connect_job.ConnectJob(server, spec, DriverFiles(LocalStorage(staging)), {{}}, print).work()
 """
 
 
