@@ -91,6 +91,8 @@ class SourceOptions:
             system. Spark uses its own permissions to read the files that the log names.
         columns: Columns to read, whole; default: all. The others are neither read nor named in a batch. A change of
             theirs still counts as a change of the schema.
+        stats: ``False``: do not copy the minima, maxima and null counts of columns, which the log has of each file, to
+            staging. Spark then cannot skip files by them. Numbers of rows are kept. Always so with ``columns``.
 
     Example:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
@@ -124,6 +126,7 @@ class SourceOptions:
     allow_schema_changes: Rules = ()
     allowed_roots: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    stats: bool = True
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, by_interval: bool = False) -> SourceOptions:
@@ -208,7 +211,7 @@ class SourceOptions:
     @property
     def keeps_statistics(self) -> bool:
         """Whether the minima and maxima of columns get into staging, which lets Spark skip files."""
-        return not self.columns
+        return self.stats and not self.columns
 
     def skips_version(self, version: int) -> bool:
         """Whether ``skip_versions`` lists ``version``."""
@@ -261,6 +264,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "allow_schema_changes": _Option(schema_rules),
     "allowed_roots": _Option(values_of.roots),
     "columns": _Option(values_of.columns),
+    "stats": _Option(values_of.boolean),
 }
 
 #: Options that Delta knows and FDS refuses, with the reason and the alternative.

@@ -86,7 +86,11 @@ def test_staging_has_no_statistics_of_columns_either_from_commits_or_from_the_in
     secret = "Jane Doe"
     stats = json.dumps({"numRecords": 7, "minValues": {"id": secret}, "maxValues": {"id": secret}, "nullCount": {}})
     log_builder.commit(log_builder.add("a.parquet", stats=stats))
-    for name, options, is_there in (("all", {}, True), ("some", {"columns": "id"}, False)):
+    for name, options, is_there in (
+        ("all", {}, True),
+        ("some", {"columns": "id"}, False),
+        ("none", {"stats": False}, False),
+    ):
         stream = bench.stream(name, **options, starting_version=None)
         session = bench.session(stream=stream)
         work = session.begin(DeltaTableSink(str(bench.staging.parent / name)))
