@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
 
 PROPERTIES = (
     "'delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true', 'delta.enableChangeDataFeed' = 'true'"
@@ -130,3 +132,70 @@ def test_a_merge_whose_key_is_renamed_names_the_key(spark, stream):
     )
     assert (code, report.error_class) == (11, "SinkSchema")
     assert "needs the columns id" in report.error_message
+
+
+def test_a_new_column_stays_out_of_a_sink_that_lists_its_columns(spark, stream):
+    batches = changed(spark, stream, "add")
+    frame = load(spark, stream, DeltaTableSink(str(stream.sink_path), columns=("id", "name")), *batches)
+    assert rows(frame) == Counter([(1, "one"), (2, "two"), (3, "three"), (4, None)])
+
+
+def test_an_interval_with_a_followed_rename_is_one_transaction_with_the_columns_of_both(spark, stream):
+    before, after = changed(spark, stream, "rename")
+    interval = replace(
+        before,
+        interval="2026-01-01T00:00:00.000Z/2026-01-02T00:00:00.000Z",
+        batch_id=1,
+        end=after.end,
+        last_version=after.last_version,
+        num_rows=4,
+        prev_txn_version=None,
+        more_manifests=(after.manifest,),
+    )
+    sink = DeltaReplaceSink(str(stream.sink_path), provenance=True, replace_where="_source_version >= 0")
+    frame = load(spark, stream, sink, interval)
+    assert rows(frame, "id", "name", "label") == Counter(
+        [(1, "one", None), (2, "two", None), (3, None, "three"), (4, None, None)]
+    )
+    assert len(stream.sink_commits()) == 1
+
+
+def test_a_history_after_a_followed_rename_has_each_value_under_the_name_of_its_time(spark, stream):
+    changed(spark, stream, "rename")
+    spark.sql(f"UPDATE delta.`{stream.source}` SET label = 'uno' WHERE id = 1")
+    stream.options = {"allow_schema_changes": {"rename": "follow"}, "read_change_feed": True}
+    sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], merge_schema=True, scd=2)
+    frame = load(spark, stream, sink, *stream.plan()).where("id = 1")
+    assert rows(frame, "name", "label", "_is_current") == Counter([("one", None, False), (None, "uno", True)])
+
+
+def test_a_merge_after_a_rename_is_refused_until_the_sink_has_the_new_name(spark, stream):
+    before, after = changed(spark, stream, "rename")
+    sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], properties={"delta.columnMapping.mode": "name"})
+    code, (report,) = stream.work(spark, stream.job(before, sink=sink))
+    assert code == 0
+    code, (failed,) = stream.work(spark, stream.job(after, sink=sink, **stream.after(report)))
+    assert (code, failed.error_class) == (11, "SinkSchema")
+    spark.sql(f"ALTER TABLE delta.`{stream.sink_path}` RENAME COLUMN name TO label")
+    assert stream.work(spark, stream.job(after, sink=sink, **stream.after(report)))[0] == 0
+    assert rows(spark.read.format("delta").load(str(stream.sink_path))) == rows(source_of(spark, stream))
+
+
+FUNCTION = """
+SEEN = []
+
+
+def load(rows, batch):
+    SEEN.append([name for name in rows.columns if not name.startswith("_")])
+    return rows.count()
+"""
+
+
+def test_a_function_gets_each_batch_with_the_columns_of_its_time(spark, stream, tmp_path, monkeypatch):
+    module = "schema_of_its_time"
+    (tmp_path / f"{module}.py").write_text(FUNCTION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    batches = changed(spark, stream, "rename")
+    code, _ = stream.work(spark, stream.job(*batches, sink=ForeachBatchSink(f"{module}:load")))
+    assert code == 0
+    assert sys.modules[module].SEEN == [["id", "name"], ["id", "label"]]
