@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -16,11 +16,12 @@ from airflow_provider_fds.ledger.conditions import check_deployment
 from airflow_provider_fds.ledger.entries import Entry, iso_time
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.fold import Fold
+from airflow_provider_fds.ledger.last_run import last_run
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
 from airflow_provider_fds.ledger.operator_entries import Transferred
 from airflow_provider_fds.ledger.protocol import decide
 from airflow_provider_fds.ledger.reading import LedgerReader, retried
-from airflow_provider_fds.ledger.state import KEPT_RUNS, StreamState
+from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.writing import self_test, write
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 #: Number of entries between two folds; it bounds the entries that are read after a known fold.
 FOLD_EVERY: Final = 50
-
-#: Clocks of writers differ; an entry's time may be off by this much.
-_CLOCK_TOLERANCE: Final = timedelta(days=1)
 
 #: Replaces a lost entry.
 _NO_ENTRY: Final = b'{"gone":true}\n'
@@ -214,11 +212,7 @@ class Ledger:
             since: A time, with a zone, before which the run cannot have worked: entries more than a day older are not
                 read. ``None``: all are read.
         """
-        known = next((r for r in reversed(self.state.runs) if r.owner == owner), None)
-        if known is not None or len(self.state.runs) < KEPT_RUNS:
-            return known
-        earliest = None if since is None else iso_time(since - _CLOCK_TOLERANCE)
-        return perform(self._find_run_steps(owner, earliest), self.storage)
+        return perform(last_run(self._reader, self._head or self._empty(), owner, since), self.storage)
 
     def self_test(self) -> None:
         """Make sure that the store writes an object only if it does not exist. Runs automatically before ``created``.
@@ -358,23 +352,6 @@ class Ledger:
                 f"(entry {known.n}). Give this request another id"
             )
         return found[0]
-
-    def _find_run_steps(self, owner: Owner, earliest: str | None) -> Steps[RunRecord | None]:
-        for n in range(self.n, -1, -1):
-            try:
-                found = yield from self._reader.entry(n)
-            except UnreadableEntryError as damage:
-                _log.warning("Cannot tell what %s has done: %s", owner.describe(), damage)
-                return None
-            # nothing is known of the time before the ledger was begun again
-            if found is None or isinstance(found[0].action, Created):
-                return None
-            if earliest is not None and found[0].time < earliest:
-                return None
-            if getattr(found[0].action, "owner", None) == owner:
-                fold = yield from self._reader.up_to(n)
-                return next((r for r in reversed(fold.state.runs) if r.owner == owner), None)
-        return None
 
     def _save_fold_steps(self) -> Steps[None]:
         if self._head is None or self._head.n <= self._fold_n:

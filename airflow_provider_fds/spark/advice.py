@@ -1,4 +1,4 @@
-"""The commands with which a person loads missing rows again, complete as they appear in a message.
+"""What a person does about a sink that lacks rows or has too many: commands, complete as a message shows them.
 
 Standard library and pyspark, Python 3.9 syntax.
 """
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, List, Optional
 from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.spark.history import History
 
 
 #: No command moves a stream of data intervals, and no fence can close its intervals in the sink.
@@ -89,6 +91,41 @@ class Advice:
     def from_first_missing(self) -> str:
         """Return the command that loads again from a batch that the person must find."""
         return _MISSING_INTERVALS if self._is_interval else self._to_batch("N")
+
+    def out_of_turn(self, history: History, batch: BatchSpec, newest: Optional[int]) -> str:
+        """Return why it is not the batch's turn, and what to do.
+
+        Args:
+            history: The sink's history.
+            batch: The batch.
+            newest: The stream's newest transaction in the sink, or ``None`` if it has no transaction there.
+        """
+        has_it = (c for c in history.commits if newest is not None and c.transaction_of(batch.txn_app_id) == newest)
+        if (last := next(has_it, None)) is not None and last.metadata is None:
+            return (
+                f"version {last.version} is a manual statement for a rewind that was never requested. Request it "
+                f"by {self.rewind()}"
+            )
+        if batch.prev_txn_version is not None and (newest or 0) < batch.prev_txn_version:
+            again = self.after(newest, batch.epoch)
+            return f"the sink lacks committed batches, because it was restored from a copy. Load them again by {again}"
+        if last is None and batch.interval is None and newest is not None and newest >= batch.txn_version:
+            return (
+                "the sink has this batch or a later one, although none was committed, and log cleanup removed the "
+                "commit from the sink's log, so it is unknown which rows it has. Have the rows removed and read "
+                f"again by {self.remove_and_load(batch.first_version)}"
+            )
+        gone_on = "another run has continued, so there is nothing to do"
+        if batch.interval is not None:
+            return (
+                f"{gone_on}. If there is no such run, the ledger is older than the sink: restore the newest copy "
+                "of the staging folder, or give the stream another name and do not run the intervals that the "
+                "sink has"
+            )
+        return (
+            f"{gone_on}. If there is no such run, the ledger is older than the sink: rebuild it from the sink "
+            f"with `fds recover {batch.stream} --sink URI --table URI --why …`"
+        )
 
     def _to_batch(self, batch: str) -> str:
         if self._merges:

@@ -364,37 +364,8 @@ class DeltaTableWriter(Writer):
                 "OutOfTurn",
                 f"{self._describe(batch)} is out of order: the sink {self._path} has {found} of "
                 f"{batch.txn_app_id} as its newest; expected {'none' if expected is None else expected} before "
-                f"{batch.txn_version}. Nothing was written: {self._out_of_turn(history, batch, newest)}",
+                f"{batch.txn_version}. Nothing was written: {self._advice.out_of_turn(history, batch, newest)}",
             )
-
-    def _out_of_turn(self, history: History, batch: BatchSpec, newest: Optional[int]) -> str:
-        """Return why it is not the batch's turn, and what to do."""
-        has_it = (c for c in history.commits if newest is not None and c.transaction_of(batch.txn_app_id) == newest)
-        if (last := next(has_it, None)) is not None and last.metadata is None:
-            return (
-                f"version {last.version} is a manual statement for a rewind that was never requested. Request it "
-                f"by {self._advice.rewind()}"
-            )
-        if batch.prev_txn_version is not None and (newest or 0) < batch.prev_txn_version:
-            again = self._advice.after(newest, batch.epoch)
-            return f"the sink lacks committed batches, because it was restored from a copy. Load them again by {again}"
-        if last is None and batch.interval is None and newest is not None and newest >= batch.txn_version:
-            return (
-                "the sink has this batch or a later one, although none was committed, and log cleanup removed the "
-                "commit from the sink's log, so it is unknown which rows it has. Have the rows removed and read "
-                f"again by {self._advice.remove_and_load(batch.first_version)}"
-            )
-        gone_on = "another run has continued, so there is nothing to do"
-        if batch.interval is not None:
-            return (
-                f"{gone_on}. If there is no such run, the ledger is older than the sink: restore the newest copy "
-                "of the staging folder, or give the stream another name and do not run the intervals that the "
-                "sink has"
-            )
-        return (
-            f"{gone_on}. If there is no such run, the ledger is older than the sink: rebuild it from the sink "
-            f"with `fds recover {batch.stream} --sink URI --table URI --why …`"
-        )
 
     def _check_columns(self, rows: Any) -> None:
         check_columns(self._spark, self._sink, self._path, rows, is_there=self._table_id is not None)

@@ -31,7 +31,7 @@ from airflow_provider_fds.stream.move import (
 )
 from airflow_provider_fds.stream.repeated import repeated_notes
 from airflow_provider_fds.stream.rewind_target import check_version, planned_batch, version_at
-from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
+from airflow_provider_fds.stream.sink_before import describe_seen
 from airflow_provider_fds.stream.sink_removal import Asked, removal_of
 from airflow_provider_fds.stream.whole_commits import is_inside_commit
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import Removal, SeenBatch
+    from airflow_provider_fds.ledger.values import Removal
 
 
 _READ_AGAIN: Final = "Their rows are read again; remove them, or they are there twice."
@@ -319,7 +319,7 @@ class Mover:
         # for a replan or a rebind, the position determines what is read again
         seen = self._state.shown if reason in ("rewind", "reset") or is_function else ()
         if seen and not is_function:
-            which = ", ".join(_describe_seen(b) for b in seen)
+            which = ", ".join(describe_seen(b) for b in seen)
             notes = (*notes, f"Not committed, but reported by an earlier run: the sink has {which}. {_READ_AGAIN}")
         epoch = max(self._state.epoch, after_epoch) + 1
         command = Requested(
@@ -389,11 +389,6 @@ class Mover:
         if version is None:
             return ("Rows of commits at or after that time that are already in the sink are then there twice.",)
         return repeated_notes(self.ledger, self._start_at(version), removal=removal)
-
-
-def _describe_seen(batch: SeenBatch) -> str:
-    where = f" (version {batch.sink_version})" if batch.sink_version != UNKNOWN_VERSION else ""
-    return f"batch {batch.batch_id} of epoch {batch.epoch}{where}"
 
 
 __all__ = ["Mover"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
-    from airflow_provider_fds.ledger.values import Fence
+    from airflow_provider_fds.ledger.values import Fence, SeenBatch
 
 
 #: Version of a batch whose commit is no longer in the sink's log.
@@ -281,6 +281,12 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
     )
 
 
+def describe_seen(batch: SeenBatch) -> str:
+    """Return a batch that the sink was seen to have, such as ``batch 4 of epoch 2 (version 9)``."""
+    where = f" (version {batch.sink_version})" if batch.sink_version != UNKNOWN_VERSION else ""
+    return f"batch {batch.batch_id} of epoch {batch.epoch}{where}"
+
+
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
     """Return the latest position where an epoch may begin, or ``None`` if only a reset reads everything again."""
     table_id = state.table_id or ""
@@ -316,6 +322,7 @@ def _is_read_again(
 
 __all__ = [
     "UNKNOWN_VERSION",
+    "describe_seen",
     "hidden_batch",
     "hidden_error",
     "lacks_committed",
