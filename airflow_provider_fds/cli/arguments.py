@@ -44,8 +44,16 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_storage(parser: argparse.ArgumentParser, *, staging_required: bool) -> None:
-    """Add staging, deployment and storage options; a required staging may also come from the environment."""
+def add_storage(
+    parser: argparse.ArgumentParser, *, staging_required: bool, default_deployment: str | None = None
+) -> None:
+    """Add staging, deployment and storage options; a required staging may also come from the environment.
+
+    Args:
+        parser: The parser.
+        staging_required: Whether a staging folder must be given.
+        default_deployment: Whose deployment an omitted one is, in words; it is then ``None``.
+    """
     known = os.environ.get("AIRFLOW__FDS__STAGING") if staging_required else None
     parser.add_argument(
         "--staging",
@@ -57,8 +65,8 @@ def add_storage(parser: argparse.ArgumentParser, *, staging_required: bool) -> N
     )
     parser.add_argument(
         "--deployment",
-        default=os.environ.get("AIRFLOW__FDS__DEPLOYMENT", CLI_DEPLOYMENT),
-        help="Airflow installation that the stream belongs to (default: %(default)s)",
+        default=os.environ.get("AIRFLOW__FDS__DEPLOYMENT", CLI_DEPLOYMENT if default_deployment is None else None),
+        help=f"Airflow installation that the stream belongs to (default: {default_deployment or '%(default)s'})",
     )
     parser.add_argument(
         "--storage-option",

@@ -136,6 +136,8 @@ def _line(entry: Entry) -> str:
         facts.append(f"removes={which}" + ("(forced)" if removal["is_forced"] else ""))
         if (rows := (action.get("fence") or {}).get("removed_rows")) is not None:
             facts.append(f"removed_rows={rows}")
+    if (origin := action.get("origin")) is not None:
+        facts.append(f"stream={origin['stream']} uuid={origin['uuid']} offset={origin['offset']}")
     if given_up := (action.get("recovered") or {}).get("given_up"):
         facts.append(f"instead of unreadable entries={','.join(str(one['n']) for one in given_up)}")
     if warnings := (action.get("fence") or {}).get("warnings"):

@@ -15,8 +15,10 @@ from airflow_provider_fds.ledger.request_entries import Requested
 
 # the annotations of a struct are read when it is defined
 from airflow_provider_fds.ledger.values import (
+    Acknowledgement,
     Fence,
     LeftSink,
+    Origin,
     Recovered,
     SinkBinding,
     SnapshotRef,
@@ -45,6 +47,16 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
     table: str
     deployment: str
     recovered: Recovered | None = None
+
+    @property
+    def known_origin(self) -> Origin | None:
+        """The stream that this one continues as a fork, or ``None`` if it is not known to be a fork."""
+        return None if self.recovered is None else self.recovered.origin
+
+    @property
+    def passes(self) -> tuple[Acknowledgement, ...]:
+        """Versions that people had let the stream pass before this entry."""
+        return () if self.recovered is None else self.recovered.acknowledged
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it if no stream has this name; one that reads the same table is the same stream."""
@@ -93,9 +105,48 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
             snapshot=found.snapshot,
             held=None if found.held is None else HeldFacts(why=found.held),
             acknowledged=found.acknowledged,
+            origin=found.origin,
         )
         # as if the epoch that the sink knows of had just been closed
         return request.apply(state)
+
+
+@register
+class Forked(Created, frozen=True, kw_only=True, tag="forked"):
+    """The stream exists and continues where another one was; requests epoch 1.
+
+    Attributes:
+        origin: That stream. Its ledger is only read.
+    """
+
+    subject: ClassVar[str] = "create it as a fork of {0.origin.stream}"
+
+    origin: Origin
+
+    @property
+    def known_origin(self) -> Origin:
+        """That stream."""
+        return self.origin
+
+    @property
+    def passes(self) -> tuple[Acknowledgement, ...]:
+        """Versions that people had let that stream pass."""
+        return self.origin.acknowledged
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it if no stream has this name; a fork of the same stream is the same stream."""
+        if super().decide(state) is not None:
+            return self
+        if state.origin is None or state.origin.stream != self.origin.stream:
+            raise refusals.refusal(
+                state,
+                f"the name is taken: the stream is not a fork of stream {self.origin.stream!r}. Use another name",
+            )
+        return None
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Request the first epoch, and remember where it begins and what people let the other stream pass."""
+        return replace(super().apply(state), origin=self.origin, acknowledged=self.origin.acknowledged)
 
 
 @register
@@ -292,4 +343,4 @@ class StartKept(BaseAction, frozen=True, kw_only=True, tag="start_kept"):
         return replace(state, start_kept=self.options or None)
 
 
-__all__ = ["Bound", "Created", "Ended", "Opened", "StartKept"]
+__all__ = ["Bound", "Created", "Ended", "Forked", "Opened", "StartKept"]

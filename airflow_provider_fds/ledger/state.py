@@ -25,6 +25,7 @@ from airflow_provider_fds.ledger.records import AnsweredRequest, ClosedEpoch, In
 from airflow_provider_fds.ledger.values import (
     Acknowledgement,
     LeftSink,
+    Origin,
     PlannedBatch,
     SeenBatch,
     SinkBinding,
@@ -60,6 +61,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         epoch_start: Start of the epoch (exclusive), or ``None`` unless open.
         continues: Whether the epoch continues where the previous one ended, and was not moved by a person.
         position: Everything up to and including it is committed, or ``None`` unless open.
+        origin: The stream that this one continues as a fork, or ``None`` if it is not a fork.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
         left: The sink before a ``rebind``, until the open epoch is bound to a sink.
@@ -100,6 +102,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     epoch_start: str | None = None
     continues: bool = False
     position: str | None = None
+    origin: Origin | None = None
     table_id: str | None = None
     snapshot: SnapshotRef | None = None
     sink: SinkBinding | None = None

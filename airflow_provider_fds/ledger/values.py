@@ -5,7 +5,7 @@ A field that is added later has a default, so that older entries can still be re
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -252,6 +252,32 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     skip: bool = False
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The stream that a fork continues, as its ledger was at that moment.
+
+    Attributes:
+        stream: Its name.
+        uuid: Its random id.
+        epoch: Its open epoch.
+        offset: Its position: everything up to and including it is left to that stream.
+        snapshot: The frozen snapshot that contains the position; the fork has a copy.
+        meaning_digest: Digest of the options by which a position within a version was counted.
+        last_commit_sha256: Digest of the last consumed commit file of the source, or ``None`` if none was read.
+        range_options: The options of start and end with which that stream began.
+        acknowledged: Versions that people let that stream pass.
+    """
+
+    stream: str
+    uuid: str
+    epoch: int
+    offset: str
+    snapshot: SnapshotRef | None = None
+    meaning_digest: str | None = None
+    last_commit_sha256: str | None = None
+    range_options: dict[str, Any] | None = None
+    acknowledged: tuple[Acknowledgement, ...] = ()
+
+
 class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that was unreadable when the ledger was begun again.
 
@@ -279,6 +305,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
         meaning_digest: Digest of the options by which a position within a version was counted.
         held: Why the stream is held, or ``None`` if it is not.
         acknowledged: Versions that the stream may pass.
+        origin: The stream that this one continues as a fork.
         given_up: The unreadable entries.
     """
 
@@ -290,6 +317,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     meaning_digest: str | None = None
     held: str | None = None
     acknowledged: tuple[Acknowledgement, ...] = ()
+    origin: Origin | None = None
     given_up: tuple[GivenUp, ...] = ()
 
 
@@ -298,6 +326,7 @@ __all__ = [
     "Fence",
     "GivenUp",
     "LeftSink",
+    "Origin",
     "PassedSchema",
     "PlannedBatch",
     "Recovered",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceEvidence, LandedBatch
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch, SnapshotRef
+    from airflow_provider_fds.ledger.values import Origin, PlannedBatch, SnapshotRef
     from airflow_provider_fds.stream.connect import ConnectedStream
 
 
@@ -55,6 +55,7 @@ class EpochStart:
         meaning_digest: Digest of the options by which a position within a version was counted.
         continues: Whether the epoch continues where the previous one ended.
         follows_options: Whether the stream's own start options decided it, or a start given in their place.
+        origin: The stream that was at this position, if this is a fork of it.
     """
 
     start: Offset | SnapshotStart | None
@@ -63,6 +64,7 @@ class EpochStart:
     meaning_digest: str | None = None
     continues: bool = False
     follows_options: bool = False
+    origin: Origin | None = None
 
 
 def epoch_start(
@@ -91,6 +93,8 @@ def epoch_start(
     if closed is not None and to is None and closed.position is not None:
         refuse_older_sink(state, closed, fence, evidence)
         return _after(state, closed, Offset.from_json(_end_of_landed(connected, closed, landed) or closed.position))
+    if state.request is None and state.origin is not None:
+        return _forked(state.origin)
     if to is None or "start" in to:
         return EpochStart(resolve_start(connected.log, options), follows_options=True)
     if "offset" in to:
@@ -209,6 +213,18 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStar
     is_within = start.next_index > 0 and not start.is_initial_snapshot
     return EpochStart(
         start, is_kept=True, snapshot=snapshot, meaning_digest=to.get("meaning_digest") if is_within else None
+    )
+
+
+def _forked(origin: Origin) -> EpochStart:
+    """Return the start of a new fork: what the other stream has read decides about the versions that follow."""
+    return EpochStart(
+        Offset.from_json(origin.offset),
+        is_kept=True,
+        snapshot=origin.snapshot,
+        meaning_digest=origin.meaning_digest,
+        continues=True,
+        origin=origin,
     )
 
 

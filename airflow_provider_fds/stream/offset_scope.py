@@ -19,6 +19,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.fencing import fence_work
+from airflow_provider_fds.stream.fork import refuse_sink_of_origin
 from airflow_provider_fds.stream.lost_position import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.move import describe_batches
 from airflow_provider_fds.stream.overlap import refuse_overlap
@@ -172,6 +173,7 @@ class OffsetScope(Scope):
     def _check_overlap(self, sink: Sink | None, end: StreamEnd | None) -> None:
         """Refuse to plan the first batch of an epoch if another stream loads its versions into the same sink."""
         if sink is not None and not self.connected.state.next_batch_id:
+            refuse_sink_of_origin(self.connected, sink)
             refuse_overlap(self.connected, self.connected.state, sink, end)
 
     def _stopped(self, error: FdsError, target: int) -> RunWork:

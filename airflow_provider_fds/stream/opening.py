@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
@@ -35,6 +35,7 @@ from airflow_provider_fds.stream.epoch import (
     unseen_batches,
     unseen_error,
 )
+from airflow_provider_fds.stream.fork import forked, refuse_other_stream, refuse_sink_of_origin
 from airflow_provider_fds.stream.overlap import refuse_overlap_of_new
 from airflow_provider_fds.stream.repeated import removal_problem
 from airflow_provider_fds.stream.sink_before import (
@@ -72,6 +73,7 @@ def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset 
     if state.phase == "requested":
         # if Spark must first close the earlier epochs, the caller that has Spark opens the epoch
         return state if state.needs_fence else open_epoch(connected, state, given=start)
+    refuse_other_stream(connected, state)
     _refuse_another_bounded_read(connected, state)
     if start is not None and state.epoch_start != start.to_json():
         raise ConfigurationError(
@@ -91,6 +93,9 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offs
     if sink is not None:
         refuse_lost_ledger(connected, sink)
         refuse_overlap_of_new(connected, sink, start)
+    if connected.stream.fork_of is not None:
+        refuse_sink_of_origin(connected, sink)
+        return connected.execute(forked(connected))
     return connected.execute(
         Created(
             uuid=str(uuid4()),
@@ -219,10 +224,10 @@ def open_epoch(
             snapshot=snapshot,
             fence=fence,
             landed=max((batch.batch_id for batch in landed), default=None),
-            last_commit_sha256=None if offset.is_initial_snapshot else _digest_before(log, offset),
+            last_commit_sha256=_digest_of(connected, asked, offset),
             meaning_digest=asked.meaning_digest,
             continues=asked.continues,
-            range_options=range_options(connected.stream.options) if asked.follows_options else None,
+            range_options=_range_of(connected, asked),
         )
     )
 
@@ -301,6 +306,20 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
         table=connected.table.uri,
         reason=Reason.STREAM_ALREADY_BEGUN,
     )
+
+
+def _range_of(connected: ConnectedStream, asked: EpochStart) -> dict[str, Any] | None:
+    """Return the options of start and end to record; a fork has those of the stream that it continues."""
+    if asked.origin is not None and asked.origin.range_options is not None:
+        return asked.origin.range_options
+    is_new = asked.follows_options or asked.origin is not None
+    return range_options(connected.stream.options) if is_new else None
+
+
+def _digest_of(connected: ConnectedStream, asked: EpochStart, start: Offset) -> str | None:
+    if asked.origin is not None:
+        return asked.origin.last_commit_sha256
+    return None if start.is_initial_snapshot else _digest_before(connected.log, start)
 
 
 def _digest_before(log: DeltaLog, start: Offset) -> str | None:

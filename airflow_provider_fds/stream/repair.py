@@ -212,6 +212,7 @@ def repair(
         meaning_digest=planned.meaning_digest if planned is not None and is_within else None,
         held=held,
         acknowledged=_acknowledged(damage, position),
+        origin=created[-1].known_origin if created else None,
         given_up=tuple(
             GivenUp(n=one.n, sha256=hashlib.sha256(one.data).hexdigest() if one.data else "", why=_first_sentence(one))
             for one in damage.unreadable
@@ -349,8 +350,8 @@ def _acknowledged(damage: LedgerDamage, position: Offset) -> tuple[Acknowledgeme
     words: dict[int, Acknowledgement] = {}
     for entry in damage.entries:
         action = entry.action
-        if isinstance(action, Created) and action.recovered is not None:
-            words |= {word.version: word for word in action.recovered.acknowledged}
+        if isinstance(action, Created):
+            words |= {word.version: word for word in action.passes}
         elif isinstance(action, Acknowledged) and action.version >= position.version:
             who = entry.actor.describe()
             words[action.version] = Acknowledgement(version=action.version, who=who, why=action.why, skip=action.skip)

@@ -127,6 +127,8 @@ def _more_of(state: StreamState) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if state.start_kept is not None and state.epoch_start is not None:
         more["start option"] = describe_changed_start(state, state.start_kept)
+    if state.origin is not None:
+        more["fork of"] = f"{state.origin.stream} (uuid {state.origin.uuid}), from {state.origin.offset}"
     if state.request is not None:
         more["requested"] = f"{state.request.reason}: {state.request.why}"
     if state.sink_warnings:

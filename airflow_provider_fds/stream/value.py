@@ -11,6 +11,7 @@ from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.stream.backfill_range import LIVE_START, NAME_SUFFIX, PLACES, BackfillRange, is_template
+from airflow_provider_fds.stream.fork_fields import fork_fields, fork_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ class DeltaStream:
         allow_overlap: Whether the stream may append versions of its table that another stream appends to the same sink.
             Set it if the two load different rows of them, or if duplicates do not matter.
         backfill: The range of a backfill; use :meth:`backfill`.
+        fork_of: Name of the stream that a new one continues; use :meth:`fork`.
         options: Source options by name; Delta's own camelCase spelling is accepted.
         **source_options: Source options in snake case, see ``docs/options.md``.
 
@@ -59,6 +61,7 @@ class DeltaStream:
         "allow_overlap",
         "backfill_range",
         "checkpoint",
+        "fork_of",
         "name",
         "options",
         "read",
@@ -75,6 +78,7 @@ class DeltaStream:
     staging: str | None
     allow_overlap: bool
     backfill_range: BackfillRange | None
+    fork_of: str | None
     options: SourceOptions
 
     def __init__(
@@ -88,6 +92,7 @@ class DeltaStream:
         staging: str | None = None,
         allow_overlap: bool = False,
         backfill: Mapping[str, Any] | None = None,
+        fork_of: str | None = None,
         options: Mapping[str, Any] | None = None,
         **source_options: Any,
     ) -> None:
@@ -103,6 +108,7 @@ class DeltaStream:
         values, of_values = _option_values(options or {}, source_options)
         problems += of_values
         problems += _overlap_problems(allow_overlap)
+        problems += fork_problems(name, read, backfill, fork_of, values)
         backfill_range: BackfillRange | None = None
         if backfill is not None and not problems:
             backfill_range, problems = _backfill_range(name, checkpoint, read, backfill, values)
@@ -127,6 +133,7 @@ class DeltaStream:
             ("staging", staging),
             ("allow_overlap", allow_overlap),
             ("backfill_range", backfill_range),
+            ("fork_of", fork_of),
             ("options", parsed),
         ):
             object.__setattr__(self, key, value)
@@ -167,6 +174,8 @@ class DeltaStream:
         }
         if self.allow_overlap:
             found["allow_overlap"] = True
+        if self.fork_of is not None:
+            found["fork_of"] = self.fork_of
         if (of := self.backfill_range) is not None:
             own = {name: value for name, value in self.options.to_dict().items() if name not in PLACES}
             found |= {"name": of.of, "checkpoint": of.checkpoint, "options": own, "backfill": of.to_dict()}
@@ -209,8 +218,37 @@ class DeltaStream:
         fields = self.to_dict()
         fields["options"] = {name: value for name, value in fields["options"].items() if name not in PLACES}
         fields["backfill"] = {"start": start, "end": end}
+        fields.pop("fork_of", None)
         fields["allow_overlap"] = allow_overlap or self.allow_overlap
         return DeltaStream.from_dict(fields)
+
+    def fork(self, name: str, **changes: Any) -> DeltaStream:
+        """Return a new stream that continues where this one is when the new one first runs.
+
+        The first row that it reads is the first one that this stream had not committed at that moment, also within a
+        version or an initial snapshot. From then on the two are independent. The fork may not load into the sink that
+        this stream loads into, unless this one is retired. Calling this does no I/O.
+
+        Args:
+            name: Name of the new stream.
+            **changes: What differs from this stream: source options other than those of the start,
+                ``allow_overlap``, ``checkpoint``. A checkpoint in a file is by default ``<file>.<name>``.
+
+        Raises:
+            ConfigurationError: A value is invalid, or this stream has no offset of its own to continue from.
+
+        Example:
+            >>> orders = DeltaStream("orders", table="s3://lake/orders", max_files_per_batch=500)
+            >>> orders.fork("orders_to_audit", max_files_per_batch=100)
+            DeltaStream('orders_to_audit', table='s3://lake/orders')
+        """
+        if self.backfill_range is not None:
+            raise ConfigurationError(
+                f"stream {self.name!r} is a backfill, which has an end. Fork stream {self.backfill_range.of!r}, or "
+                "declare another backfill.",
+                table=redacted_uri(self.table),
+            )
+        return DeltaStream.from_dict(fork_fields(self.to_dict(), name, changes))
 
     def ending_before_live(self, version: int) -> DeltaStream:
         """Return the backfill with ``end="live_start"`` resolved: the live stream began at ``version``."""

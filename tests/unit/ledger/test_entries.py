@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.action import KINDS, BaseAction, register
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.entries import Entry, digest_of
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Opened, StartKept
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Forked, Opened, StartKept
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.log import Ledger
@@ -29,6 +29,7 @@ from airflow_provider_fds.ledger.values import (
     Acknowledgement,
     Fence,
     GivenUp,
+    Origin,
     PassedSchema,
     Recovered,
     Removal,
@@ -69,6 +70,17 @@ def every_action(make):
         rows_read=25, files_written=2, bytes_written=4096, seconds={"look": 0.25, "load": 0.5, "write": 1.5}
     )
     owner, interval = make.owner(), "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z"
+    origin = Origin(
+        stream="orders",
+        uuid="u1",
+        epoch=2,
+        offset=start,
+        snapshot=snapshot,
+        meaning_digest="m1",
+        last_commit_sha256="ab",
+        range_options={"starting_version": 0},
+        acknowledged=(Acknowledgement(version=7, who="ann@desk", why="read it", skip=True),),
+    )
     return [
         Created(
             uuid="u1",
@@ -84,9 +96,11 @@ def every_action(make):
                 meaning_digest="m1",
                 held="maintenance",
                 acknowledged=(Acknowledgement(version=7, who="ann@desk", why="read it", skip=True),),
+                origin=origin,
                 given_up=(GivenUp(n=2, sha256="5e", why="is damaged"),),
             ),
         ),
+        Forked(uuid="u2", name="audit", table=make.table, deployment="prod", origin=origin),
         Opened(
             epoch=2,
             start=start,
