@@ -20,6 +20,11 @@ _NAME = re.compile(rf"(?i)(?:{_PART})|(?<![A-Za-z])(?:{_WORD})(?![A-Za-z])")
 #: ``name=``, ``name: ``, also within JSON and within a JSON string that contains JSON; and the value after it.
 _NAME_AND_SIGN = re.compile(r"""(?<![\w.-])([\w.-]+)\\*["']?\s*[=:]\s*""")
 _VALUE = re.compile(r"""(\\*["'])(?:(?!\1).){1,20000}\1|(?!\*\*\*)[^\s,;&"')}\\]+""", re.DOTALL)
+#: After these words, ``pass:`` is the verb: "the tests pass: 3".
+_BEFORE_VERB = re.compile(
+    r"(?i)(?<![\w.-])(?:to|not|all|may|can|cannot|must|should|will|would|they|tests|checks|cases|rows|versions)[ ]\Z"
+)
+_BEFORE_VERB_CHARACTERS = 12
 #: In these schemes the part before ``@`` is a container, not a user.
 _CONTAINERS = tuple(name for name in of_kind("azure") if name != "az")
 #: The ``@`` may be encoded, or the slashes may be missing.
@@ -58,13 +63,35 @@ def redacted(text: str) -> str:
 def _without_secret_pairs(text: str) -> str:
     shown, position = [], 0
     for found in _NAME_AND_SIGN.finditer(text):
-        if found.start() < position or _NAME.search(found[1]) is None:
+        if found.start() < position or _NAME.search(found[1]) is None or _is_verb(text, found):
             continue
-        value = _VALUE.match(text, found.end())
-        if value is not None:
+        end = _end_of_value(text, found.end())
+        if end is not None:
             shown += [text[position : found.end()], "***"]
-            position = value.end()
+            position = end
     return "".join([*shown, text[position:]])
+
+
+def _end_of_value(text: str, start: int) -> int | None:
+    """Return where the value at ``start`` ends, or ``None`` if there is none.
+
+    If it looks like another secret's name (``credentials: password: …``), the value of that name is part of it.
+    """
+    end = None
+    while (value := _VALUE.match(text, start)) is not None:
+        end = value.end()
+        name = _NAME_AND_SIGN.match(text, start)
+        if name is None or _NAME.search(name[1]) is None:
+            break
+        start = name.end()
+    return end
+
+
+def _is_verb(text: str, found: re.Match[str]) -> bool:
+    """Whether the name is the word ``pass`` of a sentence."""
+    if found[1] != "pass" or not found[0].startswith("pass: "):
+        return False
+    return _BEFORE_VERB.search(text[max(0, found.start() - _BEFORE_VERB_CHARACTERS) : found.start()]) is not None
 
 
 def redacted_uri(uri: str) -> str:

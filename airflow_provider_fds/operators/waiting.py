@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowSensorTimeout, conf
 
+from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.triggers.deferral import (
     grace_problems,
@@ -105,7 +106,8 @@ class Waiting:
         if look_at_interval(context, stream, self.grace) is not None or session.is_end_fixed():
             return
         if not self.wait(operator, context, stream, deadline=deadline):
-            raise AirflowSensorTimeout(f"The interval is not over in table {stream.table} after {self.timeout} s.")
+            waited = format_duration(timedelta(seconds=self.timeout))
+            raise AirflowSensorTimeout(f"The interval is not over in table {stream.table} after {waited}.")
 
 
 def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import task_failures
@@ -165,7 +166,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         remaining = deadline - time.time()
         if remaining <= 0:
             what = "No new data in" if self.wait_for == "new_data" else "The interval is not over in"
-            message = f"{what} table {self._stream.table} after {self.timeout} s."
+            message = f"{what} table {self._stream.table} after {format_duration(timedelta(seconds=self.timeout))}."
             raise AirflowSkipException(message) if self.soft_fail else AirflowSensorTimeout(message)
         trigger = waiting_trigger(
             context,

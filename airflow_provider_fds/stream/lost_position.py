@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.retention import FILE_RETENTION, LOG_RETENTION, retention
+from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import FdsError, LogTruncatedError
 from airflow_provider_fds.ledger.plan_entries import Advanced
 from airflow_provider_fds.ledger.values import Skipped
@@ -56,11 +57,10 @@ def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
     short = {name: length for name, length in kept.items() if age > length * WARNING_SHARE}
     if not short:
         return None
-    words = " and ".join(f"{name} is {length}" for name, length in short.items())
-    old = timedelta(seconds=int(age.total_seconds()))
+    words = " and ".join(f"{name} is {format_duration(length)}" for name, length in short.items())
     return (
-        f"{log.table_uri}: version {version}, the oldest unread version, is {old} old, and {words}: its files may "
-        "be removed soon. Run the stream more often, or raise the property"
+        f"{log.table_uri}: version {version}, the oldest unread version, is {format_duration(age)} old, and {words}: "
+        "its files may be removed soon. Run the stream more often, or raise the property"
     )
 
 

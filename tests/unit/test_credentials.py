@@ -29,6 +29,15 @@ TEXTS = [
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0HUSH.c2lnbmF0dXJlHUSH",
     "sas=HUSH",
     "fernet_key = HUSH",
+    "pass: HUSH",
+    "user: me, pass: HUSH",
+    "the tests use the pass: HUSH",
+    "the tests pass=HUSH",
+    "the tests pass: password: HUSH",
+    "must_pass: HUSH",
+    "credentials: password: HUSH",
+    "{'tests pass': 'HUSH'}",
+    "the credentials\npass: HUSH",
 ]
 
 
@@ -50,6 +59,9 @@ def test_a_text_is_shown_without_what_looks_like_a_credential(text):
         "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
         "version 3 of file:///lake/t at 12:00:00",
         "-Xmx2g -XX:+UseSerialGC",
+        "the tests pass: 3",
+        "versions that the stream may not pass: 7, 9",
+        "All checks pass: 4 of 4",
     ],
 )
 def test_other_texts_are_shown_as_they_are(text):

@@ -134,9 +134,9 @@ def test_sensor_and_status_warn_too(bench, behind, caplog):
     age(behind, 2, 20)
     caplog.set_level(logging.WARNING)
     assert bench.poller(bench.stream()).check() is not None
-    assert "delta.logRetentionDuration is 30 days" in caplog.text
+    assert "delta.logRetentionDuration is 30 days and" in caplog.text
     status = bench.session("looker").status()
-    assert "version 2, the oldest unread version, is 20 days" in status.extra["warning"]
+    assert "version 2, the oldest unread version, is 20 days old, and" in status.extra["warning"]
 
 
 def test_a_stream_that_has_read_all_is_not_warned(bench, behind, sink):
