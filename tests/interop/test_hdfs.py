@@ -7,8 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
+from urllib.parse import quote
 
 import deltalake
 import pyarrow as pa
@@ -19,6 +19,7 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, RequestRefusedError, StorageError
 from tests.interop.hdfs_cluster import HdfsCluster
+from tests.storage_contract import each_check
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def storage(cluster, request):
-    return open_storage(f"{cluster.uri}/a b é%25/{request.node.name}")
+    return open_storage(f"{cluster.uri}/a b é%25/{quote(request.node.name)}")
 
 
 @pytest.fixture
@@ -39,74 +40,19 @@ def closed_port():
         yield holder.getsockname()[1]
 
 
-def test_what_is_not_there_is_none_or_empty_or_file_not_found(storage):
-    assert storage.head("a/b") is None
-    assert asyncio.run(storage.head_async("a/b")) is None
-    assert list(storage.list_after("a")) == storage.list_folders("a") == []
-    storage.delete("a/b")
-    storage.delete_folder("a")
-    storage.remove_unfinished("a", 1 << 60)
-    for read in (storage.get, storage.open, lambda key: next(storage.stream(key))):
-        with pytest.raises(FileNotFoundError):
-            read("a/b")
+@each_check
+def test_the_storage_contract(storage, check):
+    check(storage)
 
 
-def test_files_are_written_read_listed_and_deleted(storage, tmp_path):
-    source = tmp_path / "source"
-    source.write_bytes(bytes(range(100)))
-    with source.open("rb") as file:
-        storage.put_file("f/c", file)
-    storage.put("f/b", b"1")
-    storage.put("f/b", b"22")
-    storage.put("f/sub/x", b"")
-    assert storage.get("f/b")[0] == b"22"
-    assert storage.get("f/sub/x")[0] == b""
-    assert storage.head("f/c").size_bytes == asyncio.run(storage.head_async("f/c")).size_bytes == 100
-    assert storage.head("f/sub") is None
-    assert [(item.key, item.size_bytes) for item in storage.list_after("f")] == [("f/b", 2), ("f/c", 100)]
-    assert [item.key for item in storage.list_after("f", "b")] == ["f/c"]
-    assert list(storage.list_after("f/b")) == []
-    assert storage.list_folders("") == ["f"]
-    assert storage.list_folders("f") == ["sub"]
-    assert b"".join(storage.stream("f/c", 40)) == bytes(range(100))
-    with storage.open("f/c") as file:
-        assert file.seekable()
-        assert file.seek(-10, 2) == 90
-        assert file.read() == bytes(range(90, 100))
-        assert file.tell() == 100
-    assert open_storage(storage.uri).beside(f"{storage.uri}/f").get("c")[0] == bytes(range(100))
-    assert storage.beside("hdfs://elsewhere:8020/a") is None
-    storage.delete("f/c")
-    assert storage.head("f/c") is None
-    storage.delete_folder("f")
-    assert storage.list_folders("") == []
-
-
-def test_names_are_listed_in_the_order_of_their_utf_8_bytes(storage):
-    names = ["z", "Z", "é", "10", "9", "a b", "100%", "\U0001f600", "\uffee"]
-    for name in names:
-        storage.put(name, name.encode())
-    listed = [item.key for item in storage.list_after("")]
-    assert listed == sorted(names, key=str.encode)
-    assert [storage.get(name)[0].decode() for name in listed] == listed
-
-
-def test_of_many_writers_of_one_name_one_succeeds(storage):
-    outcomes = {}
-    together = threading.Barrier(8)
-
-    def write(number):
-        together.wait()
-        outcomes[number] = storage.put_if_absent("only", str(number).encode())
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (winner,) = [number for number, is_written in outcomes.items() if is_written]
-    assert storage.get("only")[0] == str(winner).encode()
+def test_the_losers_of_a_race_leave_no_temporary_file(storage):
+    assert storage.put_if_absent("only", b"1")
+    assert not storage.put_if_absent("only", b"2")
     assert [status.path.rpartition("/")[2] for status in hdfs._wait(storage._listed(""))] == ["only"]
+
+
+def test_a_folder_of_another_file_system_is_not_beside(storage):
+    assert storage.beside("hdfs://elsewhere:8020/a") is None
 
 
 def test_unfinished_writes_are_hidden_and_removed(storage):
