@@ -32,7 +32,17 @@ exit codes:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; each command sets ``command`` to the function that performs it."""
-    from airflow_provider_fds.cli import actions, backfill, clone, import_checkpoint, inspect, plan, prepare, run
+    from airflow_provider_fds.cli import (
+        actions,
+        backfill,
+        clone,
+        export_checkpoint,
+        import_checkpoint,
+        inspect,
+        plan,
+        prepare,
+        run,
+    )
 
     root = argparse.ArgumentParser(
         prog="fds",
@@ -42,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
     commands = root.add_subparsers(metavar="COMMAND", required=True)
-    for module in (plan, run, backfill, inspect, actions, clone, import_checkpoint, prepare):
+    for module in (plan, run, backfill, inspect, actions, clone, import_checkpoint, export_checkpoint, prepare):
         module.add_commands(commands)
     return root
 

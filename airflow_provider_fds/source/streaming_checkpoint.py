@@ -1,4 +1,4 @@
-"""Reads the position of a Structured Streaming query from its checkpoint folder.
+"""Reads and writes the position of a Structured Streaming query in its checkpoint folder.
 
 ``offsets/<n>`` is what batch ``n`` reads up to, written before the batch; ``commits/<n>`` records that it is done
 (Spark's ``OffsetSeqLog`` and ``CommitLog``, both format ``v1``: a line with the format, then JSON, one line per
@@ -7,8 +7,11 @@ source).
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.offset import METADATA_INDEXES, Offset
@@ -68,6 +71,23 @@ def read_streaming_checkpoint(checkpoint: Storage, table_id: str) -> StreamingPo
     offset = _offset_of(checkpoint, batch_id, table_id)
     later = [number for number in begun if number > batch_id]
     return StreamingPosition(offset, batch_id, min(later) if later else None)
+
+
+def write_streaming_checkpoint(checkpoint: Storage, offset: Offset) -> None:
+    """Write the checkpoint of a query with one finished batch, which ends at ``offset``.
+
+    The query's next batch begins there. The folder must be empty; ``offsets/0`` is written last.
+
+    Raises:
+        StorageError: Storage does not answer; what was written must be removed.
+    """
+    about_batch = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
+    for key, lines in (
+        ("metadata", [json.dumps({"id": str(uuid4())}, separators=(",", ":"))]),
+        ("commits/0", [_FORMAT, '{"nextBatchWatermarkMs":0}']),
+        ("offsets/0", [_FORMAT, json.dumps(about_batch, separators=(",", ":")), offset.to_json()]),
+    ):
+        checkpoint.put(key, "\n".join(lines).encode())
 
 
 def _numbers(checkpoint: Storage, folder: str) -> set[int]:

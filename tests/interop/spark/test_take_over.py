@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.spark.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
@@ -110,3 +112,54 @@ def test_a_fork_loads_into_its_own_sink_what_its_stream_has_not_read(site, optio
     assert sorted(before + site.ids("audit")) == list(range(18))
     with pytest.raises(ConfigurationError, match="which itself loads the same versions into the sink"):
         site.load(live.fork("third"), "bronze")
+
+
+# -- a Structured Streaming query goes on
+
+
+def follow(site: Site, checkpoint: str, sink: str, **options: Any) -> None:
+    """Let a real query read everything new from its checkpoint into a sink."""
+    reader = site.spark.readStream.format("delta")
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    query = (
+        reader.load(site.source)
+        .writeStream.format("delta")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start(str(site.lake / sink))
+    )
+    query.awaitTermination()
+
+
+@pytest.mark.parametrize(
+    ("options", "batches", "index"),
+    [
+        ({"starting_version": 0, "max_files_per_batch": 2}, 2, 0),
+        ({"max_files_per_batch": 2}, 2, 3),
+        ({"starting_version": 0}, 1, BASE_INDEX),
+    ],
+    ids=["commit", "snapshot", "base"],
+)
+def test_a_query_reads_on_from_an_exported_checkpoint(site, capsys, options, batches, index):
+    for number in range(2):
+        site.append_files(number * 6, 3)
+    state = site.load(site.stream(**options), "bronze", max_batches=batches).connected.state
+    assert Offset.from_json(state.position).index == index
+    place = ("--staging", site.staging)
+    assert main(["hold", "orders", *place, "--why", "a query takes over", "--deployment", "test"]) == 0
+    checkpoint = str(site.lake / "checkpoint é")
+    given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    capsys.readouterr()
+    assert main(["export-checkpoint", "orders", checkpoint, *place, *given]) == 0
+    said = capsys.readouterr().out
+    for part in (f".load('file://{site.source}')", f".option('checkpointLocation', 'file://{checkpoint}')"):
+        assert part in said
+    assert ("maxFilesPerTrigger" in said) == ("max_files_per_batch" in options)
+    site.append_files(12, 3)
+
+    follow(site, checkpoint, "bronze", maxFilesPerTrigger=2)
+    assert site.ids("bronze") == list(range(18))
+    site.append_files(18, 1)
+    follow(site, checkpoint, "bronze", maxFilesPerTrigger=2)
+    assert site.ids("bronze") == list(range(20))
