@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import io
 import re
 import secrets
+import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
@@ -31,6 +34,8 @@ OPTIONS: Final = ("config", "config_dir", "kerberos_principal", "kerberos_keytab
 #: The longest time for one answer of a NameNode or DataNode. The client itself waits forever for a silent one.
 ANSWER_SECONDS: float = 60.0
 
+#: The longest that the end of a process waits for the client.
+_EXIT_SECONDS: Final = 2.0
 _READ_AHEAD_BYTES: Final = 1 << 20
 _WRITE_BYTES: Final = 4 << 20
 #: Names that :meth:`HdfsStorage._temporary_beside` gives.
@@ -322,8 +327,22 @@ def _client(authority: str, config: tuple[tuple[str, str], ...], others: tuple[t
 def _loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of a thread of its own, in which calls can be given up after a time."""
     loop = asyncio.new_event_loop()
+    atexit.register(_wait_for_client)
     threading.Thread(target=loop.run_forever, name="fds-hdfs", daemon=True).start()
     return loop
+
+
+def _wait_for_client() -> None:
+    """Wait until the client's threads have left Python: one that returns to an interpreter that ends aborts it.
+
+    After a thread of the client has handed over an answer, it is still inside the event loop's code for a moment.
+    """
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while time.monotonic() < deadline:
+        known = {thread.ident for thread in threading.enumerate()}
+        if sys._current_frames().keys() <= known:  # noqa: SLF001 - documented, and the only way to see them
+            return
+        time.sleep(0.001)
 
 
 def _wait(call: Awaitable[T]) -> T:

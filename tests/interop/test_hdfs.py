@@ -117,6 +117,24 @@ def test_a_user_without_rights_is_refused_by_name(storage, cluster):
     assert storage.get("private/x")[0] == b"1"
 
 
+ENDS_AT_ONCE = """
+import sys, time
+from asyncio.selector_events import BaseSelectorEventLoop
+from airflow_provider_fds.delta.open import open_storage
+wake = BaseSelectorEventLoop._write_to_self
+def slow(loop):
+    wake(loop)
+    time.sleep(0.2)
+BaseSelectorEventLoop._write_to_self = slow
+print(open_storage(sys.argv[1]).head("x"))
+"""
+
+
+def test_a_process_may_end_right_after_an_answer(storage):
+    ran = subprocess.run([sys.executable, "-c", ENDS_AT_ONCE, storage.uri], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "None\n", "")
+
+
 def upload(table: Path, storage) -> None:
     for path in sorted(table.rglob("*")):
         if path.is_file() and storage.head(key := str(path.relative_to(table))) is None:
