@@ -21,7 +21,12 @@ def shown(error: FdsError, arguments: argparse.Namespace) -> str:
 
 
 def end_of(
-    error: FdsError | None, *, is_more: bool = False, is_finished: bool = False, note: str | None = None
+    error: FdsError | None,
+    *,
+    is_more: bool = False,
+    is_finished: bool = False,
+    note: str | None = None,
+    waiting: str = "",
 ) -> dict[str, object]:
     """Return the last object of ``--output json``: the state reached, and the error that stopped the command.
 
@@ -30,8 +35,11 @@ def end_of(
         is_more: Whether it left work because of a limit.
         is_finished: Whether the stream has reached its end.
         note: What is said about start options that have no effect.
+        waiting: What is said about data that is waiting for more.
     """
     more: dict[str, object] = {} if note is None else {"warnings": [note]}
+    if waiting:
+        more["waiting"] = waiting
     if error is None:
         return {"status": "finished" if is_finished else "more" if is_more else "up_to_date", "error": None, **more}
     return {

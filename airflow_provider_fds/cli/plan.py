@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
     from airflow_provider_fds.source.plan import BatchPlanner, SkippedCommit, SourceBatch
     from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.min_batch import MinBatch
     from airflow_provider_fds.stream.session import StreamSession
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 class _Outcome(NamedTuple):
     """How planning ended: the error that stopped it, whether there is more, why the stream is finished (or ``""``).
 
-    ``note`` is what is said about start options that have no effect.
+    ``note`` is what is said about start options that have no effect, ``waiting`` about data that is waiting for more.
     """
 
     error: FdsError | None
     is_more: bool = False
     finished: str = ""
     note: str | None = None
+    waiting: str = ""
 
 
 #: Without a limit, ``fds plan`` plans everything.
@@ -103,11 +105,11 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def _end(arguments: argparse.Namespace, outcome: _Outcome, number: int) -> int:
     """Print how planning ended, after ``number`` batches, and return the exit code."""
-    error, is_more, finished, note = outcome
+    error, is_more, finished, note, waiting = outcome
     if arguments.output == "json":
-        print(json.dumps(end_of(error, is_more=is_more, is_finished=bool(finished), note=note)))
-    elif finished:
-        print(finished)
+        print(json.dumps(end_of(error, is_more=is_more, is_finished=bool(finished), note=note, waiting=waiting)))
+    elif finished or waiting:
+        print(finished or waiting)
     elif error is None:
         print("more versions are waiting" if is_more else "up to date" if number else "nothing new")
     else:
@@ -172,7 +174,8 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
     elif work.batches:
         found = _after_planned(session, Offset.from_json(work.batches[-1].end))
     else:
-        found = _Outcome(work.warning, finished=work.reason)
+        waits = work.status == "up_to_date"
+        found = _Outcome(work.warning, finished="" if waits else work.reason, waiting=work.reason if waits else "")
     yield found._replace(note=session.start_note())
 
 
@@ -220,6 +223,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     from airflow_provider_fds.source.end import known_end
     from airflow_provider_fds.source.plan import BatchPlanner
     from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
+    from airflow_provider_fds.stream.min_batch import MinBatch
     from airflow_provider_fds.stream.whole_commits import keeps_replaced_rows
 
     options = common.pairs(arguments.storage_option, "--storage-option")
@@ -235,17 +239,19 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
         return
     newest = log.latest()
     target = newest if end is None else end.target(position, newest)
+    # an estimate is about everything that is left
+    minimum = None if arguments.estimate else MinBatch.of(stream)
     if isinstance(start, Offset) and not start.is_initial_snapshot:
         start.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
         log.verify_position(start.version)
     if isinstance(start, SnapshotStart) or start.is_initial_snapshot:
-        planned = _with_frozen(log, position, stream, target)
+        planned = _with_frozen(log, position, stream, target, minimum)
     else:
         # a new stream begins with the table's state at its first version, --from with the state before it
         state = None if arguments.offset else starting_state(log, start)
         whole = keeps_replaced_rows(stream, None, None)
         planner = BatchPlanner(log, start, state, stream.options, target, keeps_replaced_rows=whole)
-        planned = _numbered(planner, stream)
+        planned = _numbered(planner, stream, minimum)
     for number, row in enumerate(planned):
         if arguments.max_batches is not None and number == arguments.max_batches and not isinstance(row, _Outcome):
             yield _Outcome(None, is_more=True)
@@ -254,7 +260,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
 
 
 def _with_frozen(
-    log: DeltaLog, position: Offset, stream: DeltaStream, target: int
+    log: DeltaLog, position: Offset, stream: DeltaStream, target: int, minimum: MinBatch | None
 ) -> Iterator[dict[str, Any] | _Outcome]:
     """Plan from an initial snapshot that is frozen in a temporary folder, removed afterwards."""
     import tempfile
@@ -277,21 +283,26 @@ def _with_frozen(
             snapshot_storage=staging,
             keeps_replaced_rows=keeps_replaced_rows(stream, None, None),
         )
-        yield from _numbered(planner, stream)
+        yield from _numbered(planner, stream, minimum)
 
 
-def _numbered(planner: BatchPlanner, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
+def _numbered(
+    planner: BatchPlanner, stream: DeltaStream, minimum: MinBatch | None = None
+) -> Iterator[dict[str, Any] | _Outcome]:
     from airflow_provider_fds.stream.batch_sizes import UnknownRows
 
     unknown_rows = UnknownRows(stream)
-    batch_id = 0
+    batch_id, waiting = 0, ""
     for batch in planner:
+        if minimum is not None and planner.has_ended and (held := minimum.held_batch(batch)) is not None:
+            waiting = held.describe()
+            break
         if batch.files:
             unknown_rows.see(batch)
             yield _of_source(batch, batch_id)
             batch_id += 1
     unknown_rows.warn()
-    yield _Outcome(planner.outcome.error if planner.outcome is not None else None)
+    yield _Outcome(planner.outcome.error if planner.outcome is not None else None, waiting=waiting)
 
 
 def _of_source(batch: SourceBatch, batch_id: int) -> dict[str, Any]:

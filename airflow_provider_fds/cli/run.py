@@ -150,6 +150,7 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
     left = arguments.max_batches or _NO_LIMIT
     error: FdsError | None = None
     is_more = False
+    waiting = ""
     while left > 0 and error is None:
         with phases.phase("plan"):
             work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
@@ -159,11 +160,12 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
         if work.status != "work":
             is_more = False
             error = work.warning if work.status == "paused" else None
+            waiting = work.reason if work.status in ("up_to_date", "done") else ""
             break
         collected = _load(session, work, sink, backend, phases, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
-    _show_end(session, error, arguments, phases, is_more=is_more)
+    _show_end(session, error, arguments, phases, is_more=is_more, waiting=waiting)
     return EXIT_OK if error is None else error.exit_code
 
 
@@ -254,10 +256,13 @@ def _show_end(
     phases: PhaseSeconds,
     *,
     is_more: bool,
+    waiting: str,
 ) -> None:
     finished = session.finished_reason() if error is None and not is_more else None
     if arguments.output == "json":
-        print(json.dumps(end_of(error, is_more=is_more, is_finished=finished is not None, note=session.start_note())))
+        note = session.start_note()
+        end = end_of(error, is_more=is_more, is_finished=finished is not None, note=note, waiting=waiting)
+        print(json.dumps(end))
         return
     result = session.result()
     if result is not None:
@@ -267,8 +272,8 @@ def _show_end(
     if error is not None:
         print(f"fds: stopped: {shown(error, arguments)}", file=sys.stderr)
         return
-    if finished is not None or result is None:
-        print(finished or "nothing new", flush=True)
+    if finished is not None or waiting or result is None:
+        print(finished or waiting or "nothing new", flush=True)
 
 
 def _log_line(line: str) -> None:

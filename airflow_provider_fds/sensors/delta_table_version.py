@@ -50,7 +50,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         - The sensor succeeds when the stream has something to do: data after its committed offset, a version that it
           may not pass (the operator then reports it), or a position that would be lost by waiting. Before the stream's
           first run any data counts.
-        - Versions without data (OPTIMIZE, empty commits) do not wake it.
+        - Versions without data (OPTIMIZE, empty commits) do not wake it. Neither does data below the stream's
+          ``min_batch_bytes``, until ``max_batch_wait`` has passed.
         - A stream that has read everything up to its end is finished: the sensor is skipped, with the reason, instead
           of waiting forever.
         - The XCom (``return_value``, an ``int``) is the newest version seen, for people to read.
@@ -200,11 +201,13 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
                 self.log.warning("Waiting: %s", standing.pause)
                 return None
             storage = open_storage(stream.table, stream_context.table_options)
-            found = standing.found or TablePoller(stream, storage, standing.position).check()
+            poller = TablePoller(stream, storage, standing.position)
+            found = standing.found or poller.check()
         if found is not None and found.is_finished:
             raise AirflowSkipException(found.reason)
         if found is None:
-            self.log.info("Nothing new in table %s.", stream.table)
+            held = poller.held
+            self.log.info("%s", f"Nothing new in table {stream.table}." if held is None else held.describe())
         else:
             self.log.info("Table %s is at version %d: %s.", stream.table, found.newest_version, found.reason)
         return found

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.classify import CommitContent
-    from airflow_provider_fds.source.partition_filter import Keeps
     from airflow_provider_fds.source.planned import FeedKind
 
     #: Returns whether ``exclude_regex`` excludes a logged path; ``None``: nothing is excluded.
@@ -110,27 +109,16 @@ def read_changes(
     return CommitChanges("whole_files", count, num_files, num_excluded, is_group, files)
 
 
-def has_changes(commit: Commit, content: CommitContent, excluded: Excluded, keeps: Keeps | None = None) -> bool:
-    """Whether a commit that may pass holds anything for a stream of changes. Reads no deletion vector.
+def files_of_changes(commit: Commit, content: CommitContent) -> Iterator[Add | Remove | Cdc]:
+    """Yield the files that hold the changes of a commit that may pass. Reads no deletion vector.
 
     Args:
         commit: The commit.
         content: Its summary.
-        excluded: The stream's exclusion.
-        keeps: The stream's ``partition_filter``. A file without partition values passes it; a run reports the problem.
     """
-    if excluded is None and keeps is None:
-        return bool(content.change_files or content.adds or content.removes)
-    files: Iterable[Add | Remove | Cdc]
     if content.change_files:
-        files = (action.cdc for action in commit.actions if action.cdc is not None)
-    else:
-        files = (_file(action) for action in _changing(commit.actions))
-    return any(
-        not (excluded and excluded(file.path))
-        and (keeps is None or file.partitionValues is None or keeps(file.partitionValues))
-        for file in files
-    )
+        return (action.cdc for action in commit.actions if action.cdc is not None)
+    return (_file(action) for action in _changing(commit.actions))
 
 
 def _group(kind: FeedKind, count: int, found: list[tuple[int, ChangedFile]], excluded: Excluded) -> CommitChanges:

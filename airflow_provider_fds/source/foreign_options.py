@@ -106,6 +106,16 @@ FOREIGN: Final = (
         "checkpointLocation",
         "FDS keeps the position in staging and the checkpoint; `fds import-checkpoint` continues a query's checkpoint",
     ),
+    ForeignOption(
+        _SPARK,
+        "minOffsetsPerTrigger",
+        "min_batch_bytes is the size below which new data waits for more",
+    ),
+    ForeignOption(
+        _SPARK,
+        "maxTriggerDelay",
+        "max_batch_wait is how long data waits for min_batch_bytes",
+    ),
     ForeignOption(_SPARK, "queryName", "the stream's name identifies its position"),
     ForeignOption(
         _AUTO_LOADER,

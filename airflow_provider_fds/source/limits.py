@@ -8,6 +8,7 @@ counts adds up over the files, else from :class:`DependentLimit`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -21,6 +22,8 @@ DEFAULT_MAX_FILES: Final = 1000
 #: Bytes per batch by default: as many files of 128 MiB, which Spark reads with one task each
 #: (``spark.sql.files.maxPartitionBytes``).
 DEFAULT_MAX_BYTES: Final = DEFAULT_MAX_FILES * (128 << 20)
+#: How long work below ``min_batch_bytes`` waits by default: as ``maxTriggerDelay`` of Spark's Kafka source.
+DEFAULT_MAX_WAIT: Final = timedelta(minutes=15)
 
 _SIZE: Final = attrgetter("size")
 

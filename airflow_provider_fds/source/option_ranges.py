@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.source.limits import LIMITS
+from airflow_provider_fds.source.limits import LIMITS, default_limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "ending_timestamp")
 
+#: Options of how small work waits for more.
+_MINIMUM: Final = ("min_batch_bytes", "max_batch_wait")
+
 #: Options about commits; they have no effect on a snapshot.
 _ABOUT_COMMITS: Final = (
     *(limit.option for limit in LIMITS if limit.is_about_commits),
     "whole_commits",
+    *_MINIMUM,
     "ignore_deletes",
     "ignore_changes",
     "skip_change_commits",
@@ -40,6 +44,12 @@ def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         for name, (spelling, _) in found.items()
         if name in _PLACES
     ]
+    problems += [
+        f"option {spelling!r} has no effect with read='data_interval': an interval is loaded completely, however small "
+        "it is. Omit it."
+        for name, (spelling, _) in found.items()
+        if name in _MINIMUM
+    ]
     if found.get("on_violation", ("", "fail"))[1] != "fail":
         problems.append(
             "option 'on_violation' must be 'fail' with read='data_interval': an interval is loaded completely or "
@@ -60,6 +70,30 @@ def range_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         found: Name of the option -> its spelling and its parsed value.
     """
     return _bounded(found) + _two_ends(found) + _end_before_start(found) + _future_start(found)
+
+
+def minimum_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    """Return what is wrong with the options of how small work waits for more.
+
+    Args:
+        found: Name of the option -> its spelling and its parsed value.
+    """
+    if "min_batch_bytes" not in found:
+        if "max_batch_wait" not in found:
+            return []
+        return [f"option {found['max_batch_wait'][0]!r} has no effect without min_batch_bytes. Omit it."]
+    spelling, least = found["min_batch_bytes"]
+    given = {name: value for name, (_, value) in found.items()}
+    most = (default_limits(given) | given)["max_bytes_per_batch"]
+    if most is None or least <= most:
+        return []
+    limit = found["max_bytes_per_batch"][0] if "max_bytes_per_batch" in found else "max_bytes_per_batch"
+    return [
+        (
+            f"option {spelling!r} is {least} bytes, but a batch ends at {most} bytes ({limit!r}). Set a smaller "
+            "minimum or a larger limit."
+        )
+    ]
 
 
 def _bounded(found: Mapping[str, tuple[str, Any]]) -> list[str]:

@@ -12,8 +12,8 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source import option_values as values_of
 from airflow_provider_fds.source.foreign_options import foreign_option
-from airflow_provider_fds.source.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILES, default_limits
-from airflow_provider_fds.source.option_ranges import interval_problems, range_problems
+from airflow_provider_fds.source.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILES, DEFAULT_MAX_WAIT, default_limits
+from airflow_provider_fds.source.option_ranges import interval_problems, minimum_problems, range_problems
 from airflow_provider_fds.source.schema_policy import (
     DELTA_OPTIONS,
     DELTA_SETTINGS,
@@ -27,6 +27,7 @@ from airflow_provider_fds.source.schema_policy import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import timedelta
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class SourceOptions:
         whole_commits: ``True``: never cut a commit in two; a commit that is too large is its own batch. The initial
             snapshot is still cut by files. ``None``: a commit of the change feed that both adds and removes rows is
             kept whole if the sink applies rows by key. ``False``: no commit is kept whole for the sink's sake.
+        min_batch_bytes: Bytes of new data files below which a run plans nothing and the sensor keeps waiting. A stream
+            with an end takes everything.
+        max_batch_wait: How long after the oldest commit of smaller work it is loaded nevertheless; at most a day.
         ignore_deletes: Skip commits that only delete; the rows that they delete stay in the sink.
         ignore_changes: For a commit that changes rows, read the files it adds in full, so unchanged rows arrive again.
             Includes ``ignore_deletes``. Also called ``ignore_file_deletion``.
@@ -108,6 +112,8 @@ class SourceOptions:
     max_rows_per_batch: int | None = None
     max_versions_per_batch: int | None = None
     whole_commits: bool | None = None
+    min_batch_bytes: int | None = None
+    max_batch_wait: timedelta = DEFAULT_MAX_WAIT
     ignore_deletes: bool = False
     ignore_changes: bool = False
     skip_change_commits: bool = False
@@ -226,6 +232,7 @@ _CHANGE_INDEXES: Final = frozenset({"skip_change_commits", "skip_versions", "ski
 _SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
     "skip_versions": values_of.shown_ranges,
     "allow_schema_changes": shown_rules,
+    "max_batch_wait": values_of.shown_wait,
 }
 
 
@@ -246,6 +253,8 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "max_rows_per_batch": _Option(values_of.count),
     "max_versions_per_batch": _Option(values_of.count),
     "whole_commits": _Option(values_of.boolean),
+    "min_batch_bytes": _Option(values_of.size),
+    "max_batch_wait": _Option(values_of.wait),
     "ignore_deletes": _Option(values_of.boolean),
     "ignore_changes": _Option(values_of.boolean, ("ignore_file_deletion",)),
     "skip_change_commits": _Option(values_of.boolean),
@@ -354,7 +363,7 @@ def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         problems.append(
             f"options {first!r} and {second!r} cannot be combined: a stream starts at a version or at a time."
         )
-    problems += range_problems(found)
+    problems += range_problems(found) + minimum_problems(found)
     if "read_change_feed" in found and found["read_change_feed"][1]:
         feed = found["read_change_feed"][0]
         problems += [

@@ -151,6 +151,11 @@ class BatchPlanner:
         if builder.end != builder.start:
             yield builder.build()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the batch handed out last ends at the target, with nothing that stops the plan before it."""
+        return self.outcome is not None and self.outcome.error is None
+
     def stop(self, error: FdsError) -> None:
         """Record that the last batch cannot be used, so that planning ended before it."""
         self.outcome = PlanOutcome("stopped", error, self._target)

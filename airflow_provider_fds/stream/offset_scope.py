@@ -161,14 +161,15 @@ class OffsetScope(Scope):
             self._record_plan(state.epoch, target, found.batches)
             return self.work(max_batches, warning=found.error, is_more=found.is_more)
         result = self.result() if record is not None else None
+        waits = "" if found.held is None else found.held.describe()
         if result is not None:
             # this run has delivered what it could; the next run reports the violation
-            return RunWork("done", state.epoch, target=target, result=result, warning=found.error)
+            return RunWork("done", state.epoch, target=target, result=result, warning=found.error, reason=waits)
         if found.error is not None:
             return self._stopped(found.error, target)
         if end is not None and end.is_reached(self._position):
             return self._finished(end)
-        return RunWork("up_to_date", state.epoch, target=target)
+        return RunWork("up_to_date", state.epoch, target=target, reason=waits)
 
     def _check_overlap(self, sink: Sink | None, end: StreamEnd | None) -> None:
         """Refuse to plan the first batch of an epoch if another stream loads its versions into the same sink."""

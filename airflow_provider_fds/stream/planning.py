@@ -20,6 +20,7 @@ from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_di
 from airflow_provider_fds.source.start import starting_state
 from airflow_provider_fds.stream.backlog import guard_batches
 from airflow_provider_fds.stream.batch_sizes import UnknownRows
+from airflow_provider_fds.stream.min_batch import MinBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.min_batch import HeldWork
 
 _NO_COMMITS: Final = ""
 
@@ -41,12 +43,14 @@ class NextBatches:
         empty: Commits without data that come first; then there are no batches.
         is_more: Whether versions up to the target are left.
         error: The violation that planning stopped before.
+        held: Work after the batches that is smaller than the stream's minimum and waits for more.
     """
 
     batches: tuple[PlannedBatch, ...]
     empty: SourceBatch | None
     is_more: bool
     error: FdsError | None
+    held: HeldWork | None = None
 
 
 def plan_batches(
@@ -79,12 +83,17 @@ def plan_batches(
         keeps_replaced_rows=keeps_replaced_rows,
     )
     unknown_rows = UnknownRows(connected.stream)
+    minimum = MinBatch.of(connected.stream)
+    held: HeldWork | None = None
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None
     previous = state.next_prev_txn_version
     for batch, manifest in with_manifests(connected, planner):
         if manifest is None:
             empty = None if batches else batch
+            break
+        # only the last batch can grow: the others ended at a limit or before a version that ends a batch
+        if minimum is not None and planner.has_ended and (held := minimum.held_batch(batch)) is not None:
             break
         if not batches:
             guard_batches(connected, batch, target)
@@ -97,8 +106,8 @@ def plan_batches(
     unknown_rows.warn()
     error = planner.outcome.error if planner.outcome is not None else None
     end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
-    is_more = error is None and end is not None and end.version <= target
-    return NextBatches(tuple(batches), empty, is_more, error)
+    is_more = error is None and held is None and end is not None and end.version <= target
+    return NextBatches(tuple(batches), empty, is_more, error, held)
 
 
 def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableState | None:

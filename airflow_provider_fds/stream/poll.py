@@ -17,24 +17,30 @@ from airflow_provider_fds.errors import (
     LogTruncatedError,
     LostPositionError,
     StoppedError,
+    TornFileError,
     UnsupportedFeatureError,
 )
-from airflow_provider_fds.source.change_feed import has_changes
+from airflow_provider_fds.source.change_feed import files_of_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.stream.data_interval import instant_ms, instant_text
 from airflow_provider_fds.stream.lost_position import nearly_lost
+from airflow_provider_fds.stream.min_batch import MinBatch
 from airflow_provider_fds.stream.verifying import verify_version
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.delta.actions import Metadata
+    from collections.abc import Iterable, Iterator
+
+    from airflow_provider_fds.delta.actions import Add, Cdc, Metadata, Remove
     from airflow_provider_fds.delta.log import Commit
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.partition_filter import Keeps
+    from airflow_provider_fds.stream.min_batch import HeldWork
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
@@ -71,7 +77,9 @@ class TablePoller:
 
     A poll costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked (:meth:`check`),
     and one GET per commit that was not read before. The first commit without data, and any stream with
-    ``partition_filter``, cost one extra read of the table's metadata.
+    ``partition_filter`` or ``min_batch_bytes``, cost one extra read of the table's metadata.
+
+    Data below ``min_batch_bytes`` is no reason for a run until ``max_batch_wait`` has passed (:attr:`held`).
 
     Args:
         stream: The stream.
@@ -94,9 +102,19 @@ class TablePoller:
         )
         self._metadata: Metadata | None = None
         self._has_looked_for_metadata = False
+        self._minimum = MinBatch.of(stream)
+        self._gathered: _Gathered | None = None
         self._excluded = (
             compile_exclusion(stream.options.exclude_regex).search if stream.options.exclude_regex else None
         )
+
+    @property
+    def held(self) -> HeldWork | None:
+        """Data that was seen and is waiting for more, or ``None``."""
+        found = self._gathered
+        if found is None or self._minimum is None:
+            return None
+        return self._minimum.held(found.num_bytes, found.oldest_ms)
 
     def check(self) -> PollResult | None:
         """Read the log once, with one LIST, and return a result if a run has something to do.
@@ -125,7 +143,7 @@ class TablePoller:
             if self._is_old(commit, newest):
                 return PollResult(newest, has_data=False, reason="position is old")
             self._next = version + 1
-        return self._near_end(newest)
+        return self._near_end(newest) or self._waited_long_enough(newest)
 
     async def poll(self) -> PollResult | None:
         """Poll with exactly one HEAD if there is no new version; otherwise run :meth:`check` in a thread.
@@ -134,8 +152,14 @@ class TablePoller:
             LostPositionError: The log has a hole before the new version.
         """
         if self._next is not None and not await self._log.probe_async(self._next):
-            return None
+            return self._waited_long_enough(self._next - 1)
         return await asyncio.to_thread(self.check)
+
+    def _waited_long_enough(self, newest: int) -> PollResult | None:
+        """Return a result if there is data that was waiting for more and does no longer."""
+        if self._gathered is None or self.held is not None:
+            return None
+        return PollResult(newest, has_data=True, reason="data")
 
     def _lost(self, error: LogTruncatedError) -> PollResult:
         """Return a result that lets a run move past lost versions, if the stream allows it; else raise. Blocking."""
@@ -200,23 +224,49 @@ class TablePoller:
         verdict = classify(content, self._options, table=self._log.table_uri)
         if isinstance(verdict, Stop):
             return PollResult(newest, has_data=False, reason=f"stopped: {verdict.error}")
-        if isinstance(verdict, Emit) and self._has_files(commit, content):
+        if isinstance(verdict, Emit) and self._has_files(commit, content) and not self._gather(commit, content, newest):
             return PollResult(newest, has_data=True, reason="data")
         return None
 
+    def _gather(self, commit: Commit, content: CommitContent, newest: int) -> bool:
+        """Add a commit with data to the data that is waiting for more; return whether all of it still waits."""
+        position, before = self._position, self._gathered
+        # the rest of a commit does not wait, and neither does what follows it
+        if self._minimum is None or position is None or position.next_index > 0:
+            return False
+        if before is None:
+            self._find_metadata(newest)
+            if self._metadata is None:
+                return False
+            try:
+                oldest_ms = CommitTimestamps(self._log).of(commit, self._metadata)
+            except (StoppedError, TornFileError):
+                # a run reports this
+                return False
+            before = _Gathered(oldest_ms)
+        sizes = [file.size or 0 for file in self._files(commit, content)]
+        self._gathered = found = before.plus(len(sizes), sum(sizes))
+        return self.held is not None and not found.exceeds(self._options)
+
     def _has_files(self, commit: Commit, content: CommitContent) -> bool:
-        keeps = None if self._filter is None else self._keeps()
+        if self._excluded is None and self._filter is None:
+            is_feed = self._options.read_change_feed
+            return bool(content.adds or (is_feed and (content.change_files or content.removes)))
+        return any(True for _ in self._files(commit, content))
+
+    def _files(self, commit: Commit, content: CommitContent) -> Iterator[Add | Remove | Cdc]:
+        """Yield the files of a commit that the stream reads. A run reports a file without partition values."""
+        excluded, keeps = self._excluded, None if self._filter is None else self._keeps()
+        files: Iterable[Add | Remove | Cdc]
         if self._options.read_change_feed:
-            return has_changes(commit, content, self._excluded, keeps)
-        if not content.adds or (self._excluded is None and keeps is None):
-            return content.adds > 0
-        return any(
-            action.add is not None
-            and action.add.changes_data
-            and not (self._excluded and self._excluded(action.add.path))
-            and (keeps is None or keeps(action.add.partitionValues))
-            for action in commit.actions
-        )
+            files = files_of_changes(commit, content)
+        else:
+            files = (action.add for action in commit.actions if action.add is not None and action.add.changes_data)
+        for file in files:
+            if excluded and excluded(file.path):
+                continue
+            if keeps is None or file.partitionValues is None or keeps(file.partitionValues):
+                yield file
 
     def _keeps(self) -> Keeps | None:
         """Return the filter for a commit; ``None`` if it does not fit the table, which a run reports."""
@@ -226,6 +276,25 @@ class TablePoller:
             return self._filter.of(self._metadata).keeps
         except (ConfigurationError, StoppedError):
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Data that was seen: time of its oldest commit, and its versions, files and bytes."""
+
+    oldest_ms: int
+    versions: int = 0
+    files: int = 0
+    num_bytes: int = 0
+
+    def plus(self, files: int, num_bytes: int) -> _Gathered:
+        """Return the data with one more version."""
+        return _Gathered(self.oldest_ms, self.versions + 1, self.files + files, self.num_bytes + num_bytes)
+
+    def exceeds(self, options: SourceOptions) -> bool:
+        """Whether it is more than one batch, so that the first batch cannot grow."""
+        pairs = ((self.files, options.max_files_per_batch), (self.versions, options.max_versions_per_batch))
+        return any(limit is not None and count > limit for count, limit in pairs)
 
 
 class IntervalPoller:

@@ -152,7 +152,8 @@ class RunWork:
         is_more: Whether the target is past these batches, or is not known yet (batches that were taken over).
         warning: The violation after the batches: the batches are delivered, then the stream stops.
         result: The result, for ``done``.
-        reason: A sentence, for ``finished`` and ``paused``.
+        reason: A sentence, for ``finished`` and ``paused``; for ``up_to_date`` and ``done`` if data is left that is
+            waiting for more, or if a data interval has none.
     """
 
     status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused", "fence"]

@@ -29,6 +29,8 @@ _LOOKS_AT_ONCE: Final = 64
 _LONGEST_BACKOFF_SECONDS: Final = 300.0
 #: Poll intervals vary by this fraction, so that a thousand triggers do not poll at the same instant.
 _JITTER: Final = 0.1
+#: Data that was waiting for more is polled this long after its wait is over.
+_AFTER_DUE_SECONDS: Final = 0.1
 
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
@@ -42,6 +44,8 @@ class DeltaTableVersionTrigger(BaseTrigger):
         - A new commit is read only to see whether it has data for the stream.
         - The first poll and every ``recheck_every``-th poll read the position again, because another run may have
           committed, and list the log, which shows whether the table is gone, cleaned up or replaced.
+        - Data below the stream's ``min_batch_bytes`` is not reported until ``max_batch_wait`` has passed. The trigger
+          then fires even if no commit has come since.
 
     Events:
         - ``{"status": "success", "version": int, "reason": str}``: there is data, or the position must move before log
@@ -138,7 +142,13 @@ class DeltaTableVersionTrigger(BaseTrigger):
                 if found is not None:
                     yield self._success_event(found)
                     return
-            await asyncio.sleep(self._pause_seconds(refusals))
+            await asyncio.sleep(self._pause_until_due(refusals, poller))
+
+    def _pause_until_due(self, refusals: int, poller: TablePoller | IntervalPoller | None) -> float:
+        """Return the pause, which ends when data that is waiting for more need not wait any longer."""
+        pause = self._pause_seconds(refusals)
+        held = poller.held if isinstance(poller, TablePoller) and not refusals else None
+        return pause if held is None else min(pause, held.seconds_left + _AFTER_DUE_SECONDS)
 
     def _poller(self) -> tuple[TablePoller | IntervalPoller | None, PollResult | None]:
         """Look up the connection and the position. Blocks, so it must run in a thread.

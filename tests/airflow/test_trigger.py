@@ -108,6 +108,18 @@ async def test_a_task_that_was_woken_for_nothing_is_not_woken_again_at_once(watc
     pausing.cancel()
 
 
+async def test_small_data_waits_and_wakes_the_stream_when_its_wait_is_over_without_another_commit(watched):
+    stream = DeltaStream.from_dict(
+        {**watched.stream.to_dict(), "options": {"min_batch_bytes": "64m", "max_batch_wait": 2}}
+    )
+    began = time.time()
+    watched.builder.append(timestamp_ms=int(began * 1000))
+    # a poll at the poll interval would come too late
+    found = await payload(watched.trigger(stream=stream.to_dict(), poll_interval=3600))
+    assert found == {"status": "success", "version": 2, "reason": "data"}
+    assert 2 <= time.time() - began < 60
+
+
 async def test_an_unchanged_table_costs_one_head_a_poll_and_a_list_now_and_then(watched, monkeypatch):
     looks = Looks(monkeypatch)
     waiting = asyncio.create_task(payload(watched.trigger(recheck_every=4)))

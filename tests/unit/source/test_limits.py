@@ -135,7 +135,7 @@ def test_70_and_71_a_group_comes_in_whole_or_not_at_all_and_nothing_overtakes_it
 def test_every_limit_has_one_option_of_its_name() -> None:
     names = [limit.option for limit in LIMITS]
     assert len(set(names)) == len(names)
-    assert set(names) == {name for name in SourceOptions.__dataclass_fields__ if name.startswith("max_")}
+    assert set(names) == {name for name in SourceOptions.__dataclass_fields__ if name.endswith("_per_batch")}
 
 
 def counted_by_rows(maximum: int, *rows: int | None, deleted: int = 0) -> list[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,6 +24,8 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "max_rows_per_batch": ("5000", 5000),
     "max_versions_per_batch": (3, 3),
     "whole_commits": ("true", True),
+    "min_batch_bytes": ("64m", 64 * 1024**2),
+    "max_batch_wait": ("5m", timedelta(minutes=5)),
     "ignore_deletes": (True, True),
     "ignore_changes": ("TRUE", True),
     "skip_change_commits": (True, True),
@@ -45,7 +47,10 @@ WORKING: dict[str, tuple[Any, Any]] = {
 }
 
 #: What an option has no effect without.
-BESIDE: dict[str, dict[str, Any]] = {"on_future_start": {"starting_timestamp": "2026-01-31"}}
+BESIDE: dict[str, dict[str, Any]] = {
+    "on_future_start": {"starting_timestamp": "2026-01-31"},
+    "max_batch_wait": {"min_batch_bytes": 1},
+}
 
 DELTAS_OWN = {"max_files_per_batch": "maxFilesPerTrigger", "max_bytes_per_batch": "maxBytesPerTrigger"}
 
@@ -225,6 +230,7 @@ BESIDE_A_SNAPSHOT = {
     "max_rows_per_batch": (1, True),
     "max_versions_per_batch": (1, False),
     "whole_commits": (True, False),
+    "min_batch_bytes": (1, False),
     "ignore_deletes": (True, False),
     "ignore_changes": (True, False),
     "skip_change_commits": (True, False),
