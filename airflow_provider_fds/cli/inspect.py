@@ -1,4 +1,4 @@
-"""``fds status``, ``show``, ``history``, ``latest``: commands that write nothing."""
+"""``fds show``, ``history``, ``latest``: commands that write nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``status``, ``show``, ``history`` and ``latest``."""
+    """Add ``show``, ``history`` and ``latest``."""
     for name, text, function in (
-        ("status", "the position and state of a stream", status),
         ("show", "the full state of a stream, including planned batches, as JSON", show),
         ("history", "the history of a stream, entry by entry", history),
     ):
@@ -36,33 +35,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--storage-option", metavar="KEY=VALUE", action="append", default=[], help=common.STORAGE_OPTION_HELP
     )
     parser.set_defaults(command=latest)
-
-
-def status(arguments: argparse.Namespace) -> int:
-    """Perform ``fds status``."""
-    from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.stream.session import StreamSession
-    from airflow_provider_fds.stream.value import DeltaStream
-
-    ledger, _ = common.ledger_of(arguments)
-    arguments.deployment = ledger.state.deployment  # a stream of any owner may be inspected
-    stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
-    context = common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
-    found = StreamSession(stream, context).status().to_dict()
-    code = int(found["exit_code"])
-    if arguments.output == "json":
-        print(json.dumps(found))
-        return code
-    extra = found.pop("extra")
-    del found["exit_code"]
-    if found["problem"] is not None:
-        found["lag_versions"] = "unknown"
-    for key, value in {**found, **extra}.items():
-        if value not in (None, {}):
-            text = json.dumps(value) if isinstance(value, dict | list) else str(value)
-            # the reason of a quarantine has several lines
-            print(f"{key:16} {text.replace(chr(10), chr(10) + ' ' * 17)}")
-    return code
 
 
 def show(arguments: argparse.Namespace) -> int:

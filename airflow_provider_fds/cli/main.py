@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _EXIT_CODES = """\
 exit codes:
   0  up to date, finished, or the given limit was reached
+  1  status --all: a stream needs a person, or lags longer than --lagging
   2  the arguments or the configuration are invalid
   3  stopped before a version that the stream's options do not let it pass
   4  the position of the stream no longer exists in the table, or the URI now points to a different
@@ -42,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
         plan,
         prepare,
         run,
+        status,
     )
 
     root = argparse.ArgumentParser(
@@ -52,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
     commands = root.add_subparsers(metavar="COMMAND", required=True)
-    for module in (plan, run, backfill, inspect, actions, clone, import_checkpoint, export_checkpoint, prepare):
+    for module in (plan, run, backfill, status, inspect, actions, clone, import_checkpoint, export_checkpoint, prepare):
         module.add_commands(commands)
     return root
 

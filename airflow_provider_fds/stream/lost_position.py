@@ -45,15 +45,13 @@ def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
     if version > newest:
         return None
     try:
-        commit = log.storage.head(commit_key(version))
-        age = timedelta(seconds=time.time() - commit.modified_ms / 1000) if commit is not None else timedelta()
-        if age <= _YOUNG:
+        age = age_of(log, version)
+        if age is None or age <= _YOUNG:
             return None
-        metadata = log.state_at(newest).metadata
+        kept = _kept(log, newest)
     except FdsError:
         # whoever reads the log reports this
         return None
-    kept = {kind[0]: retention(metadata, kind) for kind in (LOG_RETENTION, FILE_RETENTION)}
     short = {name: length for name, length in kept.items() if age > length * WARNING_SHARE}
     if not short:
         return None
@@ -62,6 +60,28 @@ def nearly_lost(log: DeltaLog, version: int, newest: int) -> str | None:
         f"{log.table_uri}: version {version}, the oldest unread version, is {format_duration(age)} old, and {words}: "
         "its files may be removed soon. Run the stream more often, or raise the property"
     )
+
+
+def age_of(log: DeltaLog, version: int) -> timedelta | None:
+    """Return how long ago a version was committed, by its file's time; ``None`` if the file is gone. One HEAD."""
+    commit = log.storage.head(commit_key(version))
+    return None if commit is None else timedelta(seconds=max(0.0, time.time() - commit.modified_ms / 1000))
+
+
+def retention_left(log: DeltaLog, age: timedelta, newest: int) -> timedelta:
+    """Return for how long the files of an unread version are safe from log cleanup and VACUUM; zero if no longer.
+
+    Args:
+        log: The table's log.
+        age: How long ago the version was committed.
+        newest: Newest version of the table, whose properties apply.
+    """
+    return max(timedelta(), min(_kept(log, newest).values()) - age)
+
+
+def _kept(log: DeltaLog, newest: int) -> dict[str, timedelta]:
+    metadata = log.state_at(newest).metadata
+    return {kind[0]: retention(metadata, kind) for kind in (LOG_RETENTION, FILE_RETENTION)}
 
 
 def oldest_commit(position: Offset) -> int:

@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from airflow_provider_fds.errors import EXIT_OK, FdsError
+from airflow_provider_fds.errors import EXIT_OK, FdsError, LostPositionError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.changed_start import describe_changed_start
-from airflow_provider_fds.stream.lost_position import nearly_lost, oldest_commit
+from airflow_provider_fds.stream.lost_position import age_of, nearly_lost, oldest_commit, retention_left
 from airflow_provider_fds.stream.stream_end import end_of, reason_to_end
 from airflow_provider_fds.stream.verifying import check_planned, check_position
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.ledger.facts import CommittedFacts
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream
+
+
+#: What a stream is doing, in one word.
+Condition = Literal[
+    "up_to_date",
+    "waiting",
+    "loading",
+    "finished",
+    "held",
+    "retired",
+    "not_begun",
+    "stopped",
+    "quarantined",
+    "lost_position",
+    "unreadable",
+]
+
+#: The conditions that a stream does not leave without a person.
+STUCK: Final[frozenset[Condition]] = frozenset({"stopped", "quarantined", "lost_position", "unreadable"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +46,18 @@ class StreamStatus:
     """The status of a stream. Reading it writes nothing.
 
     Attributes:
+        condition: What the stream is doing: ``up_to_date``; ``waiting`` for the run that loads what is new;
+            ``loading`` (batches are planned); ``finished``; ``held``; ``retired``; ``not_begun``; and those of
+            :data:`STUCK`, which need a person: ``stopped`` (a batch is blocked), ``quarantined``, ``lost_position``,
+            ``unreadable`` (the table or the ledger).
         position: Committed offset (Delta streaming offset JSON), or ``None`` before the stream was opened.
         newest_version: Newest version of the table, or ``None`` if the table could not be read (``problem`` says why).
         lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
             if unknown.
+        lag_seconds: Age of the oldest version that is not committed, by the time of its commit; 0 if there is none,
+            ``None`` if unknown.
+        retention_left_seconds: For how long that version is safe from the table's retention, after which the stream
+            can lose its position; ``None`` if everything is committed, or unknown.
         last_commit: Measures of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, if known,
             ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
         planned_batches: Number of batches that are planned and not committed.
@@ -46,12 +75,15 @@ class StreamStatus:
     name: str
     table: str
     phase: str
+    condition: Condition = "not_begun"
     uuid: str | None = None
     deployment: str | None = None
     epoch: int = 0
     position: str | None = None
     newest_version: int | None = None
     lag_versions: int | None = None
+    lag_seconds: float | None = None
+    retention_left_seconds: float | None = None
     last_batch_id: int | None = None
     last_commit: dict[str, Any] | None = None
     planned_batches: int = 0
@@ -85,6 +117,8 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     except FdsError as error:
         problem = error
     lag: int | None = None
+    age: timedelta | None = None
+    left: timedelta | None = None
     if newest is not None and problem is None and state.position is not None:
         position = Offset.from_json(state.position)
         end = end_of(connected, state)
@@ -92,6 +126,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         lag = max(0, last + 1 - position.version)
         if position.is_initial_snapshot:
             lag += 1
+        age, left = _unread(connected.log, oldest_commit(position), newest) if lag else (timedelta(), None)
         if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
             extra["warning"] = warning
     extra.update(_more_of(state))
@@ -100,12 +135,15 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         table=connected.table.uri,
         # intervals are loaded without an open epoch, so a requested phase would mislead
         phase="open" if state.reads_by_interval else state.phase,
+        condition=_condition(state, problem, lag=lag, is_finished=finished is not None),
         uuid=state.uuid or None,
         deployment=state.deployment or None,
         epoch=state.epoch,
         position=state.position,
         newest_version=newest,
         lag_versions=lag,
+        lag_seconds=None if age is None else round(age.total_seconds(), 3),
+        retention_left_seconds=None if left is None else round(left.total_seconds(), 3),
         last_batch_id=state.last_batch_id,
         last_commit=_last_commit(state.last_committed),
         planned_batches=len(state.planned),
@@ -120,6 +158,35 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         exit_code=EXIT_OK if problem is None else problem.exit_code,
         extra=extra,
     )
+
+
+def _unread(log: DeltaLog, version: int, newest: int) -> tuple[timedelta | None, timedelta | None]:
+    """Return the age of the oldest unread version and the retention left to it, each ``None`` if unknown."""
+    if version > newest:
+        return timedelta(), None  # a frozen snapshot is read from staging, and its commits are done
+    try:
+        age = age_of(log, version)
+        return age, None if age is None else retention_left(log, age, newest)
+    except FdsError:
+        return None, None
+
+
+def _condition(state: StreamState, problem: FdsError | None, *, lag: int | None, is_finished: bool) -> Condition:
+    """Return the condition; of several that apply, the one that a person has to end first."""
+    loads = bool(state.planned) or any(not record.is_done for record in state.intervals)
+    found: tuple[tuple[bool, Condition], ...] = (
+        (state.retired is not None, "retired"),
+        (isinstance(problem, LostPositionError), "lost_position"),
+        (problem is not None, "unreadable"),
+        (state.blocked is not None or any(record.blocked is not None for record in state.intervals), "stopped"),
+        (state.quarantined is not None, "quarantined"),
+        (state.held is not None, "held"),
+        (is_finished, "finished"),
+        (loads, "loading"),
+        (state.position is None and not state.reads_by_interval, "not_begun"),
+        (lag == 0, "up_to_date"),
+    )
+    return next((condition for applies, condition in found if applies), "waiting")
 
 
 def _more_of(state: StreamState) -> dict[str, Any]:

@@ -1,0 +1,198 @@
+"""``fds status``: one stream in detail, or all streams of a staging folder as a table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airflow_provider_fds.stream.status import StreamStatus
+
+#: Exit code of ``--all`` if a stream needs a person or lags. The codes of errors begin with 2.
+_EXIT_STUCK: Final = 1
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+_HEADER: Final = ("STREAM", "STATE", "LAG", "OLDEST UNREAD", "RETENTION LEFT", "TABLE", "SINK")
+
+#: The columns with numbers and durations, which are aligned to the right.
+_RIGHT: Final = frozenset({"LAG", "OLDEST UNREAD", "RETENTION LEFT"})
+
+#: Metrics of ``--output prometheus``: name, help, type.
+_METRICS: Final = (
+    ("fds_lag_versions", "Versions of the table that are not committed."),
+    ("fds_lag_seconds", "Age of the oldest version that is not committed."),
+    ("fds_retention_left_seconds", "Time for which that version is safe from the retention of the table."),
+    ("fds_planned_batches", "Batches that are planned and not committed."),
+    ("fds_stuck", "1 if the stream needs a person, else 0; the label state says why."),
+)
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``status``."""
+    text = "the position and state of a stream, or of all streams"
+    parser = commands.add_parser(
+        "status",
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog="With --all, the exit code is 1 if a stream needs a person or lags longer than --lagging, else 0.",
+    )
+    parser.add_argument("stream", metavar="STREAM", nargs="?", help="name of the stream")
+    parser.add_argument("--all", action="store_true", help="all streams of the staging folder, one per line")
+    parser.add_argument(
+        "--lagging",
+        metavar="DURATION",
+        type=_duration,
+        help="with --all: only streams that need a person, or whose oldest unread version is older than this, such "
+        "as 90s, 10m, 2h or 1d",
+    )
+    common.add_storage(parser, staging_required=True)
+    parser.add_argument(
+        "--output",
+        choices=("text", "json", "prometheus"),
+        default="text",
+        help="prometheus needs --all (default: %(default)s)",
+    )
+    parser.set_defaults(command=status)
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Perform ``fds status``."""
+    if arguments.all:
+        if arguments.stream is not None:
+            raise ConfigurationError(f"either STREAM or --all: got {arguments.stream!r} and --all")
+        return _all(arguments)
+    if arguments.stream is None:
+        raise ConfigurationError("name a STREAM, or use --all for all streams of the staging folder")
+    if arguments.lagging is not None or arguments.output == "prometheus":
+        raise ConfigurationError("--lagging and --output prometheus need --all")
+    return _one(arguments)
+
+
+def _one(arguments: argparse.Namespace) -> int:
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.value import DeltaStream
+
+    ledger, _ = common.ledger_of(arguments)
+    arguments.deployment = ledger.state.deployment  # a stream of any owner may be inspected
+    stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
+    context = common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
+    found = StreamSession(stream, context).status().to_dict()
+    code = int(found["exit_code"])
+    if arguments.output == "json":
+        print(json.dumps(found))
+        return code
+    extra = found.pop("extra")
+    del found["exit_code"]
+    if found["problem"] is not None:
+        found["lag_versions"] = "unknown"
+    found["oldest_unread"] = _age(found.pop("lag_seconds") or None)
+    found["retention_left"] = _age(found.pop("retention_left_seconds"))
+    for key, value in {**found, **extra}.items():
+        if value not in (None, {}, ""):
+            text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+            # the reason of a quarantine has several lines
+            print(f"{key:16} {text.replace(chr(10), chr(10) + ' ' * 17)}")
+    return code
+
+
+def _all(arguments: argparse.Namespace) -> int:
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.stream.status import STUCK
+    from airflow_provider_fds.stream.statuses import all_statuses
+
+    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
+    found = list(all_statuses(context))
+    limit: timedelta | None = arguments.lagging
+    bad = [
+        one
+        for one in found
+        if one.condition in STUCK or (limit is not None and (one.lag_seconds or 0) > limit.total_seconds())
+    ]
+    shown = found if limit is None else bad
+    if arguments.output == "json":
+        for one in shown:
+            print(json.dumps(one.to_dict()))
+    elif arguments.output == "prometheus":
+        print(_exposition(shown), end="")
+    elif shown:
+        _print_table([_row(one) for one in shown])
+        for one in shown:
+            if one.problem is not None:
+                print(f"{one.name}: [{one.reason_code}] {one.problem}", file=sys.stderr)
+    else:
+        which = "need a person or lag that long" if found else f"found in {arguments.staging}"
+        print(f"{len(shown)} of {len(found)} streams {which}")
+    return _EXIT_STUCK if bad else EXIT_OK
+
+
+def _row(one: StreamStatus) -> tuple[str, ...]:
+    lag = "" if one.lag_versions is None else f"{one.lag_versions:,}"
+    sink = "" if one.sink is None else one.sink["target"]
+    return (
+        one.name,
+        one.condition.replace("_", " "),
+        lag,
+        _age(one.lag_seconds or None),
+        _age(one.retention_left_seconds),
+        one.table,
+        sink,
+    )
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    columns = list(zip(_HEADER, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    for row in (_HEADER, *rows):
+        cells = [
+            text.rjust(width) if name in _RIGHT else text.ljust(width)
+            for name, text, width in zip(_HEADER, row, widths, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else format_duration(timedelta(seconds=seconds))
+
+
+def _exposition(found: Iterable[StreamStatus]) -> str:
+    """Return the statuses in the text format of Prometheus; what is unknown has no sample."""
+    from airflow_provider_fds.stream.status import STUCK
+
+    statuses = list(found)
+    lines: list[str] = []
+    for name, text in _METRICS:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+        for one in statuses:
+            labels = {"stream": one.name, "table": one.table}
+            if name == "fds_stuck":
+                value: float | None = int(one.condition in STUCK)
+                labels["state"] = one.condition
+            else:
+                value = getattr(one, name.removeprefix("fds_"))
+            if value is not None:
+                shown = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
+                lines.append(f"{name}{{{shown}}} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _duration(text: str) -> timedelta:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"a duration such as 90s, 10m, 2h or 1d, got {text!r}")
+    return timedelta(**{_UNITS[match[2]]: float(match[1])})

@@ -1,0 +1,78 @@
+"""The statuses of all streams of a staging folder, for whoever watches them together."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.ledger.layout import check_stream_name
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.stream.connect import ConnectedStream
+from airflow_provider_fds.stream.status import StreamStatus, status_of
+from airflow_provider_fds.stream.value import DeltaStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.stream.connect import StreamContext
+
+#: Streams that are read at the same time; on an object store the time is spent waiting.
+_THREADS: Final = 16
+
+
+def all_statuses(context: StreamContext) -> Iterator[StreamStatus]:
+    """Yield the status of each stream in the staging folder, by name. Writes nothing.
+
+    A ledger or table that cannot be read is a status with a problem, so that one stream does not hide the others.
+    Backfills are streams too. A folder without a ledger is no stream.
+
+    Args:
+        context: How staging and tables are reached; the deployment is that of each stream.
+
+    Raises:
+        AccessDeniedError: The staging folder cannot be listed.
+        StorageError: Staging did not answer.
+    """
+    staging = open_storage(context.staging_uri, context.staging_options)
+    names = [name for name in staging.list_folders("") if _is_stream_name(name)]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        found = threads.map(lambda name: _status(context, staging, name), names)
+        yield from (status for status in found if status is not None)
+
+
+def _is_stream_name(name: str) -> bool:
+    try:
+        check_stream_name(name)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _status(context: StreamContext, staging: Storage, name: str) -> StreamStatus | None:
+    table = ""
+    try:
+        state = Ledger(staging, name).find()
+        if state.phase == "empty":
+            return None
+        table = state.table
+        stream = DeltaStream(name, table=table, staging=context.staging_uri)
+        owner = Owner.of_plan(state.deployment)
+        return status_of(ConnectedStream(stream, replace(context, deployment=state.deployment, owner=owner)))
+    except FdsError as problem:
+        return StreamStatus(
+            name=name,
+            table=table,
+            phase="unknown",
+            condition="unreadable",
+            problem=str(problem),
+            reason_code=problem.reason_code,
+            exit_code=problem.exit_code,
+        )
+
+
+__all__ = ["all_statuses"]
