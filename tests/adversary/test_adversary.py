@@ -52,7 +52,7 @@ def play(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SHORT, ids=lambda scenario: scenario[0].replace(" ", "_"))
-def test_no_row_is_lost_or_doubled_and_nothing_is_kept_silent(scenario, play):
+def test_no_row_is_lost_or_duplicated_and_every_loss_is_reported(scenario, play):
     played = play(scenario)
     if played.verdict == "not run":
         pytest.skip(played.text)

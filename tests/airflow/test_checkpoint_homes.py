@@ -100,11 +100,11 @@ def set_variable(text):
 
 
 @pytest.mark.parametrize("kind", ["variable", "xcom"])
-def test_variable_and_xcom_are_homes_like_any_other(installation, kind):
+def test_variable_and_xcom_satisfy_the_checkpoint_contract(installation, kind):
     assert set(installation.run(installation.add(HOME.format(kind=kind))).states.values()) == {"success"}
 
 
-def test_outside_a_task_an_xcom_is_not_read_and_writing_says_why_not(airflow_database):
+def test_outside_a_task_an_xcom_is_not_read_and_writing_is_refused_with_the_reason(airflow_database):
     from airflow_provider_fds.checkpoint.xcom import XComCheckpointStore
     from airflow_provider_fds.errors import ConfigurationError
     from tests.checkpoint_contract import MINE
@@ -160,7 +160,7 @@ def test_with_xcom_as_home_each_run_shows_its_position_and_the_next_continues_fr
     assert variable() is None
 
 
-def test_xcoms_that_are_gone_are_no_loss(installation, lake, dag_of, capsys):
+def test_removed_xcoms_lose_nothing(installation, lake, dag_of, capsys):
     dag = dag_of("xcom")
     lake.append("orders", 1)
     first = installation.run(dag)

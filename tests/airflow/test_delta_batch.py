@@ -78,7 +78,7 @@ async def later(df):
         (load, {}, {"wait": False, "timeout": 1}, "without wait=True"),
     ],
 )
-def test_what_cannot_be_called_is_refused_when_the_dag_is_read(function, call, arguments, text):
+def test_a_function_that_cannot_be_called_is_refused_when_the_dag_is_parsed(function, call, arguments, text):
     with pytest.raises(ConfigurationError, match=text):
         operator_of(function, call, **arguments)
 
@@ -112,7 +112,7 @@ def test_a_mapped_task_fails_for_good_because_a_stream_has_one_reader():
         ({"spark-binary": "spark3-submit"}, {}, "names a spark-submit"),
     ],
 )
-def test_what_only_spark_submit_has_is_refused_before_anything_is_planned(
+def test_arguments_that_only_spark_submit_supports_are_refused_before_anything_is_planned(
     airflow_database, monkeypatch, extra, arguments, text
 ):
     value = {"conn_type": "spark", "host": "local[1]", "extra": extra}

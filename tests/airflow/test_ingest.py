@@ -35,7 +35,7 @@ def dag_of(installation, lake):
     return make
 
 
-def test_what_a_failed_run_has_done_stays_and_the_next_run_delivers_the_rest_up_to_the_bad_version(
+def test_batches_of_a_failed_run_stay_and_the_next_run_delivers_the_rest_up_to_the_bad_version(
     dag_of, installation, lake
 ):
     lake.append("orders", 1, 2)
@@ -75,7 +75,7 @@ def test_what_a_failed_run_has_done_stays_and_the_next_run_delivers_the_rest_up_
     assert len(installation.events(f"{lake.uri}/stopping")) == 1
 
 
-def test_a_batch_is_committed_while_spark_is_still_at_the_next_one(dag_of, installation, lake, tmp_path):
+def test_a_batch_is_committed_while_spark_works_on_the_next_one(dag_of, installation, lake, tmp_path):
     lake.append("orders", 1)
     lake.append("orders", 2)
     dag = dag_of("draining", options="max_files_per_batch=1")
@@ -109,7 +109,7 @@ def data_file(lake, version):
     return lake.root / "orders" / add["path"]
 
 
-def test_nothing_new_can_succeed_without_waking_anybody(dag_of, installation, lake):
+def test_nothing_new_can_succeed_without_an_asset_event(dag_of, installation, lake):
     lake.append("orders", 1)
     options = 'starting_timestamp="2100-01-01"'
     arguments = f'on_no_data="succeed", outlets=[Asset("{lake.uri}/waiting")]'
@@ -133,7 +133,7 @@ def test_a_finished_stream_is_a_skip_without_spark_that_says_so(dag_of, installa
     assert not (lake.root / name).exists()
 
 
-def test_a_stream_in_quarantine_skips_every_run_until_a_person_has_looked(dag_of, installation, lake):
+def test_a_stream_in_quarantine_skips_every_run_until_a_person_decides(dag_of, installation, lake):
     lake.append("orders", 1)
     lake.delete("orders", "id = 1")
     dag = dag_of(

@@ -73,16 +73,16 @@ async def test_the_trigger_fires_when_grace_has_passed(stream, context):
     assert "have passed since" in event["reason"]
 
 
-def test_a_backfill_run_waits_as_any_other(stream, context):
+def test_a_backfill_run_waits_like_any_other_run(stream, context):
     assert sensor(stream).execute(context(0, 1)) == 1
 
 
-def test_a_sensor_that_waits_in_vain_times_out(stream, context):
+def test_a_sensor_without_new_data_times_out(stream, context):
     with pytest.raises(AirflowSensorTimeout, match="The interval is not over"):
         sensor(stream, deferrable=True, timeout=0).execute(context(0, 5))
 
 
-def test_an_interval_that_holds_no_time_fails_for_good_and_names_the_timetable(stream, context):
+def test_an_empty_interval_fails_without_a_retry_and_names_the_timetable(stream, context):
     with pytest.raises(AirflowFailException, match="CronDataIntervalTimetable"):
         sensor(stream).execute(context(3, 3))
     with pytest.raises(AirflowFailException, match="CronDataIntervalTimetable"):
@@ -99,7 +99,7 @@ def test_an_interval_that_holds_no_time_fails_for_good_and_names_the_timetable(s
         ("offset", {"wait_for": "news"}, "must be"),
     ],
 )
-def test_what_does_not_go_together_is_refused_when_the_dag_is_read(read, arguments, text):
+def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(read, arguments, text):
     stream = DeltaStream("s", "s3://lake/t", read=read)
     with pytest.raises(ConfigurationError, match=text):
         DeltaTableVersionSensor(task_id="wait", stream=stream, **arguments)

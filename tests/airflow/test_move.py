@@ -156,7 +156,7 @@ def test_a_repeated_task_moves_once(installation, lake, ledger, monkeypatch):
     assert ledger().state.epoch == 2
 
 
-def test_what_cannot_be_fails_for_good_and_writes_nothing(installation, lake, moved, ledger):
+def test_an_impossible_move_fails_without_a_retry_and_writes_nothing(installation, lake, moved, ledger):
     lake.append("orders", 1)
     installation.run(installation.add(INGEST.format(lake=lake.uri)))
     before = ledger().n

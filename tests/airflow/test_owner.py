@@ -103,7 +103,7 @@ def test_airflow_says_which_tasks_and_runs_are_unfinished(installation):
     assert second.xcom("ask")["earlier_run_of_three"] is False
 
 
-def test_all_tries_of_a_task_are_one_owner_and_a_commit_names_the_plan():
+def test_all_attempts_of_a_task_are_one_owner_and_a_commit_names_the_plan():
     from types import SimpleNamespace
 
     first = SimpleNamespace(dag_id="a", run_id="r", task_id="ingest", map_index=-1, try_number=1)

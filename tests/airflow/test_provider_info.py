@@ -96,7 +96,7 @@ def test_options_have_text_defaults_as_airflow_needs_them():
     assert set(options) == {"staging", "poll_interval", "retention", "deployment", "cache_dir", "allow_schema_changes"}
 
 
-def test_the_entry_point_leads_here():
+def test_the_entry_point_loads_the_provider_info():
     (entry,) = [
         point
         for point in metadata.entry_points(group="apache_airflow_provider")
@@ -138,7 +138,7 @@ def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch
     assert schema_changes() == (("drop", "fail"), ("rename", "follow"))
 
 
-def test_rules_for_schema_changes_that_are_none_are_refused(monkeypatch):
+def test_invalid_rules_for_schema_changes_are_refused(monkeypatch):
     from airflow_provider_fds.errors import ConfigurationError
     from airflow_provider_fds.hooks.settings import schema_changes
 

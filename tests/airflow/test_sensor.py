@@ -101,7 +101,7 @@ def test_it_looks_again_when_the_trigger_has_fired(sensor, consumed, context):
     assert sensor(deferrable=True).execute_complete(context, event, deadline=time.time() + 60) == 1
 
 
-def test_it_waits_on_if_somebody_else_has_committed_meanwhile_until_the_same_deadline(sensor, consumed, context):
+def test_it_continues_to_wait_until_the_same_deadline_if_another_run_has_committed(sensor, consumed, context):
     consumed(1)
     event = {"status": "success", "version": 1, "reason": "data"}
     deadline = time.time() + 60
@@ -155,7 +155,7 @@ def test_in_reschedule_mode_it_leaves_the_worker(sensor, consumed, context):
         sensor(mode="reschedule", poll_interval=60).execute(context)
 
 
-def test_in_poke_mode_it_continues_looking_until_data_comes(sensor, table, consumed, context):
+def test_in_poke_mode_it_polls_until_there_is_data(sensor, table, consumed, context):
     consumed(1)
     wait = sensor()
     looked = threading.Event()
@@ -199,12 +199,12 @@ def test_it_refuses_to_run_in_a_backfill(sensor, context):
 # D36
 @pytest.mark.parametrize("name", ["max_refusals", "recheck_every"])
 @pytest.mark.parametrize("value", [0, -1, -2, 1.5, True, "3"])
-def test_a_number_of_looks_that_is_invalid_is_refused_by_name(sensor, name, value):
+def test_an_invalid_number_of_polls_is_refused_by_name(sensor, name, value):
     with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at least 1"):
         sensor(**{name: value})
 
 
-def test_a_table_that_is_not_there_fails_for_good_and_is_named(sensor, context, tmp_path):
+def test_a_missing_table_fails_without_a_retry_and_is_named(sensor, context, tmp_path):
     stream = DeltaStream("orders", table=str(tmp_path / "nothing"), staging=str(tmp_path / "staging"))
     with pytest.raises(AirflowFailException, match=r"TableNotFoundError: .*nothing"):
         sensor(stream=stream).execute(context)
@@ -275,7 +275,7 @@ def test_a_finished_stream_is_a_skip_with_the_reason_in_every_way_to_wait(
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_it_waits_while_the_stream_is_in_quarantine_and_continues_with_a_persons_word(
+def test_it_waits_while_the_stream_is_in_quarantine_and_continues_once_a_person_resumes_it(
     sensor, table, consumed, context, tmp_path, deferrable
 ):
     path = next(iter(table.live))
@@ -307,7 +307,7 @@ def test_a_requested_epoch_wakes_it_although_nothing_is_new(sensor, stream, cons
     assert sensor(deferrable=deferrable).execute(context) == 1
 
 
-def test_a_held_stream_is_waited_out(sensor, stream, consumed, context):
+def test_a_task_waits_until_a_held_stream_is_resumed(sensor, stream, consumed, context):
     consumed(0)
     ask(stream, Held(why="maintenance"))
 

@@ -109,9 +109,7 @@ def test_a_run_without_a_sensor_waits_and_loads_in_a_real_run(connection, instal
     assert installation.events(f"{lake.uri}/sink") == [run.xcom("ingest")]
 
 
-def test_a_server_that_is_not_there_fails_the_task_and_is_named_with_its_connection(
-    connection, installation, lake, capsys
-):
+def test_an_unreachable_server_fails_the_task_and_is_named_with_its_connection(connection, installation, lake, capsys):
     connection(host="127.0.0.1", port=free_port(), password="s3cr3t")
     lake.append("orders", 1)
     dag = installation.add(DAG_TEXT.format(name="gone", lake=lake.uri, options="", arguments='conn_id="warm"'))
@@ -139,7 +137,7 @@ def test_a_spark_connect_connection_without_a_server_is_refused(connection, fiel
         find_backend(connection(**fields))
 
 
-def test_what_only_a_driver_of_the_user_can_have_is_refused_with_a_server_that_runs(connection, lake):
+def test_settings_of_a_new_driver_are_refused_with_a_running_server(connection, lake):
     conn_id = connection(host="host")
     operator = DeltaIngestOperator(
         task_id="load",
@@ -189,7 +187,7 @@ def test_a_backend_says_what_it_cannot_take_and_a_function_needs_one_that_runs_h
         backend.in_process()
 
 
-def test_a_registered_backend_is_among_those_that_a_connection_of_another_type_is_told(connection, service_connection):
+def test_the_error_for_another_connection_type_lists_a_registered_backend(connection, service_connection):
     conn_id = connection(conn_type="http", host="x")
     with pytest.raises(ConfigurationError, match=r"expected 'spark' or 'spark_connect' or 'service'.*the service\)"):
         find_backend(conn_id)

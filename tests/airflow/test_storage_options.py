@@ -46,12 +46,12 @@ def test_the_scheme_says_which_store_it_is(uri, kind):
     assert store_kind(uri) == kind
 
 
-def test_the_name_of_the_connection_goes_along_for_messages(connection):
+def test_the_name_of_the_connection_is_kept_for_messages(connection):
     options = storage.storage_options(connection("aws", login="key", password="word"), "s3://lake/orders")
     assert options["storage_conn_id"] == "lake"
 
 
-def test_without_a_connection_the_environment_speaks():
+def test_without_a_connection_the_environments_credentials_are_used():
     assert storage_options(None, "s3://lake/orders") == {}
 
 
@@ -76,7 +76,7 @@ def test_keys_region_and_endpoint_of_an_aws_connection(connection):
     }
 
 
-def test_the_endpoint_of_the_service_goes_before_the_general_one(connection):
+def test_the_endpoint_of_the_service_takes_precedence_over_the_general_one(connection):
     extra = {"endpoint_url": "https://all", "service_config": {"s3": {"endpoint_url": "https://s3"}}, "verify": False}
     options = storage_options(connection("aws", extra), "s3a://lake/orders")
     assert options == {"endpoint": "https://s3", "allow_invalid_certificates": True}
@@ -88,7 +88,7 @@ def test_a_certificate_file_is_read(connection, tmp_path):
     assert options == {"root_certificate": b"pem"}
 
 
-def test_a_role_needs_the_amazon_provider_and_says_so(connection):
+def test_a_role_without_the_amazon_provider_is_an_error_that_names_it(connection):
     pytest.importorskip("airflow")
     try:
         import airflow.providers.amazon  # noqa: F401
@@ -135,7 +135,7 @@ def test_azure_by_key_token_application_and_connection_string(connection):
     }
 
 
-def test_a_connection_that_is_not_there_is_named_with_what_to_do():
+def test_a_missing_connection_is_named_with_what_to_do():
     with pytest.raises(
         ConfigurationError, match=r"Airflow connection 'aws_lake'.*s3://lake/orders.*does not exist.*connections add"
     ):
@@ -188,7 +188,7 @@ def _upload(lake, table, endpoint):
             client.upload_file(str(path), "lake", str(path.relative_to(lake.root)))
 
 
-def test_the_hook_says_what_is_wrong_with_a_path(lake):
+def test_the_hook_reports_what_is_wrong_with_a_path(lake):
     from airflow_provider_fds import DeltaTableHook
 
     lake.append("orders", 1)

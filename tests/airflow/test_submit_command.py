@@ -157,7 +157,7 @@ def test_a_log_without_end_is_cut_but_for_what_matters_and_its_end():
     assert any("lines of spark-submit omitted" in line for line in kept)
 
 
-def test_a_short_log_is_left_as_it_is():
+def test_a_short_log_is_not_shortened():
     assert list(bounded(iter(["a", "b"]))) == ["a", "b"]
 
 

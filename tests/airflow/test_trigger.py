@@ -100,7 +100,7 @@ async def test_it_fires_when_data_comes_and_not_before(watched, monkeypatch):
     assert await waiting == {"status": "success", "version": 2, "reason": "data"}
 
 
-async def test_a_task_that_was_woken_for_nothing_is_not_woken_again_at_once(watched):
+async def test_a_task_woken_without_data_is_not_woken_again_at_once(watched):
     watched.builder.append(timestamp_ms=now_ms())
     pausing = asyncio.create_task(payload(watched.trigger(pauses_first=True, poll_interval=3600)))
     assert (await payload(watched.trigger()))["version"] == 2
@@ -182,7 +182,7 @@ async def test_a_table_that_is_gone_is_an_error_event(watched, monkeypatch):
 
 
 # D36
-async def test_refusals_in_a_row_end_it_instead_of_waiting_for_days(watched, monkeypatch):
+async def test_consecutive_refusals_end_the_wait(watched, monkeypatch):
     refused = []
 
     async def refuse(storage, key):
@@ -198,7 +198,7 @@ async def test_refusals_in_a_row_end_it_instead_of_waiting_for_days(watched, mon
 
 
 # D36
-async def test_a_refusal_now_and_then_is_forgotten(watched, monkeypatch):
+async def test_only_consecutive_refusals_are_counted(watched, monkeypatch):
     looks = Looks(monkeypatch)
     head = LocalStorage.head_async
     asked = []
@@ -245,7 +245,7 @@ def test_arguments_of_another_version_are_tolerated(watched):
     assert DeltaTableVersionTrigger(**kwargs, retired_argument=1).serialize()[1] == kwargs
 
 
-async def test_a_quarantine_is_waited_out(watched, tmp_path):
+async def test_a_task_waits_until_a_quarantine_ends(watched, tmp_path):
     path = next(iter(watched.builder.live))
     watched.builder.commit(watched.builder.remove(path), operation="DELETE", timestamp_ms=now_ms())
     given = {**watched.stream.to_dict(), "starting_version": 2, "on_violation": "quarantine"}

@@ -36,7 +36,7 @@ def test_templates_in_a_stream_and_a_sink_are_rendered_and_the_values_stay_as_th
     assert sink.uri == "s3://{{ lake }}/bronze"
 
 
-def test_what_a_template_renders_to_must_be_a_stream_again():
+def test_a_rendered_template_must_give_a_valid_stream():
     plan = DeltaPlanOperator(task_id="plan", stream=DeltaStream("orders", table="{{ lake }}"))
     with pytest.raises(ConfigurationError, match="table must be a non-empty string"):
         plan.render_template_fields({"lake": " "})
@@ -159,7 +159,7 @@ def test_streams_out_of_an_xcom_and_templates_are_mapped_and_label_their_tasks(i
     assert set(run.map_labels.values()) >= {"of_xcom_a", "of_xcom_b", "value_a", "value_b"}
 
 
-def test_arguments_that_are_not_the_users_are_refused_all_at_once():
+def test_arguments_that_fds_sets_itself_are_refused_together():
     with pytest.raises(ConfigurationError) as caught:
         DeltaIngestOperator(
             task_id="ingest",
@@ -203,7 +203,7 @@ def test_one_table_is_one_asset_however_its_uri_is_spelled(sink, uri):
     assert asset_uri(sink) == uri
 
 
-def test_airflow_refuses_continuous_runs_side_by_side():
+def test_airflow_refuses_concurrent_continuous_runs():
     from airflow.sdk import DAG
 
     with pytest.raises(ValueError, match="max_active_runs <= 1"):

@@ -52,7 +52,7 @@ def test_a_variable_that_the_environment_hides_is_found_before_it_is_written(ins
     assert f"Unset {SHADOW}" in message
 
 
-def test_outside_a_task_writing_says_why_not(airflow_database):
+def test_writing_outside_a_task_is_refused_with_the_reason(airflow_database):
     assert STORE.read() is None
     with pytest.raises(ConfigurationError, match=r"'fds\.auth_t~okens' cannot be written here.*--checkpoint FILE"):
         STORE.write(MINE)

@@ -111,7 +111,7 @@ def test_it_defers_with_the_sensors_trigger_if_there_is_nothing_new(ingest, stre
     }
 
 
-def test_without_arguments_it_waits_as_long_and_looks_as_often_as_the_sensor(ingest, consumed):
+def test_without_arguments_it_waits_as_long_and_polls_as_often_as_the_sensor(ingest, consumed):
     consumed(1)
     found = deferred(lambda: ingest().execute(context_of()))
     assert found.timeout > timedelta(days=6)
@@ -134,7 +134,7 @@ def test_it_does_not_wait_if_there_is_data(ingest, consumed):
         ingest().execute(context_of())
 
 
-def test_batches_that_an_earlier_try_has_planned_are_loaded_without_waiting(ingest, consumed, stream, tmp_path):
+def test_batches_planned_by_an_earlier_attempt_are_loaded_without_waiting(ingest, consumed, stream, tmp_path):
     consumed(0)
     plan(stream, tmp_path, context_of())
     with pytest.raises(ServerLostError):
@@ -177,7 +177,7 @@ def test_while_another_run_owns_the_next_batches_on_busy_decides(ingest, consume
         ingest(on_busy="wait").execute(context_of())
 
 
-def test_woken_for_nothing_it_waits_on_until_the_same_deadline_and_its_trigger_pauses_first(ingest, consumed):
+def test_woken_without_data_it_waits_until_the_same_deadline_and_its_trigger_pauses_first(ingest, consumed):
     consumed(1)
     deadline = time.time() + 60
     found = deferred(lambda: ingest().execute_complete(context_of(), WOKEN, deadline=deadline))
@@ -186,7 +186,7 @@ def test_woken_for_nothing_it_waits_on_until_the_same_deadline_and_its_trigger_p
     assert found.trigger.serialize()[1]["pauses_first"] is True
 
 
-def test_dag_test_resumes_it_with_nothing_but_the_event(ingest, consumed):
+def test_dag_test_resumes_it_with_only_the_event(ingest, consumed):
     consumed(1)
     assert deferred(lambda: ingest(timeout=60).execute_complete(context_of(), WOKEN)).timeout.total_seconds() <= 60
 
@@ -200,7 +200,7 @@ def test_when_the_time_is_over_nothing_is_new_and_on_no_data_decides(ingest, con
     assert ingest(timeout=0, on_no_data="succeed").execute(context_of()) is None
 
 
-def test_airflows_own_timeout_of_the_deferral_is_a_last_look(ingest, consumed, table):
+def test_a_deferral_that_airflow_times_out_polls_one_last_time(ingest, consumed, table):
     consumed(1)
     over = ("__fail__", {"error": "Trigger timeout"}, context_of())
     with pytest.raises(AirflowSkipException, match="Nothing new"):
@@ -210,7 +210,7 @@ def test_airflows_own_timeout_of_the_deferral_is_a_last_look(ingest, consumed, t
         ingest().resume_execution(*over)
 
 
-def test_an_error_of_the_trigger_is_the_tasks(ingest):
+def test_an_error_of_the_trigger_fails_the_task(ingest):
     event = {"status": "error", "error": "LogGapError", "message": "version 3 is missing", "retryable": False}
     with pytest.raises(AirflowFailException, match="LogGapError: version 3 is missing"):
         ingest().execute_complete(context_of(), event)
@@ -219,7 +219,7 @@ def test_an_error_of_the_trigger_is_the_tasks(ingest):
     assert not isinstance(failed.value, AirflowFailException)
 
 
-def test_a_finished_stream_is_a_skip_and_not_waited_for(ingest, stream, consumed, table, tmp_path):
+def test_a_finished_stream_skips_the_task_instead_of_waiting(ingest, stream, consumed, table, tmp_path):
     consumed(1)
     bounded = DeltaStream(
         "orders", table=table.uri, checkpoint=stream.checkpoint, staging=stream.staging, ending_version=1
@@ -228,7 +228,7 @@ def test_a_finished_stream_is_a_skip_and_not_waited_for(ingest, stream, consumed
         ingest(stream=bounded).execute(context_of())
 
 
-def test_a_held_stream_is_waited_for_and_the_reason_is_told_when_the_time_is_over(ingest, stream, consumed):
+def test_a_task_waits_for_a_held_stream_and_names_the_reason_when_it_times_out(ingest, stream, consumed):
     consumed(0)
     ask(stream, Held(why="maintenance"))
     deferred(lambda: ingest().execute(context_of()))
@@ -236,7 +236,7 @@ def test_a_held_stream_is_waited_for_and_the_reason_is_told_when_the_time_is_ove
         ingest(timeout=0).execute(context_of())
 
 
-def test_a_stream_goes_into_quarantine_and_is_waited_for(ingest, stream, table):
+def test_a_stream_enters_quarantine_and_the_task_waits(ingest, stream, table):
     table.commit(table.remove(next(iter(table.live))), operation="DELETE", timestamp_ms=int(time.time() * 1000))
     stopping = DeltaStream(
         "orders",
@@ -251,14 +251,14 @@ def test_a_stream_goes_into_quarantine_and_is_waited_for(ingest, stream, table):
         ingest(stream=stopping, timeout=0).execute(context_of())
 
 
-def test_a_retired_stream_fails_for_good(ingest, stream, consumed):
+def test_a_retired_stream_fails_without_a_retry(ingest, stream, consumed):
     consumed(1)
     ask(stream, Retired(why="gone"))
     with pytest.raises(AirflowFailException, match="retired"):
         ingest().execute(context_of())
 
 
-def test_a_start_in_the_future_is_waited_for(ingest, stream, table):
+def test_a_task_waits_for_a_start_in_the_future(ingest, stream, table):
     later = DeltaStream(
         "orders",
         table=table.uri,
@@ -287,7 +287,7 @@ def test_a_waiting_run_of_a_backfill_is_refused_at_once(ingest):
         ({"grace": 3}, "grace must be None or a non-negative timedelta"),
     ],
 )
-def test_what_does_not_go_together_is_refused_when_the_dag_is_read(arguments, text):
+def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(arguments, text):
     stream, sink = DeltaStream("s", "s3://lake/t"), DeltaTableSink("s3://lake/s")
     with pytest.raises(ConfigurationError, match=text):
         DeltaIngestOperator(task_id="load", stream=stream, sink=sink, **{"wait": True, **arguments})
@@ -315,7 +315,7 @@ def of_interval(first, last):
     return context_of("scheduled__1", data_interval_start=start, data_interval_end=end)
 
 
-def test_an_interval_is_waited_for_until_it_is_complete(days, log_builder, tmp_path):
+def test_a_task_waits_until_its_interval_is_complete(days, log_builder, tmp_path):
     load = operator(tmp_path, stream=days, grace=timedelta(days=10_000), timeout=60)
     found = deferred(lambda: load.execute(of_interval(0, 5)))
     path, kwargs = found.trigger.serialize()
@@ -327,7 +327,7 @@ def test_an_interval_is_waited_for_until_it_is_complete(days, log_builder, tmp_p
         load.execute_complete(of_interval(0, 5), WOKEN, deadline=time.time() + 60)
 
 
-def test_an_interval_without_rows_that_is_complete_is_a_skip_and_not_waited_for(days, tmp_path):
+def test_a_complete_interval_without_rows_is_skipped_without_waiting(days, tmp_path):
     with pytest.raises(AirflowSkipException, match="Nothing in interval"):
         operator(tmp_path, stream=days, grace=timedelta(0)).execute(of_interval(5, 6))
 

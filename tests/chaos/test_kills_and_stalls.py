@@ -112,7 +112,7 @@ def test_two_runs_at_any_two_points_and_a_third(
 
 
 @pytest.mark.parametrize("times", range(3 if IS_LONG else 1))
-def test_a_driver_that_dies_or_stands_still_at_any_point(
+def test_each_batch_lands_once_if_a_driver_dies_or_hangs_at_any_point(
     times: int, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     """Each run that a fault hits has a spark-submit of its own. The order of effects changes from time to time."""
@@ -136,7 +136,7 @@ def test_a_driver_that_dies_or_stands_still_at_any_point(
 
 
 @pytest.mark.parametrize("points", [DRIVER] if IS_LONG else [("driver.commit.before",)], ids=["driver"])
-def test_a_driver_of_a_closed_epoch_writes_nothing_any_more(
+def test_a_driver_of_a_closed_epoch_writes_nothing(
     points: tuple[str, ...], warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     """While it stands still, a person opens a new epoch, and a run of that one continues after what has landed."""

@@ -25,7 +25,7 @@ def new_lake(folder: Path) -> Lake:
     return Lake(folder / "lake", str(folder / "lake" / "staging"), options=ONE_BATCH, pause_seconds=6)
 
 
-def test_a_fence_that_dies_or_stands_still_closes_the_old_epoch_once(
+def test_a_fence_that_dies_or_hangs_closes_the_old_epoch_once(
     warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     """Each attempt at the fence has a spark-submit of its own; the one that stands still goes on when all is over."""

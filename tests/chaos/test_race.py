@@ -133,7 +133,7 @@ def test_of_eight_planners_one_is_handed_the_batch_with_staging_on_s3(log_builde
     assert_each_batch_was_planned_and_committed_once(entries, S3_ROUNDS)
 
 
-def test_planners_and_submitters_that_all_take_each_other_for_dead(
+def test_planners_and_submitters_that_consider_each_other_dead(
     warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     """Each of four submitters takes the batches from whoever has them, and writes them: real commits of Delta."""

@@ -120,7 +120,7 @@ def test_the_connect_server_loads_the_table_once_through_the_connection_of_the_f
     assert ids(composition, "cron/orders") == list(range(100))
 
 
-def test_every_service_ends_when_it_is_asked_to(composition):
+def test_every_service_stops_when_asked_to(composition):
     running = [name for name, service in composition.services.items() if name != "airflow-init"]
     assert len(running) == len(AIRFLOW) + len(SPARK) + 1
     assert [name for name in running if composition.services[name].process.poll() is not None] == []

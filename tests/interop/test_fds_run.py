@@ -114,7 +114,7 @@ def spark_of(lake: Path) -> list[int]:
     return found
 
 
-def test_26_a_run_of_a_finished_stream_starts_no_spark_and_says_so(log_builder, tmp_path, capsys):
+def test_26_a_run_of_a_finished_stream_starts_no_spark_and_reports_it(log_builder, tmp_path, capsys):
     from airflow_provider_fds.cli.main import main
 
     log_builder.create()
@@ -160,7 +160,7 @@ def test_a_server_of_another_version_is_refused_with_the_command_before_anything
     assert not (lake / "staging").exists()
 
 
-def test_a_spark_that_was_said_to_have_a_delta_and_has_none_is_named_and_writes_nothing(lake):
+def test_a_spark_without_the_declared_delta_is_named_and_writes_nothing(lake):
     words = [*command(lake, "starting_version=0"), "--delta-version", "provided"]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == EXIT_BATCH_FAILED
@@ -186,7 +186,7 @@ def test_two_deltas_on_the_class_path_are_named_and_nothing_is_written(lake, tmp
     assert not (lake / "bronze").exists()
 
 
-def test_batches_are_committed_while_spark_is_at_the_next_one_and_stay_when_that_fails(lake):
+def test_batches_are_committed_while_spark_works_on_the_next_one_and_stay_if_that_fails(lake):
     log = lake / "orders" / "_delta_log" / f"{2:020d}.json"
     (add,) = [json.loads(line)["add"] for line in log.read_text().splitlines() if '"add"' in line]
     with stuck_file(lake / "orders" / add["path"]) as stuck:

@@ -74,13 +74,13 @@ def test_no_key_leads_out_of_the_folder(storage):
             storage.get(key)
 
 
-def test_a_namenode_that_does_not_run_is_an_error_to_try_again(closed_port):
+def test_a_stopped_namenode_is_a_retryable_error(closed_port):
     with pytest.raises(StorageError, match=r"reading hdfs://127.0.0.1:.*/t/x: .*refused") as caught:
         open_storage(f"hdfs://127.0.0.1:{closed_port}/t").get("x")
     assert caught.value.retryable
 
 
-def test_a_silent_namenode_is_given_up(monkeypatch):
+def test_a_silent_namenode_times_out(monkeypatch):
     monkeypatch.setattr(hdfs, "ANSWER_SECONDS", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -91,7 +91,7 @@ def test_a_silent_namenode_is_given_up(monkeypatch):
                 look("x")
 
 
-def test_a_name_service_that_nobody_knows_is_named():
+def test_an_unknown_name_service_is_named():
     with pytest.raises((ConfigurationError, RequestRefusedError), match=r"hdfs-site\.xml"):
         open_storage("hdfs://lake/t").head("x")
 

@@ -30,7 +30,7 @@ def jobs_of(context, frame) -> int:
     return len(context.statusTracker().getJobIdsForGroup(group))
 
 
-def test_what_is_listed_is_read_in_one_job(lab, manifest):
+def test_the_listed_files_are_read_in_one_job(lab, manifest):
     uri, frame = manifest
     listed = listed_rows(lab.spark, frame, uri, 2)
     assert sorted(row.id for row in listed.collect()) == [1, 2]
@@ -44,13 +44,13 @@ def test_another_number_of_files_than_planned_is_left_to_delta(lab, manifest):
     assert listed_rows(lab.spark, frame, uri, 3) is frame
 
 
-def test_another_beginning_than_a_manifest_has_is_left_to_delta(lab, manifest, monkeypatch):
+def test_a_log_that_begins_unlike_a_manifest_is_left_to_delta(lab, manifest, monkeypatch):
     uri, frame = manifest
     monkeypatch.setattr(module, "_HEAD", ("Protocol", "CommitInfo"))
     assert listed_rows(lab.spark, frame, uri, 2) is frame
 
 
-def test_another_schema_than_delta_has_is_left_to_delta(lab, manifest):
+def test_a_schema_that_delta_does_not_write_is_left_to_delta(lab, manifest):
     uri, frame = manifest
     other = frame.withColumnRenamed("id", "other")
     assert listed_rows(lab.spark, other, uri, 2) is other

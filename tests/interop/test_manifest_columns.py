@@ -46,7 +46,7 @@ def test_spark_reads_no_other_column_and_the_manifest_has_no_value_of_one(lab, p
     assert all(set(json.loads(add["stats"])) == {"numRecords"} for add in adds)
 
 
-def test_a_column_that_is_not_there_is_refused(lab, partitioned):
+def test_an_unknown_column_is_refused(lab, partitioned):
     (batch,) = lab.batches(partitioned)
     with pytest.raises(ConfigurationError, match="names 'd', which the table does not have"):
         lab.publish(batch, partitioned, columns=["a", "d"])

@@ -99,7 +99,7 @@ def test_commits_cost_one_list_and_one_get_each(server, table):
     assert server.requests == {"HEAD": 1, "GET": 1}
 
 
-def test_a_full_subfolder_is_passed_over_in_one_request(server):
+def test_a_full_subfolder_is_skipped_in_one_request(server):
     store = MemoryStore()
     storage = ObjectStorage(store, "s3://m/t", "t")
     for i in range(3500):
@@ -171,7 +171,7 @@ def test_a_server_that_fails_is_a_storage_error_with_uri_and_cause(server, table
         list(table.list_after("_delta_log"))
 
 
-def test_a_server_that_is_not_there_is_a_storage_error():
+def test_an_unreachable_server_is_a_storage_error():
     options = {
         "endpoint": "http://127.0.0.1:9",
         "region": "x",
@@ -219,7 +219,7 @@ print("parent", storage.head("x"), flush=True)
 
 
 @pytest.mark.parametrize(("used_before", "said"), [(True, "refused"), (False, "child None")])
-def test_a_forked_process_is_told_instead_of_hanging(server, used_before, said):
+def test_a_forked_process_gets_an_error_instead_of_hanging(server, used_before, said):
     script = FORKED.format(bucket=server.bucket, options=server.options(), used_before=used_before)
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert said in result.stdout

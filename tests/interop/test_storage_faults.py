@@ -107,7 +107,7 @@ WRITES = {
         if method != "POST" or fault not in ("no answer", "answer lost")
     ],
 )
-def test_what_may_pass_is_asked_again(server, storage, method, fault):
+def test_a_request_with_a_passing_failure_is_repeated(server, storage, method, fault):
     storage.put("f/x", BODY)
     server.requests.clear()
     kind, more = PASSING[fault]
@@ -116,7 +116,7 @@ def test_what_may_pass_is_asked_again(server, storage, method, fault):
     assert server.requests[method] == 2
 
 
-async def test_a_trigger_asks_again_too(server, storage):
+async def test_an_async_head_also_repeats_failed_requests(server, storage):
     storage.put("f/x", BODY)
     server.fail("silent_before", "HEAD", times=1)
     server.fail("status", "HEAD", times=1)
@@ -141,7 +141,7 @@ def test_what_does_not_pass_ends_after_the_limit_as_an_error_that_airflow_retrie
 
 
 @pytest.mark.parametrize("kind", ["cut", "stall"])
-def test_a_body_that_breaks_off_is_read_on(server, storage, kind):
+def test_a_response_body_that_breaks_off_is_resumed(server, storage, kind):
     storage.put("f/x", BODY)
 
     def opened():
@@ -154,7 +154,7 @@ def test_a_body_that_breaks_off_is_read_on(server, storage, kind):
         assert server.faults.pop().times == 0
 
 
-def test_a_body_that_is_slow_is_waited_for(server, storage):
+def test_a_slow_response_body_is_waited_for(server, storage):
     storage.put("f/x", BODY)
     server.requests.clear()
     server.fail("slow", "GET")  # longer than the longest silence, in pieces that are not
@@ -162,7 +162,7 @@ def test_a_body_that_is_slow_is_waited_for(server, storage):
     assert server.requests == {"GET": 1}
 
 
-def test_a_body_that_always_breaks_off_is_an_error(server, storage):
+def test_a_response_body_that_always_breaks_off_is_an_error(server, storage):
     storage.put("f/x", BODY)
     server.fail("cut", "GET")
     with pytest.raises(StorageError, match=r"reading s3://.*/t/f/x") as caught:
@@ -245,7 +245,7 @@ def test_what_the_client_does_not_repeat_and_may_pass_is_an_error_that_airflow_r
     assert caught.value.retryable
 
 
-def test_an_entry_is_written_in_spite_of_them(server, storage):
+def test_an_entry_is_written_despite_them(server, storage):
     server.fail("status", "PUT", path="0.json", status="400 Bad Request", body=b"<Code>RequestTimeout</Code>", times=1)
     server.fail("status", "PUT", path="0.json", status="409 Conflict", times=1)  # another put of it is on its way
     ledger = new_ledger(storage)
@@ -282,7 +282,7 @@ def test_credentials_that_cannot_be_renewed_are_an_error_at_once(server):
     assert not server.requests
 
 
-def test_without_a_connection_the_message_says_so(server):
+def test_the_message_says_that_no_connection_was_used(server):
     options = {key: value for key, value in QUICK.items() if key != "storage_conn_id"}
     storage = open_storage(f"s3://{server.bucket}/t", server.options(**options))
     server.fail("status", "GET", status="403 Forbidden")
@@ -306,7 +306,7 @@ LOST = ["status_after", "reset_after", "silent_after", "status", "reset_before",
 
 @pytest.mark.parametrize("kind", LOST)
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_entry_whose_answer_was_lost_is_known_by_its_id(server, storage, kind, times):
+def test_an_entry_whose_response_was_lost_is_recognised_by_its_id(server, storage, kind, times):
     server.fail(kind, "PUT", path="00000000000000000000.json", times=times)
     ledger = new_ledger(storage)
     entry = ledger.execute(create(storage), ACTOR)
@@ -420,7 +420,7 @@ def test_credentials_that_expire_while_a_run_plans_end_it_at_once_and_the_next_r
     ]
 
 
-def test_a_run_goes_through_a_store_where_every_third_request_fails(server, storage, log_builder):
+def test_a_run_succeeds_although_every_third_storage_request_fails(server, storage, log_builder):
     log_builder.create()
     for _ in range(20):
         log_builder.append(1)

@@ -16,7 +16,7 @@ def test_a_converted_table_is_read_as_structured_streaming_reads_it(lab):
     assert lab.read_all(path) == lab.streamed(path) == lab.table(path)
 
 
-def test_a_clustered_table_is_read_and_its_clustering_passed_over(lab):
+def test_a_clustered_table_is_read_and_its_clustering_ignored(lab):
     path = lab.create("clustered", "(id LONG, c STRING) USING delta CLUSTER BY (c)")
     for first in (0, 10):
         lab.sql(f"INSERT INTO {{}} SELECT id, 'c' || id % 3 FROM range({first}, {first + 10})", path)

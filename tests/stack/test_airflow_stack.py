@@ -49,7 +49,7 @@ def test_a_process_that_opened_a_session_of_its_own_is_found_by_its_mark():
         assert airflow_stack.stack_processes("another mark", []) == []
 
 
-def test_what_a_killed_demo_left_running_is_ended_by_the_next_one(tmp_path):
+def test_the_demo_ends_processes_that_a_killed_one_left_running(tmp_path):
     with process(start_new_session=True) as left:
         session_note(tmp_path, "no such mark", left.pid, psutil.Process(left.pid).create_time())
 
@@ -71,7 +71,7 @@ def test_a_home_without_notes_has_no_leftovers(tmp_path):
     airflow_stack.end_leftovers(tmp_path)
 
 
-def test_a_stack_that_cannot_start_says_what_the_process_said_and_leaves_nothing(tmp_path):
+def test_a_stack_that_cannot_start_shows_the_output_of_the_process_and_leaves_nothing(tmp_path):
     env = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "nonsense://"}
 
     with (

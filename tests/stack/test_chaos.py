@@ -29,7 +29,7 @@ LOADING = (
 
 
 # D30
-def test_a_stream_that_runs_all_the_time_while_everything_around_it_dies(
+def test_a_continuous_stream_survives_the_death_of_every_process_around_it(
     stack: AirflowStack, lake: Path, marks: Path, seed: random.Random, tally: Tally
 ):
     """A fault of each kind."""
@@ -63,7 +63,7 @@ def test_a_task_that_is_killed_at_any_point_is_finished_by_airflows_retries(
 
 
 @pytest.mark.skipif(not IS_LONG, reason="the short profile has a fault of each kind")
-def test_a_task_that_airflow_takes_for_dead_does_no_harm_when_it_continues(
+def test_a_task_that_airflow_considers_dead_does_no_harm_when_it_continues(
     stack: AirflowStack, lake: Path, marks: Path, seed: random.Random, tally: Tally
 ):
     with a_continuous_dag(stack, lake, "chaos_stalled", marks, seed.getrandbits(32), tally) as dag:

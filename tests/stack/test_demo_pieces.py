@@ -53,7 +53,7 @@ def entries(*actions: dict) -> list[dict]:
     return [{"n": n, "action": action} for n, action in enumerate(actions)]
 
 
-def test_the_flights_are_a_row_each_and_365_days_in_order():
+def test_each_flight_is_a_row_and_the_365_days_are_in_order():
     flights = demo_writer.read_flights()
     split = list(demo_writer.split_by_day(flights))
 
@@ -100,7 +100,7 @@ def test_an_empty_commit_never_replaces_another(tmp_path, monkeypatch):
         ([], 3, 0, 0),
     ],
 )
-def test_lost_doubled_and_foreign_keys_are_counted_and_are_problems(sink, lost, duplicated, foreign):
+def test_lost_duplicate_and_foreign_keys_are_counted_and_are_problems(sink, lost, duplicated, foreign):
     keys = demo_verdict.compare_keys(pa.chunked_array([[1, 2], [3]]), pa.chunked_array([sink], pa.int64()))
 
     assert (keys.lost, keys.duplicated, keys.foreign) == (lost, duplicated, foreign)
@@ -113,7 +113,7 @@ def test_a_key_that_the_source_has_twice_is_a_problem_of_the_demo_itself():
     assert "not distinct" in demo_verdict.key_problems(keys)[0]
 
 
-def test_a_chain_with_a_stretch_without_data_is_gapless():
+def test_a_chain_with_commits_without_data_is_gapless():
     ledger = entries(
         opened(offset(0)), committed(0, offset(3)), advanced(offset(3), offset(5)), committed(1, offset(6))
     )

@@ -101,7 +101,7 @@ def commands(block: str) -> list[Command]:
     return [Command(lines[0], lines[1:]) for lines in parts]
 
 
-def test_the_page_has_no_code_that_is_not_followed_here():
+def test_the_page_has_only_kinds_of_code_that_this_test_runs():
     kinds = {FILE.sub("python", kind) for kind, _ in FENCE.findall(PAGE.read_text(encoding="utf-8"))}
     assert kinds == {"console", "python"}
 

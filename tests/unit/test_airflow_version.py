@@ -25,7 +25,7 @@ def test_an_older_airflow_is_refused_with_the_command(monkeypatch, version):
 
 
 @pytest.mark.parametrize("version", ["3.1.0", "3.3.2", "3.10.0", "4.0.0"])
-def test_a_newer_airflow_is_taken(monkeypatch, version):
+def test_a_newer_airflow_is_accepted(monkeypatch, version):
     monkeypatch.setitem(sys.modules, "airflow", SimpleNamespace(__version__=version))
     check_airflow()
 

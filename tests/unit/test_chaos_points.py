@@ -6,7 +6,7 @@ from airflow_provider_fds.fault_points import POINTS
 from tests.chaos import rounds
 
 
-def test_every_point_has_its_place_in_a_walk():
+def test_every_fault_point_is_reached_by_a_run():
     """Each walk asserts that a process came to each of its points."""
     walks = (*rounds.OPENING, *rounds.PLANNING, *rounds.WORKING, *rounds.ADVANCING)
     behind_checkpoints = (rounds.later(point, is_late=True) for point in walks)

@@ -42,7 +42,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_is_shown_without_what_looks_like_a_credential(text):
+def test_a_text_is_shown_without_possible_credentials(text):
     shown = redacted(text)
     assert "HUSH" not in shown
     assert "***" in shown

@@ -44,14 +44,14 @@ def test_every_point_is_in_the_code_and_every_point_in_the_code_has_a_name():
     assert found == set(POINTS)
 
 
-def test_nothing_happens_unless_it_is_asked_for(tmp_path):
+def test_no_fault_happens_without_a_request(tmp_path):
     ran = reaching(None, tmp_path)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "on\n", "")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("asked", ["kill@ledger.read", "kill@ledger.read#3", "note@job.after,kill-group@ledger.read"])
-def test_a_killed_process_leaves_a_mark_and_says_nothing_more(tmp_path, asked):
+def test_a_killed_process_leaves_a_mark_and_prints_nothing_more(tmp_path, asked):
     environment = {**os.environ, ASKED_BY: asked, MARKS_IN: str(tmp_path)}
     ran = subprocess.run(
         [sys.executable, "-c", REACH],
@@ -81,7 +81,7 @@ def test_a_fault_hits_one_process_of_several_that_inherit_it(tmp_path):
     assert [reaching("kill@ledger.read", tmp_path).returncode for _ in range(2)] == [-signal.SIGKILL, 0]
 
 
-def test_processes_that_start_later_can_be_asked_something_else(tmp_path):
+def test_processes_that_start_later_can_have_another_fault(tmp_path):
     assert reaching(ASKED_LATER, tmp_path).returncode == 0
     (tmp_path / ASKED_LATER).write_text("kill@ledger.read#2")
     assert reaching(ASKED_LATER, tmp_path).returncode == -signal.SIGKILL

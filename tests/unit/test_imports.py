@@ -71,11 +71,11 @@ def circles(imports: dict[str, set[str]]) -> list[set[str]]:
     return sorted((set(circle) for circle in found), key=sorted)
 
 
-def test_no_module_imports_itself_by_way_of_others():
+def test_there_are_no_import_cycles():
     assert circles(graph(modules(ROOT, PACKAGE), PACKAGE, with_types=False)) == []
 
 
-def test_no_types_go_in_a_circle():
+def test_no_types_are_cyclic():
     assert circles(graph(modules(ROOT, PACKAGE), PACKAGE, with_types=True)) == []
 
 
@@ -87,7 +87,7 @@ def test_no_types_go_in_a_circle():
         ("if TYPE_CHECKING:\n    from pkg.b import x", "from pkg.a import y", False),
     ],
 )
-def test_a_circle_is_seen(tmp_path, one, other, counts_without_types):
+def test_a_cycle_is_found(tmp_path, one, other, counts_without_types):
     (tmp_path / "pkg").mkdir()
     for name, text in (("__init__", ""), ("a", one), ("b", other)):
         (tmp_path / "pkg" / f"{name}.py").write_text(text)

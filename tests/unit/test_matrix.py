@@ -28,7 +28,7 @@ def test_the_tables_of_the_page_are_those_of_the_results(page):
     assert matrix.with_tables(page, matrix.known_results()) == page
 
 
-def test_a_cell_without_a_result_is_said_not_to_have_been_run(page):
+def test_a_cell_without_a_result_is_shown_as_not_run(page):
     written = matrix.with_tables(page, {"spark-4.1": {"DeltaMergeSink": PASSED}})
     assert line(written, "spark", "4.1.4") == ("| 4.1.4 | not run | passed, 2026-11-22 | not run | not run | not run |")
     assert line(written, "airflow", "3.2") == "| 3.2 | not run | not run | not run |"

@@ -85,7 +85,7 @@ def test_the_page_says_whether_a_retry_helps_and_the_exit_code(reason):
     assert ways == {rows()[reason]}
 
 
-def test_a_code_is_its_own_name():
+def test_a_reason_code_equals_its_name():
     assert [reason.name for reason in Reason] == [reason.value for reason in Reason]
     assert all(re.fullmatch(r"[A-Z]+(_[A-Z]+)*", reason) for reason in Reason)
 

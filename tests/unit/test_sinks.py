@@ -49,7 +49,7 @@ def test_airflow_is_shown_a_sink_as_json_values_because_airflow_3_1_takes_no_tup
 @pytest.mark.parametrize(
     "arguments", [{}, {"replace_where": "a = 1", "dynamic_partition_overwrite": True}, {"replace_where": " "}]
 )
-def test_a_sink_that_replaces_says_what_in_one_way(arguments):
+def test_a_sink_that_replaces_needs_exactly_one_way_to_say_what(arguments):
     with pytest.raises(ValueError, match="replace_where"):
         DeltaReplaceSink("s3://lake/sink", **arguments)
 
@@ -160,7 +160,7 @@ def test_a_predicate_calls_no_java_and_reads_no_table_unless_it_is_allowed(predi
         "amount - -1 > 0 AND amount / 2 * 3 > 1",
     ],
 )
-def test_a_predicate_of_columns_is_taken_as_it_is(predicate):
+def test_a_predicate_over_columns_is_accepted_unchanged(predicate):
     assert DeltaTableSink("/sink", where=predicate).where == predicate
 
 
@@ -214,7 +214,7 @@ def test_a_function_is_neither_a_table_nor_a_template():
 
 
 @pytest.mark.parametrize("name", ["sales.orders", "main.sales.orders"])
-def test_a_table_of_a_catalog_is_refused_by_name_and_not_taken_for_a_folder(name):
+def test_a_catalog_table_is_refused_by_name_and_not_treated_as_a_folder(name):
     with pytest.raises(ValueError, match=rf"DESCRIBE DETAIL {name}"):
         DeltaTableSink(name)
     assert DeltaTableSink(f"./{name}").uri == f"./{name}"
@@ -246,6 +246,6 @@ def test_a_table_of_a_write_is_a_place_as_that_of_a_sink_is(writes):
         ({"properties": {"delta.coordinatedCommits.commitCoordinator-preview": "x"}}, "out of its log"),
     ],
 )
-def test_what_is_said_of_others_in_a_sink_is_checked_when_the_dag_is_read(options, expected):
+def test_other_streams_of_a_sink_is_checked_when_the_dag_is_parsed(options, expected):
     with pytest.raises(ValueError, match=expected):
         DeltaTableSink("s3://lake/bronze", **options)

@@ -83,7 +83,9 @@ def with_dynamodb(drivers, regions):
     return two
 
 
-def test_of_two_drivers_that_race_for_a_commit_by_way_of_dynamodb_one_wins_and_the_other_is_told(server, with_dynamodb):
+def test_of_two_drivers_that_race_for_a_commit_through_dynamodb_one_wins_and_the_other_gets_an_error(
+    server, with_dynamodb
+):
     for version in range(ROUNDS):
         said = race(with_dynamodb, DYNAMODB, commit(server, version))
         assert sorted(said) == [EXISTS, "written"]

@@ -55,7 +55,7 @@ def test_deltas_own_log_store_lets_two_drivers_write_one_commit_and_one_is_lost(
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_of_drivers_that_race_for_a_commit_one_wins_and_the_others_are_told(server, drivers, count):
+def test_of_drivers_that_race_for_a_commit_one_wins_and_the_others_get_an_error(server, drivers, count):
     crowd = drivers(count)
     for version in range(ROUNDS):
         if version:
@@ -67,7 +67,7 @@ def test_of_drivers_that_race_for_a_commit_one_wins_and_the_others_are_told(serv
 
 
 @pytest.mark.parametrize("kind", ["reset_after", "status_after"])
-def test_a_commit_whose_answer_was_lost_is_found_to_be_ones_own(server, drivers, kind):
+def test_a_commit_whose_response_was_lost_is_recognised_as_our_own(server, drivers, kind):
     (driver,) = drivers(1)
     server.fail(kind, "PUT", path=".json", times=1)
     assert driver.write(S3_LOG_STORE, commit(server), "mine") == "written"
@@ -77,7 +77,7 @@ def test_a_commit_whose_answer_was_lost_is_found_to_be_ones_own(server, drivers,
 
 
 @pytest.mark.parametrize("lines", [("mine",), ("theirs",)], ids=["another text", "the same text"])
-def test_a_commit_of_another_is_not_taken_for_ones_own_whatever_it_says(server, drivers, lines):
+def test_a_commit_of_another_writer_never_counts_as_our_own(server, drivers, lines):
     one, other = drivers(2)
     assert one.write(S3_LOG_STORE, commit(server), "theirs") == "written"
     server.fail("reset_before", "PUT", path=".json", times=1)
@@ -92,7 +92,7 @@ def test_a_commit_of_another_log_store_is_respected(server, drivers):
     assert text(server, commit(server)) == "theirs\n"
 
 
-def test_a_write_that_nobody_can_tell_the_end_of_is_neither_done_nor_lost(server, drivers):
+def test_a_write_with_an_unknown_outcome_is_neither_done_nor_lost(server, drivers):
     (driver,) = drivers(1)
     driver.write(S3_LOG_STORE, commit(server), "first")
     server.fail("status", "PUT", path=".json", status="403 Forbidden")
@@ -117,7 +117,7 @@ def test_a_large_commit_is_conditional_too(server, drivers):
     assert server.requests["POST"] >= 4
 
 
-def test_a_store_that_ignores_the_condition_is_found_out_before_the_first_commit(server, drivers):
+def test_a_store_that_ignores_the_condition_is_detected_before_the_first_commit(server, drivers):
     (driver,) = drivers(1)
     server.forget_conditions()
     said = driver.write(S3_LOG_STORE, commit(server), "mine")

@@ -79,7 +79,7 @@ def test_a_restore_that_took_committed_rows(desk, spark):
 
 
 @pytest.mark.parametrize("others", [0, 2])
-def test_a_sink_that_was_put_back_from_a_copy(spark, tmp_path, desk, others):
+def test_a_sink_that_was_restored_from_a_copy(spark, tmp_path, desk, others):
     folder, path = Path(desk.path), tmp_path / "copy"
     shutil.copytree(folder, path)
     newest = max((path / "_delta_log").glob("*1.json"))
@@ -184,7 +184,7 @@ def test_a_replan_of_a_sink_that_lacks_committed_batches(desk, spark):
 
 
 @pytest.mark.parametrize("kind", ["merge"])
-def test_rows_that_another_writer_took_out(desk, spark):
+def test_rows_that_another_writer_removed(desk, spark):
     spark.sql(f"DELETE FROM {desk.table} WHERE id >= 10")
     desk.load()
     (warning,) = desk.entries("committed")[-1].action.measures.warnings

@@ -52,7 +52,7 @@ def job_of(stream, spec, url, lines=None):
     return ConnectJob(server, uri, DriverFiles(stream.staging, sink), {}, tell)
 
 
-def test_a_server_with_a_token_lets_in_who_has_it_and_says_to_others_what_is_missing(tmp_path):
+def test_a_server_with_a_token_accepts_its_holder_and_tells_others_what_is_missing(tmp_path):
     with running_server(tmp_path, **{"spark.connect.authenticate.token": "s3cr3t"}) as server:
 
         def refused(url):
@@ -91,7 +91,7 @@ def client_of(stream, spec, url):
     return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_a_write_that_outlived_its_client_is_stopped_by_the_next_try_and_the_batch_lands_once(
+def test_a_write_that_outlived_its_client_is_stopped_by_the_next_attempt_and_the_batch_lands_once(
     stream_of_a_copy, connect_server
 ):
     stream = stream_of_a_copy
@@ -300,7 +300,7 @@ def test_a_job_that_is_killed_between_two_batches_does_no_more_and_others_may_us
     assert session_of(stream, retry, second) == session_of(stream, spec, first)
 
 
-def test_intervals_side_by_side_in_one_session_do_not_touch_each_other(stream_of_a_copy, connect_server):
+def test_concurrent_intervals_in_one_session_do_not_affect_each_other(stream_of_a_copy, connect_server):
     stream = stream_of_a_copy
     standing, passing = (
         replace(b, interval=f"{b.batch_id}/{b.batch_id + 1}", prev_txn_version=None) for b in stream.plan()[:2]

@@ -396,7 +396,7 @@ def test_rows_are_removed_from_sinks_of_every_layout(spark, tmp_path, kind):
 
 
 @pytest.mark.parametrize("is_reachable", [True, False])
-def test_rows_of_an_append_only_sink_are_refused_by_name_with_a_way_on(desk, is_reachable):
+def test_removing_rows_of_an_append_only_sink_is_refused_with_an_alternative(desk, is_reachable):
     desk.load()
     desk.spark.sql(f"ALTER TABLE {desk.table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     if is_reachable:
@@ -522,7 +522,7 @@ def test_a_typed_statement_in_a_sink_with_many_commits_is_found(desk, monkeypatc
     assert operations(desk).count("DELETE") == 1
 
 
-def test_a_typed_statement_is_not_taken_for_a_removal_that_was_asked_for(desk):
+def test_a_manual_statement_does_not_count_as_a_requested_removal(desk):
     desk.load()
     said = desk.mover().rewind(to_version=1).describe()
     desk.move("rewind", to_version=1, delete=True)

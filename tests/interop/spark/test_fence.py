@@ -42,7 +42,7 @@ def test_a_fence_adds_a_transaction_and_no_rows_and_a_batch_of_the_new_epoch_fol
     assert stream.sink_commits()[2]["txn"]["version"] == txn_version(2, 0)
 
 
-def test_a_fence_that_is_there_is_found_and_not_written_again(spark, stream):
+def test_an_existing_fence_is_found_and_not_written_again(spark, stream):
     stream.work(spark, stream.job(stream.plan()[0]))
     _, first = fence(spark, stream, sink_version=0)
     code, again = fence(spark, stream, sink_version=0)
@@ -98,7 +98,7 @@ def test_what_landed_and_was_never_committed_is_reported_with_its_end(spark, str
     assert (landed.end, landed.digest) == (batches[1].end, batches[1].manifest_digest)
 
 
-def test_what_a_restore_took_away_has_not_landed(spark, stream):
+def test_a_batch_that_a_restore_removed_has_not_landed(spark, stream):
     batches = stream.plan()
     _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
     spark.sql(f"RESTORE TABLE delta.`{stream.sink_path}` TO VERSION AS OF 0")
@@ -128,7 +128,7 @@ def test_what_was_taken_away_after_a_fence_has_not_landed_for_the_next_one(spark
 
 
 @pytest.mark.parametrize("happened", ["recreated", "restored from a copy", "cloned"])
-def test_a_sink_that_is_another_table_now_is_taken_as_it_is(spark, stream, happened):
+def test_a_sink_that_is_now_another_table_is_accepted(spark, stream, happened):
     batches = stream.plan()
     _, reports = stream.work(spark, stream.job(*batches[:2]))
     path, copy = str(stream.sink_path), str(stream.folder / "copy")
@@ -191,7 +191,7 @@ def test_a_fence_of_an_epoch_that_was_closed_itself_is_refused(spark, stream):
     assert (code, closed.outcome, closed.error_class, closed.retryable) == (10, "failed", "EpochClosed", True)
 
 
-def test_a_sink_that_cannot_be_fenced_says_why(spark, stream):
+def test_the_error_says_why_a_sink_cannot_be_fenced(spark, stream):
     spark.sql(
         f"CREATE TABLE delta.`{stream.sink_path}` (id LONG) USING delta "
         "TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 minute')"

@@ -50,7 +50,7 @@ def warnings(desk: Desk) -> list[str]:
 
 @pytest.mark.parametrize("harm", [overwrite, delete])
 @pytest.mark.parametrize("request_of", ["replan", "rebind"])
-def test_rows_that_another_job_took_out_before_a_fence_are_told(desk, harm, request_of):
+def test_rows_that_another_job_removed_before_a_fence_are_reported(desk, harm, request_of):
     harm(desk)
     desk.move(request_of)
     desk.append(30)
@@ -62,7 +62,7 @@ def test_rows_that_another_job_took_out_before_a_fence_are_told(desk, harm, requ
     assert session.status().last_commit["warnings"] == [warning]
 
 
-def test_rows_that_were_taken_out_before_several_fences_are_told_with_the_next_batch(desk, caplog, capsys):
+def test_rows_removed_before_several_fences_are_reported_with_the_next_batch(desk, caplog, capsys):
     overwrite(desk)
     desk.move("replan")
     session = desk.load()
@@ -83,7 +83,7 @@ def test_rows_that_were_taken_out_before_several_fences_are_told_with_the_next_b
     assert warnings(desk) == []
 
 
-def test_rows_that_were_taken_out_before_a_fence_that_died_are_told(desk):
+def test_rows_removed_before_a_fence_that_died_are_reported(desk):
     overwrite(desk)
     desk.move("replan")
     fence_and_die(desk)
@@ -107,7 +107,7 @@ def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(
     assert desk.ids() == [*EACH_ONCE, 100]
 
 
-def test_rows_that_a_restore_has_put_back_before_the_fence_are_not_told(desk):
+def test_rows_that_a_restore_put_back_before_the_fence_are_not_reported(desk):
     desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
     desk.spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 2")
@@ -118,7 +118,7 @@ def test_rows_that_a_restore_has_put_back_before_the_fence_are_not_told(desk):
     assert (warnings(desk), desk.ids()) == ([], list(range(40)))
 
 
-def test_what_happened_to_a_sink_that_the_stream_leaves_is_not_told(desk):
+def test_changes_in_a_sink_that_the_stream_leaves_are_not_reported(desk):
     overwrite(desk)
     desk.move("rebind")
     left, desk.path = desk.path, str(desk.folder / "new sink")
@@ -140,7 +140,7 @@ def test_a_rewind_reads_again_what_was_taken_out_and_does_not_warn_of_it(desk):
 
 
 @pytest.mark.parametrize("request_of", [None, "replan"])
-def test_a_restore_whose_commit_log_cleanup_took_is_not_passed_over(desk, request_of):
+def test_a_restore_whose_commit_log_cleanup_removed_still_warns(desk, request_of):
     desk.spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
     for first in (100, 200):
         write_as_another(desk, first)

@@ -343,7 +343,7 @@ def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(s
     assert counted(stream) == once(range(30))
 
 
-def test_a_restore_that_keeps_a_batch_is_not_a_hindrance(streamed):
+def test_a_restore_that_keeps_a_batch_does_not_prevent_a_replan(streamed):
     stream = streamed()
     stream.run()
     left_uncollected(stream, 1)
@@ -490,7 +490,7 @@ def follow_rewind(stream, batch, condition):
     stream.run(most=5)
 
 
-def test_a_table_that_was_restored_to_before_committed_batches_gets_no_batch_more(streamed):
+def test_a_table_restored_to_before_committed_batches_gets_no_further_batch(streamed):
     stream = streamed()
     stream.run()
     stream.run()

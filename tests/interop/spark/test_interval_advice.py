@@ -126,7 +126,7 @@ def test_an_older_copy_of_a_replacing_sink_is_loaded_under_another_name_of_the_s
     assert days.ids() == list(range(30))
 
 
-def test_runs_that_have_a_time_in_common_do_not_append_their_rows_twice(spark, tmp_path):
+def test_runs_with_overlapping_intervals_do_not_append_their_rows_twice(spark, tmp_path):
     days = Days(spark, tmp_path, DeltaTableSink)
     days.load(0, 1)
     with pytest.raises(LedgerError, match=r"versions 0 to 1 are|version 0 is .*there twice"):
@@ -139,7 +139,7 @@ def test_runs_that_have_a_time_in_common_do_not_append_their_rows_twice(spark, t
 
 
 @pytest.mark.parametrize("way", ["partitions", "predicate", "versions"])
-def test_an_interval_that_replaces_rows_of_others_says_so(spark, tmp_path, way, caplog):
+def test_an_interval_that_replaces_rows_of_others_warns(spark, tmp_path, way, caplog):
     options = {
         "partitions": {"dynamic_partition_overwrite": True, "partition_by": ["day"]},
         "predicate": {"replace_where": "id >= 0"},

@@ -87,7 +87,7 @@ def test_the_driver_refuses_a_part_of_such_a_commit_before_it_writes(spark, over
     assert runs.rows() == rows_of(spark, overwritten)
 
 
-def test_a_stream_that_comes_to_a_merge_inside_a_commit_reads_it_again_from_its_beginning(spark, overwritten, tmp_path):
+def test_a_stream_rebound_to_a_merge_inside_a_commit_reads_the_commit_again(spark, overwritten, tmp_path):
     limits = {"starting_version": 2, "max_files_per_batch": 4}
     append = Runs(spark, overwritten, tmp_path, DeltaTableSink(str(tmp_path / "changes")))
     (batch,) = append.load(max_batches=1, applications=1, **limits)

@@ -48,7 +48,7 @@ def recover(desk: Desk, capsys: Any, *more: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("numbers", [(3,), (-1,), (0, 3, 5)], ids=["in the middle", "at the end", "several"])
-def test_a_batch_on_its_way_lands_once_although_its_ledger_cannot_be_read(desk, spark, capsys, numbers):
+def test_a_batch_in_progress_lands_once_although_its_ledger_cannot_be_read(desk, spark, capsys, numbers):
     early, late = desk.zombie(), desk.zombie()
     damage(desk, *numbers)
     code, told = recover(desk, capsys)

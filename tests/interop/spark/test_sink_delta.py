@@ -76,7 +76,7 @@ def test_the_same_job_again_verifies_and_writes_nothing(spark, stream):
     assert len(stream.sink_commits()) == 2
 
 
-def test_a_job_that_only_looks_writes_nothing(spark, stream):
+def test_a_job_that_only_checks_the_sink_writes_nothing(spark, stream):
     batches = stream.plan()
     stream.work(spark, stream.job(batches[0]))
     code, reports = stream.work(spark, stream.job(*batches, verify_only=True))
@@ -93,7 +93,7 @@ def commit_by_hand(stream, first, last):
 
 
 @pytest.mark.parametrize("others", [3, 60])  # read as files; by Spark
-def test_commits_of_others_in_between_do_no_harm(spark, stream, others):
+def test_commits_of_other_writers_in_between_do_no_harm(spark, stream, others):
     first, second, _ = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
     commit_by_hand(stream, 1, others)
@@ -196,7 +196,7 @@ def test_a_restored_sink_is_refused_even_when_the_first_commit_was_never_recorde
     assert len(stream.sink_commits()) == 3
 
 
-def test_a_sink_put_back_from_an_older_copy_is_refused(spark, stream, tmp_path):
+def test_a_sink_restored_from_an_older_copy_is_refused(spark, stream, tmp_path):
     first, second, third = stream.plan()
     stream.work(spark, stream.job(first))
     shutil.copytree(stream.sink_path, tmp_path / "copy")
@@ -208,7 +208,7 @@ def test_a_sink_put_back_from_an_older_copy_is_refused(spark, stream, tmp_path):
     assert "version 1" in message
 
 
-def test_a_sink_that_is_gone_is_refused_and_not_made_again(spark, stream):
+def test_a_missing_sink_is_refused_and_not_created_again(spark, stream):
     first, second, _ = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
     shutil.rmtree(stream.sink_path)

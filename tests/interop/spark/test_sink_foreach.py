@@ -192,7 +192,7 @@ def forget_transactions(spark, table):
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')")
 
 
-def test_a_repeat_says_which_write_had_landed_and_the_missing_one_is_written(spark, stream, functions, capsys):
+def test_a_repeated_batch_reports_the_landed_write_and_makes_the_missing_one(spark, stream, functions, capsys):
     sink = named(stream, "half", "bronze", "errors")
     batch = stream.plan()[0]
     spark.conf.set("spark.test.half", "true")
@@ -231,7 +231,7 @@ def test_writes_without_a_table_are_named_once_in_the_log(spark, stream, functio
     assert "writes 'errors' to tables that FDS does not know" in warning
 
 
-def test_insert_into_ignores_the_options_unless_it_is_told_the_format(spark, tmp_path):
+def test_insert_into_ignores_the_options_unless_the_format_is_given(spark, tmp_path):
     found = {}
     for name in ("plain", "delta"):
         spark.sql(f"CREATE TABLE inserted_{name} (id LONG) USING delta LOCATION '{tmp_path / name}'")

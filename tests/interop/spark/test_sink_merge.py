@@ -138,7 +138,7 @@ def test_rows_without_a_key_or_an_order_are_refused_with_count_and_example(spark
     assert sorted(rows(spark, stream.sink_path, "id", "name")) == [(1, "b"), (2, "d")]
 
 
-def test_a_batch_of_which_spark_reads_other_rows_than_were_planned_is_not_merged(spark, stream):
+def test_a_batch_is_not_merged_if_spark_reads_other_rows_than_planned(spark, stream):
     (batch, *_) = stream.plan()
     message = refused(stream, spark, sink_of(stream), replace(batch, num_rows=batch.num_rows + 1), "RowsDiffer")
     assert f"Spark reads {batch.num_rows:,} rows, but the source's log counts {batch.num_rows + 1:,}" in message
@@ -202,7 +202,7 @@ def test_a_merge_that_delta_skips_in_silence_is_noticed(spark, stream):
     assert len(stream.sink_commits()) == 2
 
 
-def test_an_epoch_that_was_closed_merges_nothing_any_more(spark, stream):
+def test_a_closed_epoch_merges_nothing(spark, stream):
     first, second, _ = stream.plan()
     sink = sink_of(stream, provenance=True)
     _, (report,) = stream.work(spark, stream.job(first, sink=sink))

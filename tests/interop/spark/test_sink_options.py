@@ -78,7 +78,7 @@ def test_a_function_of_the_user_that_fails_is_named_with_file_and_line(spark, st
     assert f"transform orders_jobs:broken failed at line 10 of {jobs}, in broken: KeyError" in message
 
 
-def test_a_column_that_a_function_takes_for_there_is_told_as_the_functions(spark, stream, jobs):
+def test_a_column_that_a_function_expects_is_reported_as_an_error_of_the_function(spark, stream, jobs):
     sink = DeltaTableSink(str(stream.sink_path), transform="orders_jobs:misspelt")
     error_class, message = failed(spark, stream, sink)
     assert error_class == "UserFunction"
@@ -98,7 +98,7 @@ def test_a_column_that_a_function_takes_for_there_is_told_as_the_functions(spark
         ({"where": "colour = 'red'"}, "where=\"colour = 'red'\" of the sink does not fit the batch"),
     ],
 )
-def test_an_option_that_does_not_fit_says_how(spark, stream, jobs, options, expected):
+def test_an_unsuitable_option_is_refused_with_the_reason(spark, stream, jobs, options, expected):
     assert expected in failed(spark, stream, DeltaTableSink(str(stream.sink_path), **options))[1]
 
 

@@ -212,7 +212,7 @@ def test_streams_of_one_name_that_load_different_rows_both_register(spark, strea
         "MERGE INTO {} USING (SELECT 3 AS k) ON id = k WHEN MATCHED THEN DELETE",
     ],
 )
-def test_rows_that_another_job_takes_out_are_told_or_an_error_as_the_sink_says(spark, stream, harm):
+def test_rows_that_another_job_removes_are_a_warning_or_an_error_as_the_sink_says(spark, stream, harm):
     first, second, _ = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
     if harm == "overwrite":
@@ -230,7 +230,7 @@ def test_rows_that_another_job_takes_out_are_told_or_an_error_as_the_sink_says(s
     assert "fds rewind orders" in report.warnings[0]
 
 
-def test_what_others_do_to_rows_of_their_own_or_without_taking_any_is_nothing_to_tell(spark, stream):
+def test_writers_that_change_their_own_rows_or_remove_none_are_not_reported(spark, stream):
     create(spark, stream)
     first, second, third = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
@@ -258,7 +258,7 @@ def test_what_others_do_to_rows_of_their_own_or_without_taking_any_is_nothing_to
         "MERGE INTO {} USING (SELECT 3 AS k) ON id = k WHEN MATCHED THEN UPDATE SET name = 'new'",
     ],
 )
-def test_rows_that_another_job_changes_are_told_and_are_no_error(spark, stream, statement):
+def test_rows_that_another_job_changes_are_reported_without_an_error(spark, stream, statement):
     first, second, third = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
     spark.sql(statement.format(table(stream)))
@@ -272,7 +272,7 @@ def test_rows_that_another_job_changes_are_told_and_are_no_error(spark, stream, 
     assert (code, report.warnings) == (0, ())
 
 
-def test_commits_that_nobody_can_look_at_any_more_are_told(spark, stream):
+def test_commits_that_can_no_longer_be_read_are_reported(spark, stream):
     first, second, _ = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
     for _ in range(2):

@@ -32,7 +32,7 @@ def test_deltas_own_log_store_is_refused_whether_it_is_named_or_not(check):
             assert part in str(caught.value)
 
 
-def test_a_log_store_of_the_users_own_and_a_word_of_theirs_are_taken(check):
+def test_a_users_log_store_and_explicit_permission_are_accepted(check):
     check("io.delta.storage.S3DynamoDBLogStore")
     check(None, DeltaTableSink("s3://lake/bronze", allow_single_driver_s3=True))
 

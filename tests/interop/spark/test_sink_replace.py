@@ -176,7 +176,7 @@ def test_a_batch_of_an_offset_is_refused(spark, stream, by_provenance):
 
 
 @pytest.mark.parametrize("kind", ["partitions", "no partitions", "append"])
-def test_intervals_side_by_side_each_land_once_also_when_they_create_the_sink(spark, stream, kind):
+def test_concurrent_intervals_each_land_once_even_if_they_create_the_sink(spark, stream, kind):
     def sink(p):
         if kind == "append":
             return DeltaTableSink(str(stream.sink_path), provenance=True)

@@ -153,7 +153,7 @@ def test_one_line_is_printed_for_people(spark, stream, capsys):
     assert line.endswith(" s")
 
 
-def test_a_report_of_the_same_try_is_replaced(spark, stream):
+def test_a_report_of_the_same_attempt_is_replaced(spark, stream):
     spec = stream.job(stream.plan()[0])
     path = stream.reports / report_name(1, 0, spec.attempt_id)
     path.parent.mkdir(parents=True)
@@ -202,7 +202,7 @@ def test_a_job_goes_through_hadoop_as_well(spark, stream, through_hadoop):
     assert (code, [r.outcome for r in reports]) == (0, ["written"] * 2)
 
 
-def test_a_spec_that_is_not_there_ends_the_job_before_a_session_is_started(tmp_path, capsys):
+def test_a_missing_spec_ends_the_job_before_a_session_starts(tmp_path, capsys):
     uri = (tmp_path / "gone.json").as_uri()
     assert main([uri]) == 11
     assert uri in capsys.readouterr().err

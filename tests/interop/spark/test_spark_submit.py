@@ -20,7 +20,7 @@ from airflow_provider_fds.spark.submit import submit_arguments
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_job_runs_quietly_and_leaves_nothing_where_it_stood(stream, tmp_path, monkeypatch):
+def test_a_job_logs_little_and_leaves_nothing_in_its_working_directory(stream, tmp_path, monkeypatch):
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
     spec = stream.job(*stream.plan())
@@ -73,7 +73,7 @@ def command_line(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_a_spec_that_is_not_there_ends_the_run_with_a_clear_word(tmp_path):
+def test_a_missing_spec_ends_the_run_with_a_clear_message(tmp_path):
     lines = []
     assert run_locally((tmp_path / "gone.json").as_uri(), on_line=lines.append) == 11
     assert any("FDS cannot read the job spec" in line and "gone.json" in line for line in lines)

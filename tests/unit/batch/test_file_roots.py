@@ -49,14 +49,14 @@ STRANGERS = [
 
 
 @pytest.mark.parametrize(("base", "uri"), STRANGERS)
-def test_files_of_a_stranger_are_not_read_unless_their_place_is_named(base, uri):
+def test_files_outside_the_table_are_not_read_unless_their_place_is_named(base, uri):
     with pytest.raises(ConfigurationError, match="is outside the table") as caught:
         FileRoots(base).check(uri, 3)
     assert (caught.value.version, caught.value.table) == (3, base)
     assert FileRoots(base, ("*",)).check(uri, 3) == uri
 
 
-def test_a_place_that_is_named_is_taken_with_all_below_it_and_nothing_beside_it():
+def test_an_allowed_root_covers_everything_below_it_and_nothing_beside_it():
     roots = FileRoots(S3, ("s3://prod/orders", "gs://archive"))
     for uri in ("s3a://prod/orders/x.parquet", "gs://archive/a/b.parquet"):
         assert roots.check(uri, 3) == uri

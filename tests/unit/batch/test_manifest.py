@@ -250,7 +250,7 @@ def test_a_batch_without_files_is_a_table_without_rows(batch):
     assert json.loads(manifest.checksum_json)["numFiles"] == 0
 
 
-def test_the_same_path_with_another_vector_is_another_file(batch, vector):
+def test_the_same_path_with_a_different_vector_is_a_different_file(batch, vector):
     manifest = build_manifest(
         batch(Add("f.parquet", 1), Add("f.parquet", 1, deletionVector=vector), protocol=Protocol(1, 2)),
         table_uri=TABLE,

@@ -77,7 +77,7 @@ def test_a_source_with_a_column_of_that_name_is_refused(batch, metadata, name):
         built(found, "whole_files")
 
 
-def test_without_the_feed_a_column_named_change_type_is_one_like_others(batch, metadata):
+def test_without_the_feed_a_column_named_change_type_is_an_ordinary_column(batch, metadata):
     found = batch(whole("a", None), state=metadata(("_change_type", "string")))
     assert [field["name"] for field in fields(built(found, None)[1])] == ADDED
 

@@ -38,7 +38,7 @@ def test_everything_becomes_nullable_at_any_depth(metadata):
     assert kind["valueType"]["elementType"]["fields"][0]["nullable"]
 
 
-def test_what_only_concerns_writers_is_removed_and_the_rest_stays(metadata):
+def test_writer_features_are_removed_and_the_rest_stays(metadata):
     kept = {
         "comment": "é",
         "delta.typeChanges": [{"fromType": "integer", "toType": "long"}],

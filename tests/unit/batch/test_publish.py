@@ -61,7 +61,7 @@ def test_the_same_manifest_twice_is_fine(tmp_path):
     assert write_manifest(MANIFEST, storage, "m") == write_manifest(MANIFEST, storage, "m")
 
 
-def test_a_try_that_died_between_the_two_files_is_completed(tmp_path):
+def test_an_attempt_that_died_between_the_two_files_is_completed(tmp_path):
     storage = LocalStorage(str(tmp_path))
     storage.put_if_absent(f"m/{CHECKSUM}", MANIFEST.checksum_json)
 

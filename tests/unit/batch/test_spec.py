@@ -96,11 +96,11 @@ REPORT = AttemptReport(
 )
 
 
-def test_a_job_spec_comes_back_as_it_went():
+def test_a_job_spec_survives_a_round_trip():
     assert JobSpec.from_json(JOB.to_json()) == JOB
 
 
-def test_a_fence_job_comes_back_as_it_went():
+def test_a_fence_job_survives_a_round_trip():
     job = replace(JOB, batches=(), fence=FENCE)
 
     assert JobSpec.from_json(job.to_json()) == job
@@ -155,7 +155,7 @@ def test_the_metadata_of_a_fence_says_which_epoch_it_opens():
     assert (read["stream"], read["epoch"], read["fence"], read["attempt"]) == ("orders_to_bronze", 3, 3 << 32, "t2")
 
 
-def test_a_try_report_comes_back_as_it_went():
+def test_an_attempt_report_survives_a_round_trip():
     assert AttemptReport.from_json(REPORT.to_json().decode()) == REPORT
 
 
@@ -163,7 +163,7 @@ def test_the_job_spec_is_the_golden_file():
     assert JOB.to_json() + b"\n" == (GOLDEN / "job_spec.json").read_bytes()
 
 
-def test_the_try_report_is_the_golden_file():
+def test_the_attempt_report_is_the_golden_file():
     assert REPORT.to_json() + b"\n" == (GOLDEN / "attempt_report.json").read_bytes()
 
 
@@ -287,7 +287,7 @@ def test_what_is_not_an_object_is_refused_as_a_value_error(text):
 
 
 @pytest.mark.parametrize("landed", [[5], [{}], [{"epoch": "x"}], {}], ids=str)
-def test_a_fence_report_with_batches_that_are_none_is_refused(landed):
+def test_a_fence_report_with_invalid_batches_is_refused(landed):
     raw = json.loads(FENCE_REPORT.to_json()) | {"landed": landed}
     with pytest.raises(ValueError):
         FenceReport.from_json(json.dumps(raw))

@@ -36,7 +36,7 @@ def test_a_checkpoint_is_written_as_in_its_golden_file_and_read_from_it(tmp_path
     assert FileCheckpointStore(str(path)).read() == checkpoint
 
 
-def test_a_file_that_is_not_there_is_not_a_checkpoint(tmp_path):
+def test_a_missing_file_is_not_a_checkpoint(tmp_path):
     assert FileCheckpointStore(tmp_path / "none.json").read() is None
 
 
@@ -76,6 +76,6 @@ def test_the_home_is_named_in_words(tmp_path):
     assert FileCheckpointStore(tmp_path / "p.json").home == f"checkpoint file {tmp_path / 'p.json'}"
 
 
-def test_a_file_is_a_home_like_any_other(tmp_path):
+def test_a_file_satisfies_the_checkpoint_contract(tmp_path):
     path = tmp_path / "position.json"
     check_home(FileCheckpointStore(path), path.write_text)

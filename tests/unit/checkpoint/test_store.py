@@ -45,13 +45,13 @@ class Home:
         )
 
 
-def test_what_was_written_is_read_back():
+def test_a_written_value_is_read_back():
     home = Home()
     assert home.write()
     assert (home.value, home.writes) == (MINE.to_json(), 1)
 
 
-def test_a_newer_checkpoint_of_another_writer_is_fine():
+def test_a_newer_checkpoint_of_another_writer_is_accepted():
     home = Home(overtaken_by=[replace(MINE, n=8, digest="cd").to_json()])
     assert home.write()
     assert home.writes == 1

@@ -58,7 +58,7 @@ def test_a_usual_stream_is_found_under_its_name():
         ("rides.dsn", "fds.rides.d~sn"),
     ],
 )
-def test_a_word_that_airflow_hides_is_broken_up(stream, key):
+def test_a_word_that_airflow_would_mask_is_split(stream, key):
     assert is_hidden(f"fds.{stream}")
     assert variable_key(stream) == key
 

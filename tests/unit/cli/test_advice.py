@@ -101,7 +101,7 @@ def test_a_message_with_commands_says_in_which_staging_folder_they_work(log_buil
     assert f"(`fds` commands: --staging {staging})" in said
 
 
-def test_a_message_without_a_command_to_type_is_left_as_it_is():
+def test_a_message_without_a_command_is_not_changed():
     assert with_staging("call `fds run` again", "/staging") == "call `fds run` again"
 
 

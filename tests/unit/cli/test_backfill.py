@@ -45,7 +45,7 @@ def backfill(log_builder: Any, tmp_path: Path, capsys: Any) -> Callable[..., tup
     ],
     ids=str,
 )
-def test_what_cannot_work_is_refused_with_2_before_spark_starts(backfill, tmp_path, arguments, says):
+def test_invalid_arguments_exit_with_2_before_spark_starts(backfill, tmp_path, arguments, says):
     code, text = backfill(*(argument.replace("{sink}", str(tmp_path / "sink")) for argument in arguments))
     assert (code, says in text) == (2, True), text
 

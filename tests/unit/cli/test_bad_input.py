@@ -22,7 +22,7 @@ def said(capsys, *words, code=2):
 
 
 @pytest.mark.parametrize("uri", ["s3://my bucket/t", "s3://bu\ncket/t", "gs://my bucket/t", "abfss://a b@acc/t"])
-def test_a_bucket_that_none_can_be_called_is_refused(capsys, uri):
+def test_an_impossible_bucket_name_is_refused(capsys, uri):
     assert "expected letters, digits" in said(capsys, "latest", uri)
 
 
@@ -60,7 +60,7 @@ def test_a_path_that_is_too_long_is_refused_and_not_repeated(capsys, path):
 
 
 @pytest.mark.parametrize("zone", ["America", "a" * 3000, "Europe"])
-def test_a_zone_that_is_a_folder_is_none(capsys, log_builder, zone):
+def test_a_folder_of_time_zones_is_not_a_time_zone(capsys, log_builder, zone):
     log_builder.create()
     option = f"starting_timestamp=2026-01-01 00:00:00 {zone}"
     assert "unknown time zone" in said(capsys, "plan", log_builder.root, "--dry-run", "--option", option)
@@ -75,7 +75,7 @@ def test_an_expression_that_is_nested_too_deeply_is_refused_and_not_repeated(cap
 
 
 @pytest.mark.parametrize("digits", [40, 5000])
-def test_a_number_of_any_length_is_a_number_that_is_too_large(capsys, log_builder, digits):
+def test_a_number_of_any_length_is_refused(capsys, log_builder, digits):
     log_builder.create()
     option = f"max_files_per_batch={'9' * digits}"
     assert "must be an integer" in said(capsys, "plan", log_builder.root, "--dry-run", "--option", option)
@@ -124,7 +124,7 @@ class PanicException(BaseException):
 
 
 @pytest.mark.parametrize("error", [PanicException("password=HUSH"), OSError("password=HUSH"), RecursionError("x")])
-def test_what_nobody_has_thought_of_is_told_in_one_line_too(capsys, monkeypatch, error):
+def test_an_unexpected_error_is_also_one_line(capsys, monkeypatch, error):
     from airflow_provider_fds.cli import inspect
 
     def fail(_):
@@ -154,7 +154,7 @@ def test_what_nobody_has_thought_of_is_told_in_one_line_too(capsys, monkeypatch,
         {"fds": 1, "stream": "orders", "uuid": "u", "epoch": 1, "batch_id": 0, "end": "junk", "digest": "d"},
     ],
 )
-def test_recover_passes_over_what_others_write_into_the_sink(capsys, tmp_path, told):
+def test_recover_ignores_what_others_write_to_the_sink(capsys, tmp_path, told):
     from tests.conftest import LogBuilder
 
     sink = LogBuilder(tmp_path / "sink")

@@ -71,7 +71,7 @@ def test_no_spark_at_all_and_the_client_of_spark_connect_alone(refused, monkeypa
     assert CONNECT in said
 
 
-def test_a_spark_binary_that_is_none(refused):
+def test_a_spark_binary_that_does_not_exist_or_run_is_refused(refused):
     said = refused("--spark-binary", "/nowhere/spark-submit")
     assert "the spark-binary '/nowhere/spark-submit' is not a program" in said
     assert LOCAL in said

@@ -114,7 +114,7 @@ def test_history_prints_every_entry(planned, capsys):
     assert [json.loads(line)["n"] for line in entries.splitlines()] == [0, 1, 2]
 
 
-def test_history_says_that_entries_are_gone(planned, capsys):
+def test_history_reports_missing_entries(planned, capsys):
     ledger = Ledger(open_storage(str(planned)), "x")
     ledger.find()
     ledger.save_fold()
@@ -124,7 +124,7 @@ def test_history_says_that_entries_are_gone(planned, capsys):
     assert "WARNING entries 0 to 0 are missing" in text
 
 
-def test_history_and_status_say_what_was_passed_over_and_what_stands_in_the_way(log_builder, tmp_path, capsys):
+def test_history_and_status_show_what_was_skipped_and_what_stops_the_stream(log_builder, tmp_path, capsys):
     log_builder.create()
     path = log_builder.append(1)
     log_builder.commit({"remove": {"path": "a", "dataChange": True, "deletionTimestamp": 0}}, operation="DELETE")
@@ -151,14 +151,14 @@ def test_latest_prints_the_newest_version(log_builder, capsys):
     assert fds(capsys, "latest", log_builder.root) == (0, "1\n")
 
 
-def test_a_stream_that_is_not_there_is_named(planned, capsys):
+def test_a_missing_stream_is_named(planned, capsys):
     for command in ("status", "show", "history"):
         code, text = fds(capsys, command, "y", "--staging", planned)
         assert code == 2
         assert "no stream 'y'" in text
 
 
-def test_a_stream_can_be_given_to_another_installation(planned, capsys):
+def test_a_stream_can_be_transferred_to_another_installation(planned, capsys):
     code, text = fds(capsys, "transfer", "x", "--staging", planned, "--deployment", "new", "--why", "moved")
 
     assert code == 0

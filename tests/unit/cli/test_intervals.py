@@ -43,7 +43,7 @@ NAME = "2024-01-01T00:00:00.000Z/2024-01-01T01:00:00.000Z"
 
 
 @pytest.mark.parametrize("command", ["status", "history", "show"])
-def test_a_stream_of_intervals_can_be_looked_at(staging, capsys, command):
+def test_a_stream_of_intervals_has_a_status(staging, capsys, command):
     code, text = fds(capsys, command, "days", "--staging", staging)
     assert code == 0, text
     if command != "show":

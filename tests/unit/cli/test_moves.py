@@ -67,7 +67,7 @@ def test_a_move_is_shown_made_and_written_with_who_and_why(fds, ledger, command,
     assert last.actor.user
 
 
-def test_nobody_to_ask_is_an_error_that_names_the_way_and_writes_nothing(fds, ledger):
+def test_without_a_person_to_confirm_it_is_an_error_that_names_the_option_and_writes_nothing(fds, ledger):
     before = ledger().n
     code, text = fds("reset", *WHY)
 
@@ -77,7 +77,7 @@ def test_nobody_to_ask_is_an_error_that_names_the_way_and_writes_nothing(fds, le
 
 
 @pytest.mark.parametrize(("answer", "epoch"), [("y", 2), ("no", 1), ("", 1)])
-def test_a_person_is_asked(fds, ledger, monkeypatch, answer, epoch):
+def test_a_command_asks_for_confirmation(fds, ledger, monkeypatch, answer, epoch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda _prompt: answer)
 
@@ -93,7 +93,7 @@ def test_a_request_with_a_name_is_made_once(fds, ledger):
     assert ledger().state.epoch == 2
 
 
-def test_a_request_with_a_name_is_not_worked_out_again(fds, ledger):
+def test_a_request_with_a_known_id_is_not_made_again(fds, ledger):
     asked = ("rewind", "--to-version", "0", *WHY, "--yes", "--request-id", "ticket 8")
     assert fds(*asked)[0] == 0
     code, text = fds(*asked)
@@ -113,7 +113,7 @@ def test_rows_of_a_stream_without_a_sink_cannot_be_removed(fds, ledger, option):
     assert ledger().n == before
 
 
-def test_a_second_request_while_one_waits_is_refused_and_shows_it(fds):
+def test_a_second_request_is_refused_and_the_error_shows_the_pending_one(fds):
     fds("reset", *WHY, "--yes")
     code, text = fds("rewind", "--to-version", "0", *WHY, "--yes")
 
@@ -122,7 +122,7 @@ def test_a_second_request_while_one_waits_is_refused_and_shows_it(fds):
     assert fds("rewind", "--to-version", "0", *WHY, "--yes", "--replace")[0] == 0
 
 
-def test_the_reason_is_asked_for(fds):
+def test_a_reason_is_required(fds):
     assert fds("reset", "--yes")[0] == 2
 
 
@@ -141,7 +141,7 @@ def test_a_held_stream_is_resumed_by_its_command(fds, ledger):
     assert ledger().state.held is None
 
 
-def test_planned_batches_of_nobody_are_adopted_without_a_word(fds):
+def test_planned_batches_without_an_owner_are_adopted_without_force(fds):
     assert "lets its next run take over 1 planned batch" in fds("adopt", *WHY)[1]
 
 
@@ -166,7 +166,7 @@ def test_nothing_planned_is_nothing_to_adopt(fds):
     assert "has no planned batches" in fds("adopt", *WHY)[1]
 
 
-def test_an_answer_by_write_is_read_and_one_that_is_none_is_explained(capsys):
+def test_an_answer_by_write_is_read_and_an_invalid_one_is_explained(capsys):
     from airflow_provider_fds.cli.main import main, parser
 
     arguments = ["replan", "x", "--why", "a test", "--staging", "s", "--landed"]

@@ -19,7 +19,7 @@ def test_a_process_that_has_ended_does_not_run():
     assert not arguments.owner_is_running(Owner(kind="cli", deployment="cli", run_id=run_id))
 
 
-def test_a_process_that_took_the_id_of_another_is_not_taken_for_it():
+def test_a_process_with_a_reused_id_is_not_mistaken_for_the_old_one():
     mine = arguments.process_owner("cli").run_id
     assert mine is not None
     earlier = mine.rsplit(":", 1)[0] + ":1"

@@ -200,7 +200,7 @@ def test_a_torn_commit_is_code_5(table, capsys):
         (("--max-batches", "0"), "1 or more"),
     ],
 )
-def test_bad_arguments_are_code_2_and_say_what_is_wrong(table, capsys, arguments, expected):
+def test_bad_arguments_exit_with_2_and_a_reason(table, capsys, arguments, expected):
     code, _, text = fds(capsys, "plan", table.root, "--dry-run", *arguments)
 
     assert code == 2
@@ -216,7 +216,7 @@ def test_bad_arguments_are_code_2_and_say_what_is_wrong(table, capsys, arguments
         (lambda root: (root / "empty" / "_delta_log").mkdir(parents=True) or root / "empty", "empty"),
     ],
 )
-def test_what_is_not_a_table_is_code_2_and_named(tmp_path, capsys, make, expected):
+def test_a_folder_that_is_not_a_table_exits_with_2_and_is_named(tmp_path, capsys, make, expected):
     table = make(tmp_path)
     code, _, text = fds(capsys, "plan", table, "--dry-run")
 
@@ -248,7 +248,7 @@ def test_a_repeated_plan_sees_what_came_after_its_batches(table, capsys, tmp_pat
     table.commit(operation="OPTIMIZE")
 
 
-def test_a_repeated_plan_still_says_what_stands_in_the_way(table, capsys, tmp_path):
+def test_a_repeated_plan_still_reports_what_stops_it(table, capsys, tmp_path):
     arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--output", "json")
     table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
     for _ in range(2):
@@ -372,7 +372,7 @@ def test_an_estimate_of_nothing(table, capsys):
     assert "nothing new" in text
 
 
-def test_an_estimate_refuses_what_it_has_no_use_for(table, capsys):
+def test_an_estimate_refuses_arguments_without_effect(table, capsys):
     arguments = ("--estimate", "--max-batches", 3, "--batches-per-run", 0)
     code, _, text = fds(capsys, "plan", table.root, *arguments)
     assert code == 2

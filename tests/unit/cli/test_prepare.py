@@ -37,7 +37,7 @@ def test_it_says_where_jars_and_archive_are(monkeypatch, capsys, tmp_path):
     assert (code, said.out) == (0, f"JARs: /jars/delta.jar\nclass archive: {made}\n")
 
 
-def test_it_says_where_there_can_be_no_archive(monkeypatch, capsys):
+def test_it_reports_where_an_archive_is_impossible(monkeypatch, capsys):
     code, said = run(monkeypatch, capsys, None)
     assert code == 0
     assert "switched off (FDS_CLASS_ARCHIVE)" in said.out

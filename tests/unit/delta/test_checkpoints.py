@@ -116,7 +116,7 @@ def test_files_that_only_look_like_checkpoints_do_not_count(log_builder, log):
     assert find_checkpoint(log, 0) is None
 
 
-def test_of_several_checkpoints_of_one_version_the_choice_is_sparks(log_builder, checkpoint_writer, log):
+def test_of_several_checkpoints_of_one_version_the_one_that_spark_reads_is_used(log_builder, checkpoint_writer, log):
     log_builder.create()
     log_builder.append(3)
     kinds = []
@@ -128,7 +128,7 @@ def test_of_several_checkpoints_of_one_version_the_choice_is_sparks(log_builder,
 
 
 @pytest.mark.parametrize("form", ALL_FORMS)
-def test_every_form_of_checkpoint_tells_protocol_and_metadata(log_builder, checkpoint_writer, log, form):
+def test_every_form_of_checkpoint_has_protocol_and_metadata(log_builder, checkpoint_writer, log, form):
     checkpoint_writer.protocol = {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
@@ -161,7 +161,7 @@ def test_metadata_of_a_checkpoint_equals_that_of_the_commit(log_builder, checkpo
     assert (protocol, metadata) == (logged["protocol"], logged["metaData"])
 
 
-def test_state_that_a_checkpoint_lacks_is_none(log_builder, checkpoint_writer, log):
+def test_state_missing_from_a_checkpoint_is_none(log_builder, checkpoint_writer, log):
     log_builder.create()
     checkpoint_writer.parquet(f"{0:020d}.checkpoint.parquet", [log_builder.metadata()])
 
@@ -171,7 +171,7 @@ def test_state_that_a_checkpoint_lacks_is_none(log_builder, checkpoint_writer, l
 
 
 @pytest.mark.parametrize("form", ALL_FORMS)
-def test_every_form_of_checkpoint_tells_transactions(log_builder, checkpoint_writer, log, form):
+def test_every_form_of_checkpoint_has_transactions(log_builder, checkpoint_writer, log, form):
     log_builder.create()
     log_builder.append(4)
     checkpoint_writer.more = [{"txn": {"appId": f"app-{i}", "version": i, "lastUpdated": None}} for i in range(7)]
@@ -202,7 +202,7 @@ def test_a_damaged_json_checkpoint_is_an_error_that_names_the_file(log_builder, 
 
 
 @pytest.mark.parametrize("form", ["classic", "v2 json"])
-def test_a_checkpoint_that_cleanup_removes_under_our_eyes_means_a_truncated_log(
+def test_a_checkpoint_that_cleanup_removes_while_it_is_read_means_a_truncated_log(
     log_builder, checkpoint_writer, log, form
 ):
     log_builder.create()

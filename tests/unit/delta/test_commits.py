@@ -143,7 +143,7 @@ def test_an_append_cut_at_the_end_of_a_line_is_torn_by_its_own_row_count(
         list(log.commit(0).actions)
 
 
-def test_the_row_count_says_nothing_about_other_operations_missing_statistics_or_dropped_empty_files(log, log_builder):
+def test_the_row_count_is_unknown_for_other_operations_missing_statistics_or_dropped_empty_files(log, log_builder):
     append = {"parameters": {"mode": "Append"}}
     log_builder.commit(operation="WRITE", metrics={"numOutputRows": "5"}, parameters={"mode": "Overwrite"})
     log_builder.commit(operation="MERGE", metrics={"numOutputRows": "5"}, **append)

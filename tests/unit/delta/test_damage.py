@@ -356,7 +356,7 @@ def test_a_flipped_byte_in_the_rows_of_a_frozen_snapshot_is_found(frozen):
     assert found > 20
 
 
-def test_sizes_that_sum_up_to_more_than_64_bits_are_said_to_be_the_largest_number(log_builder, log, tmp_path):
+def test_a_sum_of_sizes_beyond_64_bits_is_the_largest_number(log_builder, log, tmp_path):
     log_builder.create()
     log_builder.append(3, size=2**63 - 1)
 

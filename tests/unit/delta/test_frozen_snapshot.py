@@ -194,7 +194,7 @@ def test_a_table_without_files_freezes_to_no_files(log_builder, log, staging):
     assert list(snapshot.adds(staging)) == []
 
 
-def test_a_snapshot_gone_from_staging_is_a_lost_position(log_builder, log, staging):
+def test_a_snapshot_missing_from_staging_is_a_lost_position(log_builder, log, staging):
     rich_table(log_builder)
     snapshot = freeze_snapshot(log, 1, staging, "s")
     staging.delete(snapshot.key)

@@ -15,7 +15,7 @@ def imported_after(code):
     return set(result.stdout.split())
 
 
-def test_no_module_of_the_room_imports_pyarrow_airflow_or_spark():
+def test_no_module_of_the_package_imports_pyarrow_airflow_or_spark():
     code = "\n".join(f"import airflow_provider_fds.delta.{name}" for name in MODULES)
     assert not imported_after(code) & {"pyarrow", "airflow", "pyspark", "deltalake"}
 

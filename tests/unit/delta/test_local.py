@@ -197,7 +197,7 @@ def test_a_file_that_is_a_link_to_the_outside_is_neither_read_nor_written(storag
     assert (elsewhere / "secret").read_bytes() == b"not ours"
 
 
-def test_a_folder_that_is_a_link_itself_or_lies_below_one_is_used_as_any_other(elsewhere, tmp_path):
+def test_a_folder_that_is_or_is_below_a_symbolic_link_is_used_like_any_other(elsewhere, tmp_path):
     (tmp_path / "table").symlink_to(elsewhere)
     for path in ("table", "table/deep"):
         storage = LocalStorage(str(tmp_path / path))

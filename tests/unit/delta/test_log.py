@@ -94,7 +94,7 @@ def test_junk_beside_the_log_is_not_taken_for_commits(log, six_versions):
     assert [commit.version for commit in log.commits(0, 5)] == list(range(6))
 
 
-def test_an_empty_listing_although_the_object_is_there_is_overcome_by_heads(six_versions):
+def test_heads_find_an_object_that_a_listing_does_not_show(six_versions):
     for _ in range(20):
         six_versions.append()
 
@@ -141,7 +141,7 @@ def test_a_log_without_commits_is_table_not_found(log, log_builder):
         log.latest()
 
 
-def test_log_cleanup_after_the_reader_is_told_with_the_oldest_version_left(log, six_versions):
+def test_log_cleanup_past_the_reader_is_an_error_with_the_oldest_version_left(log, six_versions):
     six_versions.clean_up_before(4)
     for call in (lambda: log.verify_position(2), lambda: log.commit(2), lambda: list(log.commits(2, 5))):
         with pytest.raises(LogTruncatedError, match=r"version 2 of .*oldest remaining commit is version 4") as caught:
@@ -196,7 +196,7 @@ def test_a_hole_below_the_newest_checkpoint_is_cleanup_at_work(log, six_versions
     assert log.latest() == 5
 
 
-def test_a_hole_that_a_second_listing_fills_is_none(six_versions):
+def test_a_gap_that_a_second_listing_fills_is_not_an_error(six_versions):
     class LateListing(CountingStorage):
         def list_after(self, folder, after=None):
             for item in super().list_after(folder, after):
@@ -224,7 +224,7 @@ def test_an_empty_file_in_the_middle_is_torn_and_not_a_gap(log, six_versions):
         assert caught.value.version == 3
 
 
-def test_a_version_that_comes_and_goes_is_a_storage_error(six_versions):
+def test_a_version_that_appears_and_disappears_is_a_storage_error(six_versions):
     class Blind(CountingStorage):
         def head(self, key):
             return None
@@ -302,7 +302,7 @@ def test_commits_are_read_ahead_from_stores_that_are_not_local_in_the_right_orde
     assert versions == [0, 1, 2, 3]
 
 
-def test_the_log_does_not_mind_a_hint_with_more_fields(log, six_versions):
+def test_the_log_ignores_unknown_fields_of_a_hint(log, six_versions):
     (six_versions.log / "_last_checkpoint").write_text(json.dumps({"version": 3, "v2Checkpoint": {"path": "x"}}))
     assert log.latest() == 5
 

@@ -31,7 +31,7 @@ def test_a_commit_name_is_read_back_as_its_version():
         "",
     ],
 )
-def test_what_only_looks_like_a_commit_is_none(name):
+def test_a_file_that_only_looks_like_a_commit_is_ignored(name):
     assert parse_commit_name(name) is None
 
 
@@ -67,5 +67,5 @@ def test_every_form_of_checkpoint_name_is_known(name, expected):
         f"{V7}.json",
     ],
 )
-def test_what_only_looks_like_a_checkpoint_is_none(name):
+def test_a_file_that_only_looks_like_a_checkpoint_is_ignored(name):
     assert parse_checkpoint_name(name) is None

@@ -28,7 +28,7 @@ from airflow_provider_fds.errors import ConfigurationError
         ("abfss://c@a.dfs.core.windows.net/t", "abfss://c@a.dfs.core.windows.net/t"),
     ],
 )
-def test_a_uri_is_encoded_once_and_stays_so(given, canonical):
+def test_a_uri_is_encoded_only_once(given, canonical):
     assert canonical_uri(given) == canonical
     assert canonical_uri(canonical) == canonical
 
@@ -88,7 +88,7 @@ def test_tables_of_one_bucket_share_one_client():
     assert first._store is not other._store
 
 
-def test_the_limits_hold_for_every_store_and_what_the_user_says_goes_before():
+def test_the_limits_apply_to_every_store_and_the_users_options_take_precedence():
     given = {"retry_config": {"max_retries": 1}, "client_options": {"read_timeout": "3s"}, "connect_timeout": "4s"}
     default, own = open_storage("s3://lake/a")._store, open_storage("s3://lake/a", given)._store
     assert default.retry_config == RETRY

@@ -40,7 +40,7 @@ def test_rows_that_do_not_fit_are_sorted_through_runs_on_disk(monkeypatch, run_b
     assert sorted(found, key=repr) == sorted(rows, key=repr)
 
 
-def test_a_sort_that_is_given_up_leaves_nothing_on_disk(monkeypatch, tmp_path):
+def test_an_abandoned_sort_leaves_nothing_on_disk(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rows = [{"modificationTime": i % 7, "path": str(i), "vectorId": ""} for i in range(500)]
     batches = [pa.RecordBatch.from_pylist(rows)] * 10

@@ -41,7 +41,7 @@ def test_a_reader_feature_that_is_not_in_the_list_is_refused_by_name(feature, wh
     assert (caught.value.table, caught.value.version, caught.value.retryable) == ("s3://lake/t", 4, False)
 
 
-def test_an_unknown_writer_feature_does_not_matter_to_a_reader():
+def test_a_reader_ignores_an_unknown_writer_feature():
     check([], ["fooUnknown", "appendOnly", "inCommitTimestamp", "rowTracking"])
 
 
@@ -63,7 +63,7 @@ def test_a_higher_reader_version_is_refused(version):
         check(version=version)
 
 
-def test_all_features_in_the_way_are_named_at_once():
+def test_all_unsupported_features_are_named_together():
     with pytest.raises(UnsupportedFeatureError) as caught:
         check(["a", "b", "columnMapping"], ["a", "b"])
     assert caught.value.features == ("a", "b")

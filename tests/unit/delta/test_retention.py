@@ -34,7 +34,7 @@ def test_what_is_not_a_duration_is_refused(text):
         parse_interval(text)
 
 
-def test_a_table_that_says_nothing_or_nonsense_has_the_defaults():
+def test_a_table_with_missing_or_invalid_properties_has_the_defaults():
     assert retention(Metadata("id"), LOG_RETENTION) == timedelta(days=30)
     assert retention(Metadata("id"), FILE_RETENTION) == timedelta(days=7)
     odd = Metadata("id", configuration={"delta.logRetentionDuration": "for ever"})

@@ -47,7 +47,7 @@ def test_file_times_that_do_not_rise_are_made_to_rise_by_a_millisecond(log, log_
     assert times(log) == [100, 101, 102, 103, 110]
 
 
-def test_a_time_is_the_same_wherever_reading_starts_and_however_often_it_is_asked(log, log_builder):
+def test_a_time_resolves_the_same_wherever_reading_starts_and_however_often(log, log_builder):
     with_file_times(log_builder, 100, 50, 50, 50)
     metadata = log.state_at(3).metadata
     for first in range(4):

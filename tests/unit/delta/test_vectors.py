@@ -39,7 +39,7 @@ def write(folder: Path, *bitmaps: BitMap64, prefix: str = "") -> list[DeletionVe
     return vectors
 
 
-def test_a_vector_as_it_stands_in_a_log_is_read():
+def test_a_vector_is_read_as_logged():
     """The rows of the protocol's example; its text there is of an older format (magic number 1681511376)."""
     example = "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
     rows = VectorReader(LocalStorage("/t")).rows(DeletionVector("i", example, sizeInBytes=44, cardinality=6))
@@ -55,7 +55,7 @@ def test_what_is_written_inline_is_read_again(rows):
 
 
 @given(st.binary(max_size=40))
-def test_z85_gives_back_what_it_was_given_filled_to_whole_groups(data):
+def test_z85_returns_its_input_padded_to_whole_groups(data):
     found = decode_z85(encode_z85(data))
     assert found[: len(data)] == data
     assert len(found) % 4 == 0

@@ -18,13 +18,13 @@ DOCKER = FILE.parent
 ROOT = DOCKER.parent
 
 
-def test_the_file_is_what_compose_takes():
+def test_the_file_is_a_valid_compose_file():
     words = ["-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
     checked = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, timeout=60)
     assert checked.returncode == 0, checked.stdout
 
 
-def test_every_service_uses_declared_volumes_and_waits_for_services_that_there_are():
+def test_every_service_uses_declared_volumes_and_waits_only_for_existing_services():
     parsed = compose()
     services = parsed["services"]
     for service in services.values():
@@ -68,7 +68,7 @@ def test_a_connect_server_in_the_docs_is_started_in_the_same_way():
     assert set(shown.replace("\\\n", " ").split()) <= set(command("spark-connect", {}))
 
 
-def test_every_file_the_image_copies_is_there():
+def test_every_file_that_the_image_copies_exists():
     for sources in re.findall(
         r"^COPY (?!--from)(.+) \S+$", (DOCKER / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
     ):
@@ -82,7 +82,7 @@ def test_ports_are_open_on_this_machine_only():
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
-def test_nobody_is_an_admin_without_a_password_and_no_secret_is_in_the_file():
+def test_no_user_is_an_admin_without_a_password_and_the_file_has_no_secret():
     settings = compose()["services"]["scheduler"]["environment"]
     assert settings["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] == "False"
     assert settings["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == "admin:admin"
@@ -117,7 +117,7 @@ def test_the_image_runs_as_a_user_that_owns_its_folders():
     assert mounted == {"/airflow", "/lake", "/dags"}
 
 
-def test_what_builds_the_packages_is_not_in_the_image():
+def test_build_tools_are_not_in_the_image():
     final = dockerfile().rpartition("\nFROM ")[2]
     assert final.startswith("java\n")
     assert not re.search(r"\b(pip|uv|ensurepip|apt-get)\b", final)
@@ -151,7 +151,7 @@ def test_the_context_of_the_build_has_no_more_than_the_image_copies():
     assert {line.removeprefix("!") for line in lines if line.startswith("!")} == set(" ".join(copied).split())
 
 
-def test_the_values_for_the_chart_name_settings_and_connections_that_there_are():
+def test_the_values_for_the_chart_name_existing_settings_and_connections():
     values = yaml.safe_load((DOCKER / "helm-values.yaml").read_text(encoding="utf-8"))
     assert set(values["config"]["fds"]) <= set(get_provider_info()["config"]["fds"]["options"])
     assert values["airflowVersion"] == metadata.version("apache-airflow")

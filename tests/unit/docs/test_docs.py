@@ -92,7 +92,7 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_ours():
             assert message in joined, message
 
 
-def test_no_page_or_file_speaks_of_machines_or_registries():
+def test_no_page_or_file_mentions_machines_or_registries():
     words = re.compile(r"python[h]osted|index[-]url|maven2[/]|/(?:root|home)/")
     for path in [*PAGES, *ROOT.glob("*.toml"), *ROOT.glob("requirements/*"), ROOT / "Makefile"]:
         assert not words.search(path.read_text(encoding="utf-8")), path

@@ -82,7 +82,7 @@ def test_the_other_clouds_name_the_same_prefixes():
         assert ("fds/orders/ledger" in text) is False
 
 
-def test_security_and_threat_model_are_linked_from_where_people_begin():
+def test_security_and_threat_model_are_linked_from_the_first_pages():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "(SECURITY.md)" in readme
     assert "(docs/threat_model.md)" in readme

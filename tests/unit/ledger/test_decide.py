@@ -212,7 +212,7 @@ def test_a_stream_name_stays_with_its_table(make):
         decide(make.opened(), make.create(table="s3://lake/customers"))
 
 
-def test_another_installation_is_told_both_and_the_way_to_move_a_stream(make):
+def test_another_installation_gets_an_error_with_both_names_and_the_transfer_command(make):
     with pytest.raises(LedgerError, match=r"'prod', but this one is 'test'.*fds transfer orders"):
         decide(make.opened(), make.create(deployment="test"))
 
@@ -232,7 +232,7 @@ def test_a_later_epoch_opens_only_after_its_fence(make):
     assert decide(state, make.open(2, fence=Fence(status="sink_missing"))).kind == "opened"
 
 
-def test_an_epoch_of_an_own_job_or_without_a_sink_needs_no_fence(make):
+def test_an_epoch_of_a_user_job_or_without_a_sink_needs_no_fence(make):
     unbound = make.state(make.create(), make.open(), REWIND)
     user_job = make.state(make.create(), make.open(), make.bind(sink=make.user_job), REWIND)
     assert decide(unbound, make.open(2)).kind == "opened"
@@ -381,7 +381,7 @@ def test_the_zombie_of_an_owner_that_was_replaced_cannot_commit(make):
     assert decide(state, make.commit(0, run="r1")).kind == "committed"
 
 
-def test_one_task_of_three_is_another_owner_than_a_single_one(make):
+def test_the_three_task_form_is_another_owner_than_a_single_task(make):
     assert make.owner() != make.owner(is_three_task=True)
     assert make.owner() != make.owner(map_index=3)
 
@@ -416,7 +416,7 @@ def test_a_commit_must_fit_plan_and_sink(make, changes, error, words):
         decide(state, make.commit(1, **changes))
 
 
-def test_a_commit_of_an_own_job_needs_no_sink_version(make):
+def test_a_commit_of_a_user_job_needs_no_sink_version(make):
     state = make.state(make.create(), make.open(), make.bind(sink=make.user_job), make.plan(make.batch(0)))
     committed = decide(state, make.commit(0, outcome="user_job", sink_version=None, sink_table_id=None, rows=None))
     assert committed.outcome == "user_job"
@@ -456,7 +456,7 @@ def test_an_accepted_mismatch_can_be_committed_and_is_not_blocked_again(make):
     assert decide(state, Accepted(epoch=1, batch_id=0, why="again")) is None
 
 
-def test_a_stretch_that_is_advanced_already_is_left_as_it_is(make):
+def test_a_range_that_was_already_advanced_is_not_changed(make):
     state = make.opened(make.advance(0, 4))
     assert decide(state, make.advance(0, 4)) is None
     with pytest.raises(StreamMovedError):

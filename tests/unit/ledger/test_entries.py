@@ -278,14 +278,14 @@ def test_an_entry_of_another_format_names_the_version_that_wrote_it(make):
             Entry.from_json(json.dumps(entry).encode(), where=WHERE)
 
 
-def test_an_unknown_action_is_never_passed_over(make):
+def test_an_unknown_action_is_never_ignored(make):
     raw = json.loads(make.entry(3, Held(why="x")).to_json()) | {"action": {"kind": "teleported"}, "writer": "0.9"}
     with pytest.raises(LedgerError, match=r"written by FDS 0\.9, cannot be read.*teleported.*never skips an entry"):
         Entry.from_json(json.dumps(raw).encode(), where=WHERE)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format":1', b"null", b"\xff"])
-def test_a_damaged_entry_says_so(data):
+def test_a_damaged_entry_is_reported(data):
     with pytest.raises(LedgerError, match=r"00003\.json is damaged.*restore"):
         Entry.from_json(data, where=WHERE)
 
@@ -305,7 +305,7 @@ def test_an_actor_reads_as_people_write_it(make):
     assert make.owner(kind="cli", run_id="ann@desk:77").describe() == "fds ann@desk:77"
 
 
-def test_a_fold_of_another_format_or_a_damaged_one_is_only_a_lost_hint(make):
+def test_a_damaged_fold_or_one_of_another_format_is_ignored(make):
     fold = Fold(n=-1, digest="", state=make.opened())
     raw = json.loads(fold.to_json())
     assert Fold.from_json(fold.to_json()) == fold

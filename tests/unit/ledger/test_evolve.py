@@ -60,7 +60,7 @@ def test_a_stretch_without_data_moves_the_position_and_not_the_end_of_the_last_t
     assert (state.prev_txn_version, state.last_batch_id, state.last_commit_sha256) == (txn_version(1, 0), 0, "sha7")
 
 
-def test_batches_for_the_driver_are_chained_by_after_over_a_stretch_without_data(make):
+def test_batches_for_the_driver_are_chained_by_after_over_commits_without_data(make):
     planned = [
         make.batch(0, start=make.offset(8), end=make.offset(9)),
         make.batch(1, start=make.offset(9), end=make.offset(10)),
@@ -125,7 +125,7 @@ def test_a_run_that_takes_over_has_a_record_of_its_own_and_plans_to_a_target_of_
     assert [(r.owner.run_id, r.target, r.batches) for r in after.runs] == [("r0", 3, 0), ("r1", 8, 1)]
 
 
-def test_a_run_that_only_moved_over_a_stretch_without_data_is_known_too(make):
+def test_a_run_that_only_moved_over_commits_without_data_is_known_too(make):
     state = make.opened(make.advance(0, 3))
     assert (state.run.owner, state.run.batches, state.run.target) == (make.owner(), 0, None)
 
@@ -169,7 +169,7 @@ def test_a_rebind_leaves_the_sink_and_binds_again(make):
     assert (state.sink, state.sink_table_id, state.sink_version, state.prev_txn_version) == (None, None, None, None)
 
 
-def test_holds_and_quarantines_end_with_a_persons_word(make):
+def test_holds_and_quarantines_end_when_a_person_decides(make):
     both = [Held(why="pause"), Quarantined(why="schema", version=7)]
     assert make.opened(*both).held.why == "pause"
     resumed = make.opened(*both, Resumed(why="ok"))

@@ -111,13 +111,13 @@ def test_the_snapshot_of_the_open_epoch_stays_and_so_do_young_ones(make, stream)
     assert removable_snapshots(files, stream.ledger.state, stream.now, TWO) == ("orders/snapshots/0-b.parquet",)
 
 
-def test_of_the_folds_the_newest_stay_and_one_of_many():
+def test_the_newest_folds_and_some_older_ones_are_kept():
     numbers = [49, 99, FOLD_STRIDE - 1, 1049, 1099, 1149, 1199, 1249]
     assert removable_folds(numbers) == (49, 99)
     assert removable_folds([1, 2, 3]) == ()
 
 
-def test_keeping_house_removes_files_and_no_entry(make, tmp_path):
+def test_retention_removes_files_but_no_entry(make, tmp_path):
     storage = LocalStorage(str(tmp_path))
     stream = Stream(make, storage)
     stream.batches(0, 5)
@@ -141,7 +141,7 @@ def test_keeping_house_removes_files_and_no_entry(make, tmp_path):
 
 
 @pytest.mark.parametrize("note", [b"", b"{}", b'{"next_entry":3,"format":2}'])
-def test_a_lost_note_of_how_far_it_came_costs_time_only(make, tmp_path, note):
+def test_a_lost_cleanup_marker_costs_only_time(make, tmp_path, note):
     storage = LocalStorage(str(tmp_path))
     stream = Stream(make, storage)
     stream.batches(0, 5)
@@ -166,7 +166,7 @@ def test_a_lost_note_of_how_far_it_came_costs_time_only(make, tmp_path, note):
         "attempts/1/0",
     ],
 )
-def test_housekeeping_removes_nothing_outside_the_stream_whatever_an_entry_names(stream, storage, manifest):
+def test_retention_removes_nothing_outside_the_stream_whatever_an_entry_names(stream, storage, manifest):
     storage.put("other/manifests/1/0-d0/a", b"")
     storage.put("x/0-d0/a", b"")
     stream.batches(0, 4)

@@ -116,7 +116,7 @@ def test_what_is_planned_and_what_was_committed_not_long_ago_stays(days):
 
 
 @pytest.mark.parametrize("next_entry", [0, 4, 6, 1000])
-def test_a_wrong_note_of_how_far_it_came_removes_nothing_that_is_planned(days, next_entry):
+def test_a_wrong_cleanup_marker_removes_nothing_that_is_planned(days, next_entry):
     days.open(1)
     days.plan(1, ["0-a"])
     days.storage.put(days.ledger.folder.cleaned, b'{"next_entry":%d}' % next_entry)
@@ -124,7 +124,7 @@ def test_a_wrong_note_of_how_far_it_came_removes_nothing_that_is_planned(days, n
     assert days.left() == ["1/0-a"]
 
 
-def test_the_tries_of_a_fence_go_when_its_epoch_is_open_for_long(make, tmp_path):
+def test_the_attempts_of_a_fence_are_removed_once_its_epoch_has_been_open_long_enough(make, tmp_path):
     storage = LocalStorage(str(tmp_path))
     now = make.now
     ledger = Ledger(storage, "orders", clock=lambda: now)

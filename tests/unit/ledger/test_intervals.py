@@ -148,7 +148,7 @@ def test_an_interval_is_opened_again_only_over_an_owner_that_was_found_not_to_ru
     assert after(*done, again).interval(DAY).generation == 2
 
 
-def test_two_that_open_the_same_generation_make_one_plan(make, after):
+def test_two_runs_that_open_the_same_generation_make_one_plan(make, after):
     batch, other = make.batch(0), make.batch(0, digest="other")
     steps = (resolve(1, 0), resolve(2, 90), opened(make), opened(make), planned(make, batch))
     assert after(*steps, planned(make, batch)).interval(DAY).planned == (batch,)
@@ -204,7 +204,7 @@ def test_intervals_are_committed_in_any_order_of_sink_versions(make, after):
     assert later.interval(DAY).since == 9
 
 
-def test_a_commit_that_was_written_already_is_not_news(make, after):
+def test_a_commit_that_was_already_written_is_not_repeated(make, after):
     batch = make.batch(0)
     state = after(resolve(1, 0), resolve(2, 90), opened(make), planned(make, batch), committed(make, [batch]))
     assert decide(state, committed(make, [batch])) is None

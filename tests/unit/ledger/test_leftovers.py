@@ -74,7 +74,7 @@ def test_a_manifest_that_lost_its_put_goes_once_its_batch_is_decided_and_not_bef
     assert staging.left() == ["1/0-d0", "1/1-d1"]
 
 
-def test_of_a_plan_of_many_batches_that_died_each_goes_when_its_number_is_taken(staging):
+def test_each_manifest_of_a_dead_plan_is_removed_once_its_number_is_taken(staging):
     for b in range(5):
         staging.manifest(1, f"{b}-dead", FILES[1:])  # died within the last: no commit file yet
     staging.plan(0, 1)
@@ -86,7 +86,7 @@ def test_of_a_plan_of_many_batches_that_died_each_goes_when_its_number_is_taken(
     assert staging.left() == [f"1/{b}-d{b}" for b in range(5)]
 
 
-def test_what_is_planned_or_young_stays_however_much_lies_beside_it(staging):
+def test_planned_and_young_files_stay_however_many_others_there_are(staging):
     staging.batches(0, 3)
     staging.plan(4, 5)
     for b in range(6):
@@ -107,7 +107,7 @@ def test_with_an_old_batch_goes_all_that_lies_beside_it(staging):
     assert staging.left() == ["1/4-d4", "1/5-d5"]
 
 
-def test_what_an_epoch_left_that_was_closed_goes_with_it(make, staging):
+def test_files_of_a_closed_epoch_are_removed_with_it(make, staging):
     staging.batches(0, 1)
     staging.plan(2)
     staging.manifest(1, "3-never-planned")
@@ -134,7 +134,7 @@ def test_names_that_are_no_manifests_of_batches_stay(staging):
     assert staging.left() == ["1/4-d4", "1/5-d5", "1/notes", "20260101T000000Z/0-d0", "x/0-a"]
 
 
-def test_it_is_looked_for_once_a_day(staging):
+def test_leftovers_are_searched_for_once_a_day(staging):
     staging.batches(0, 1)
     staging.purge_expired()
     staging.manifest(1, "0-other")
@@ -143,7 +143,7 @@ def test_it_is_looked_for_once_a_day(staging):
 
 
 @pytest.mark.parametrize("next_entry", [0, 4, 7, 1000])
-def test_a_wrong_note_of_how_far_it_came_removes_nothing_that_is_kept(staging, next_entry):
+def test_a_wrong_cleanup_marker_removes_nothing_that_is_kept(staging, next_entry):
     staging.batches(0, 3)
     staging.plan(4)
     staging.storage.put(staging.ledger.folder.cleaned, b'{"next_entry":%d}' % next_entry)
@@ -179,7 +179,7 @@ def test_folders_are_named_by_epoch_and_batch(staging):
     }
 
 
-def test_looking_for_the_right_one_of_two_reads_no_further_than_to_it(staging):
+def test_a_search_for_the_named_manifest_reads_no_further_than_its_entry(staging):
     staging.batches(0, 9)
     staging.manifest(1, "1-other")
     read = []

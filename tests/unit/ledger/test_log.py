@@ -110,7 +110,7 @@ def test_an_entry_costs_one_put_and_a_refusal_one_look(make, write, new_ledger, 
     assert dict(storage.requests) == {"get": 2}
 
 
-def test_a_checkpoint_that_is_far_behind_is_caught_up_by_a_leap_to_the_newest_fold(make, write, new_ledger, storage):
+def test_a_checkpoint_that_is_far_behind_catches_up_from_the_newest_fold(make, write, new_ledger, storage):
     writer = write()
     old = writer.checkpoint()
     for i in range(200):
@@ -188,7 +188,7 @@ def test_a_checkpoint_whose_ledger_is_gone_is_an_error(write, new_ledger, storag
         new_ledger().load(checkpoint)
 
 
-def test_a_fold_that_outlived_its_ledger_is_not_believed(write, new_ledger, storage):
+def test_a_fold_that_outlived_its_ledger_is_not_used(write, new_ledger, storage):
     checkpoint = write().checkpoint()
     for key in [k for k in storage.objects if "_checkpoint" not in k]:
         del storage.objects[key]
@@ -241,7 +241,7 @@ def test_an_entry_under_another_number_is_found(write, new_ledger, storage):
         new_ledger().find()
 
 
-def test_foreign_files_among_the_entries_are_not_entries(write, new_ledger, storage):
+def test_other_files_among_the_entries_are_ignored(write, new_ledger, storage):
     writer = write()
     for name in ("00000000000000000099.json.tmp", "README", "7.json", "000000000000000000099.json"):
         storage.objects[f"{FOLDER.entries}/{name}"] = b"?"
@@ -273,7 +273,7 @@ def test_folds_are_written_now_and_then(make, write, storage):
     assert [k for k in sorted(storage.objects) if "_checkpoint" in k] == [FOLDER.fold(49), FOLDER.fold(99)]
 
 
-def test_a_fold_that_is_there_is_not_written_again(write, new_ledger, storage):
+def test_an_existing_fold_is_not_written_again(write, new_ledger, storage):
     writer = write()
     storage.requests.clear()
     writer.save_fold()
@@ -312,7 +312,7 @@ def test_a_writer_whose_request_was_overtaken_by_something_harmless_writes_after
     assert second.execute(Requested(reason="rewind", why="x"), make.person).n == 10
 
 
-def test_what_refuses_may_have_been_taken_back_meanwhile(make, write, new_ledger):
+def test_the_cause_of_a_refusal_may_be_gone_meanwhile(make, write, new_ledger):
     first = write()
     first.execute(Held(why="pause"), make.person)
     stale = new_ledger()
@@ -379,14 +379,14 @@ def test_a_persons_request_has_a_name_and_a_repeated_one_is_the_same(make, write
 # -- the self-test
 
 
-def test_a_store_that_ignores_the_condition_is_found_before_the_stream_is_created(make, new_ledger, storage):
+def test_a_store_that_ignores_the_condition_is_detected_before_the_stream_is_created(make, new_ledger, storage):
     storage.honours_condition = False
     with pytest.raises(ConfigurationError, match=r"memory://staging of stream 'orders'.*does not honour put-if-absent"):
         new_ledger().execute(make.create(), make.actor)
     assert storage.objects == {}
 
 
-def test_a_store_that_refuses_and_overwrites_all_the_same_is_found_too(new_ledger, storage):
+def test_a_store_that_refuses_but_still_overwrites_is_detected_too(new_ledger, storage):
     put = storage.put_if_absent
 
     def put_if_absent(key, data):
@@ -419,7 +419,7 @@ def test_a_staging_that_is_not_writable_says_what_to_do(make, new_ledger, storag
 # -- runs of long ago
 
 
-def test_a_run_of_long_ago_is_found_in_the_entries(make, write, storage):
+def test_an_old_run_is_found_in_the_entries(make, write, storage):
     ledger = write(batches=KEPT_RUNS + 5, runs=KEPT_RUNS + 5)
     assert ledger.state.run_of(make.owner("r2")) is None
     record = ledger.find_run(make.owner("r2"))
@@ -442,7 +442,7 @@ def test_a_run_is_not_looked_for_where_it_cannot_be(make, write, storage):
 # -- a real file system
 
 
-def test_the_ledger_lies_where_it_is_said_to_lie(make, tmp_path):
+def test_the_ledger_is_in_its_documented_place(make, tmp_path):
     ledger = Ledger(LocalStorage(str(tmp_path)), "orders", clock=lambda: make.now)
     ledger.load(None)
     ledger.execute(make.create(), make.actor)

@@ -340,7 +340,7 @@ def test_whatever_writers_and_storage_do_the_ledger_is_one_gapless_chain(make):
 
 
 @pytest.mark.parametrize("fate", ["killed", "request lost", "response lost"])
-def test_a_run_that_stumbles_at_any_access_is_finished_by_the_next(make, fate):
+def test_a_run_that_fails_at_any_access_is_finished_by_the_next(make, fate):
     """Every access of a whole run, one after the other, as the point of failure."""
     point = 0
     while True:

@@ -351,7 +351,7 @@ def test_rewrites_without_change_have_no_rows(plan: Any, log_builder: Any) -> No
     assert batch.skipped == ()
 
 
-def test_named_versions_and_operations_are_passed_over(plan: Any, log_builder: Any) -> None:
+def test_named_versions_and_operations_are_skipped(plan: Any, log_builder: Any) -> None:
     log_builder.create(configuration=ON)
     log_builder.commit(log_builder.add("a"))
     update(log_builder, "a", "b", "x")

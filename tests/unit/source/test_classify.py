@@ -80,7 +80,7 @@ def test_the_whole_truth_table_in_every_order_of_actions(commit: str, options: s
 
 @pytest.mark.parametrize("actions", [[ADD], [REMOVE], [ADD, REMOVE]])
 @pytest.mark.parametrize("options", [{"skip_versions": "7"}, {"skip_operations": "merge"}])
-def test_listed_commits_are_passed_over_whatever_is_in_them(actions: list[Action], options: dict[str, str]) -> None:
+def test_listed_commits_are_skipped_whatever_they_contain(actions: list[Action], options: dict[str, str]) -> None:
     info = Action(commitInfo=CommitInfo(operation="MERGE"))
     verdict = classify(content(*actions, info), SourceOptions.parse(options), table=TABLE)
     assert isinstance(verdict, Skip)
@@ -89,7 +89,7 @@ def test_listed_commits_are_passed_over_whatever_is_in_them(actions: list[Action
     assert not isinstance(classify(other, SourceOptions.parse(options), table=TABLE), Skip)
 
 
-def test_a_listed_commit_without_data_is_nothing_to_pass_over() -> None:
+def test_a_listed_commit_without_data_is_not_recorded_as_skipped() -> None:
     info = Action(commitInfo=CommitInfo(operation="OPTIMIZE"))
     options = SourceOptions.parse({"skip_operations": "OPTIMIZE", "skip_versions": 7})
     assert classify(content(ADD_NO_CHANGE, REMOVE_NO_CHANGE, info), options, table=TABLE) == Emit()
@@ -112,7 +112,7 @@ def test_a_listed_commit_without_data_is_nothing_to_pass_over() -> None:
         ),
     ],
 )
-def test_what_is_passed_over_says_by_which_option_and_what_it_was(
+def test_a_skipped_commit_is_recorded_with_the_option_and_its_operation(
     options: dict[str, object], actions: list[Action], reason: str
 ) -> None:
     assert classify(content(*actions), SourceOptions.parse(options), table=TABLE) == Skip(reason)
@@ -157,7 +157,7 @@ def test_each_way_that_the_error_names_lets_the_commit_pass(actions: list[Action
 
 
 @pytest.mark.parametrize(("operation", "warns"), [("WRITE", True), ("MERGE", True), ("DELETE", False)])
-def test_skipping_an_operation_that_may_append_too_is_said_to_lose_rows(operation: str, warns: bool) -> None:
+def test_skipping_an_operation_that_may_also_append_warns_of_lost_rows(operation: str, warns: bool) -> None:
     text = message([ADD, REMOVE, Action(commitInfo=CommitInfo(operation=operation))])
     assert ("including those that only append: their rows would be missing" in text) is warns
 

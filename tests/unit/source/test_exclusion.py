@@ -28,7 +28,7 @@ from airflow_provider_fds.source.exclusion import compile_exclusion
         (r"\w", "é", False),
     ],
 )
-def test_what_both_read_alike_is_searched_for_in_the_path(expression: str, path: str, is_match: bool) -> None:
+def test_a_pattern_that_both_read_alike_is_searched_for_in_the_path(expression: str, path: str, is_match: bool) -> None:
     assert (compile_exclusion(expression).search(path) is not None) == is_match
 
 
@@ -58,7 +58,7 @@ def test_what_both_read_alike_is_searched_for_in_the_path(expression: str, path:
         r"a{,3}",
     ],
 )
-def test_what_they_read_differently_is_refused(expression: str) -> None:
+def test_a_pattern_that_they_read_differently_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="Java"):
         compile_exclusion(expression)
 

@@ -43,14 +43,14 @@ def refusal(name: str) -> str:
         ("cloudFiles.schemaLocation", "Databricks Auto Loader", "FDS reads Delta tables only"),
     ],
 )
-def test_an_option_of_each_system_is_answered_with_ours(given: str, system: str, ours: str) -> None:
+def test_an_option_of_another_system_is_refused_with_the_equivalent_option(given: str, system: str, ours: str) -> None:
     problem = refusal(given)
     assert problem.startswith(f"option {given!r} belongs to {system}. Here, ")
     assert ours in problem
 
 
 @pytest.mark.parametrize("option", FOREIGN, ids=lambda option: option.name)
-def test_what_is_named_instead_is_there(option: ForeignOption) -> None:
+def test_every_suggested_option_exists(option: ForeignOption) -> None:
     assert option.answer in refusal(option.name)
     named = set(re.findall(r"[a-z]+(?:_[a-z]+)+", option.answer))
     assert named <= FIELDS | ARGUMENTS
@@ -65,7 +65,7 @@ def test_separators_and_case_do_not_matter(spelling: str) -> None:
     assert "ignore_deletes=True" in refusal(spelling)
 
 
-def test_an_option_of_ours_is_none_of_theirs() -> None:
+def test_no_option_of_fds_is_refused_as_one_of_another_system() -> None:
     assert not any(foreign_option(name) for name in FIELDS)
     assert foreign_option("max_files") is None
 

@@ -78,14 +78,14 @@ def test_13_the_metadata_indexes_of_format_3_round_trip(index: int) -> None:
         (wire(index=..., isStartingVersion=...), ["index, isStartingVersion missing"]),
     ],
 )
-def test_14_what_is_not_an_offset_is_refused_with_the_reason(text: str, words: list[str]) -> None:
+def test_14_an_invalid_offset_is_refused_with_the_reason(text: str, words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Offset.from_json(text)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_14_all_that_is_wrong_with_an_offset_is_said_at_once() -> None:
+def test_14_all_problems_of_an_offset_are_reported_together() -> None:
     with pytest.raises(ConfigurationError, match=r"reservoirVersion.*index"):
         Offset.from_json(wire(reservoirVersion=None, index="x"))
 

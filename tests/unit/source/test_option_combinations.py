@@ -160,7 +160,7 @@ def test_every_start_goes_with_every_end_limit_and_policy(
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize(("as_of", "version"), AS_OF, ids=str)
-def test_a_bounded_read_goes_with_every_limit_that_a_snapshot_has(
+def test_a_bounded_read_can_be_combined_with_every_limit_of_a_snapshot(
     table: Any, as_of: dict[str, Any], version: int, limits: dict[str, Any]
 ) -> None:
     if limits.keys() & {"max_versions_per_batch", "whole_commits"}:

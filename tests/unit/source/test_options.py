@@ -135,7 +135,7 @@ def test_sizes_are_read_with_sparks_units(given: object, expected: int) -> None:
 
 @pytest.mark.parametrize("name", ["maxFilesPerTrigger", "maxRowsPerBatch", "max_versions_per_batch"])
 @pytest.mark.parametrize("value", [0, -1, "0", "-1", "string", "", 1.5, True, "10g", "١٢"])
-def test_34_limits_that_are_no_positive_number_are_refused(name: str, value: object) -> None:
+def test_34_limits_that_are_not_positive_numbers_are_refused(name: str, value: object) -> None:
     (problem,) = problems({name: value})
     assert repr(name) in problem
     assert f"got {value!r}" in problem
@@ -157,7 +157,7 @@ def test_18_a_starting_version_that_is_invalid_is_refused(value: object) -> None
 
 # D41
 @pytest.mark.parametrize(("given", "expected"), [("LaTeSt", "latest"), (" earliest ", "earliest"), (0, 0), ("007", 7)])
-def test_a_starting_version_is_a_number_or_a_word(given: object, expected: object) -> None:
+def test_a_starting_version_is_a_number_or_a_keyword(given: object, expected: object) -> None:
     assert SourceOptions.parse({"starting_version": given}).starting_version == expected
 
 
@@ -244,7 +244,7 @@ BESIDE_A_SNAPSHOT = {
 # D41
 @pytest.mark.parametrize("as_of", AS_OF, ids=str)
 @pytest.mark.parametrize("name", BESIDE_A_SNAPSHOT)
-def test_a_bounded_read_goes_with_limits_and_filters_only(as_of: dict[str, Any], name: str) -> None:
+def test_a_bounded_read_can_be_combined_only_with_limits_and_filters(as_of: dict[str, Any], name: str) -> None:
     value, is_allowed = BESIDE_A_SNAPSHOT[name]
     if is_allowed:
         assert SourceOptions.parse({**as_of, name: value}).is_bounded
@@ -254,7 +254,7 @@ def test_a_bounded_read_goes_with_limits_and_filters_only(as_of: dict[str, Any],
     assert repr(name) in problem
 
 
-def test_all_that_does_not_go_with_a_bounded_read_is_said_at_once() -> None:
+def test_all_options_that_conflict_with_a_bounded_read_are_reported_together() -> None:
     given = {"versionAsOf": 3, "timestampAsOf": "2026-01-31", "startingVersion": 1, "ending_version": 2}
     found = problems(given)
     assert len(found) == 3
@@ -269,12 +269,12 @@ def test_what_to_do_with_a_start_in_the_future_needs_such_a_start() -> None:
 
 
 @pytest.mark.parametrize("value", ["latest", -1, "x", True, 1.5])
-def test_an_ending_version_that_is_none_is_refused(value: object) -> None:
+def test_an_invalid_ending_version_is_refused(value: object) -> None:
     (problem,) = problems({"endingVersion": value})
     assert "must be a version number" in problem
 
 
-def test_one_option_in_two_spellings_must_have_one_value() -> None:
+def test_one_option_in_two_spellings_must_have_the_same_value() -> None:
     assert SourceOptions.parse({"startingVersion": "3", "starting_version": 3}).starting_version == 3
     (problem,) = problems({"startingVersion": "3", "starting_version": 4})
     assert "'startingVersion' and 'starting_version' are the same option" in problem
@@ -302,7 +302,7 @@ def test_versions_to_skip_are_numbers_and_inclusive_ranges(given: object, expect
 
 
 @pytest.mark.parametrize("value", ["", "3,", "7-5", "-1", "a", [None], [True], [1.5], ["1-2-3"], 1.5])
-def test_versions_to_skip_that_are_none_are_refused(value: object) -> None:
+def test_invalid_versions_to_skip_are_refused(value: object) -> None:
     (problem,) = problems({"skip_versions": value})
     assert "'3,5-7'" in problem
 
@@ -340,7 +340,7 @@ def test_an_unknown_option_gets_the_nearest_known_name(given: str, suggested: st
     assert f"Did you mean {suggested!r}" in problem
 
 
-def test_an_option_like_no_other_gets_the_list() -> None:
+def test_an_option_without_a_similar_name_gets_the_list_of_options() -> None:
     (problem,) = problems({"zzz": 1})
     assert all(name in problem for name in FIELDS)
     (problem,) = problems({3: 1})

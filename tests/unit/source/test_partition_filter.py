@@ -169,7 +169,7 @@ def test_several_columns_are_judged_together_and_a_missing_one_is_null() -> None
         ("(" * 60 + "s = 'x'" + ")" * 60, "at most 50 nested parentheses"),
     ],
 )
-def test_what_is_not_supported_is_refused_with_its_place(text: str, words: str) -> None:
+def test_an_unsupported_construct_is_refused_with_its_position(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=r"at character [0-9]+: ") as caught:
         PartitionFilter(text)
     assert words in str(caught.value)
@@ -177,7 +177,7 @@ def test_what_is_not_supported_is_refused_with_its_place(text: str, words: str) 
 
 
 @given(st.text("sxi'`()<>=!, \nANDORTINULLBETWEEN0.19-", max_size=30))
-def test_any_text_is_a_predicate_or_refused_in_words(text: str) -> None:
+def test_any_text_is_a_predicate_or_refused_with_a_message(text: str) -> None:
     try:
         PartitionFilter(text)
     except ValueError as error:
@@ -220,7 +220,7 @@ def test_a_binary_column_can_be_null() -> None:
         ({"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}, "char"),
     ],
 )
-def test_texts_that_do_not_compare_by_their_bytes_are_refused(extra: dict[str, Any], type_: str) -> None:
+def test_strings_that_do_not_compare_by_their_bytes_are_refused(extra: dict[str, Any], type_: str) -> None:
     schema = json.dumps({"type": "struct", "fields": [{"name": "s", "type": "string", "metadata": extra}]})
     with pytest.raises(ConfigurationError, match=f"but cannot compare values of type {type_}"):
         PartitionFilter("s = 'x'").bind(Metadata("id", schema, ("s",)), table="t")

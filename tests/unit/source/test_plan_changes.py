@@ -68,7 +68,7 @@ def test_6_commits_without_data_move_the_offset_with_a_batch_of_no_files(plan: A
         assert (batch.end.version, batch.num_rows, batch.num_bytes) == (version + 1, 0, 0)
 
 
-def test_7_a_stretch_of_commits_without_data_is_one_jump(plan: Any, log_builder: Any) -> None:
+def test_7_a_range_of_commits_without_data_is_one_step(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     for _ in range(4):
         log_builder.commit(operation="VACUUM END")
@@ -83,7 +83,7 @@ def test_8_a_table_without_data_ends(plan: Any, log_builder: Any) -> None:
     assert plan(plan.snapshot_start()).paths == []
 
 
-def test_28_a_version_that_is_not_there_yet_is_waited_for(plan: Any, log_builder: Any) -> None:
+def test_28_a_stream_waits_for_a_version_that_does_not_exist_yet(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     for start in (1, 2, 9):
         found = plan(start)
@@ -149,7 +149,7 @@ def test_whole_commits_are_not_cut(plan: Any, log_builder: Any) -> None:
     assert all(index == "BASE" for _, index, _ in found.ends)
 
 
-def test_the_rest_of_a_commit_is_taken_whole_too(plan: Any, log_builder: Any) -> None:
+def test_the_rest_of_a_commit_is_also_kept_whole(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append(7)
     log_builder.append(2)
@@ -167,7 +167,7 @@ def test_versions_are_limited_by_those_with_data(plan: Any, log_builder: Any) ->
     assert found.ends == [(3, "BASE", False), (5, "BASE", False), (7, "BASE", False)]
 
 
-def test_a_position_within_a_commit_is_gone_on_from(plan: Any, log_builder: Any) -> None:
+def test_planning_continues_from_a_position_within_a_commit(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append(4)
     (batch,) = plan(plan.at(1, 1)).batches
@@ -271,7 +271,7 @@ def test_39_and_40_ignore_changes_delivers_all_added_files(
     assert found.skipped == {2: "ignore_changes"}
 
 
-def test_versions_and_operations_can_be_passed_over(plan: Any, log_builder: Any) -> None:
+def test_versions_and_operations_can_be_skipped(plan: Any, log_builder: Any) -> None:
     deletes_and_changes(log_builder)
     found = plan(skip_versions="1,4", skip_operations="delete")
     assert found.paths == ["45", "910"]
@@ -452,7 +452,7 @@ def test_the_digest_of_a_batch_covers_the_commit_files_of_its_range(plan: Any, l
         assert batch.last_commit_sha256 == plan.log.commit(last).sha256
 
 
-def test_times_of_commits_without_files_are_not_asked_for(plan: Any, log_builder: Any) -> None:
+def test_times_of_commits_without_files_are_not_read(plan: Any, log_builder: Any) -> None:
     log_builder.create(configuration={"delta.enableInCommitTimestamps": "true"})
     # a commit without in-commit timestamp, where the table demands it, would be an error
     log_builder.commit(operation="VACUUM END")

@@ -113,7 +113,7 @@ def test_a_property_that_is_not_a_number_stops_the_stream_before_its_version(
     ],
     ids=["cut off", "no JSON", "-1", "2^63", "1.5", "nested"],
 )
-def test_statistics_that_are_damaged_say_nothing(plan: Any, log_builder: Any, stats: str) -> None:
+def test_damaged_statistics_are_ignored(plan: Any, log_builder: Any, stats: str) -> None:
     log_builder.create()
     log_builder.append(stats=stats)
 
@@ -144,7 +144,7 @@ def test_a_vector_that_deletes_more_rows_than_there_are_leaves_the_rows_unknown(
 
 
 @pytest.mark.parametrize("parameters", [{"x": json.loads("[" * 900 + "]" * 900)}], ids=["nested"])
-def test_what_a_commit_says_of_itself_may_be_nested(plan: Any, log_builder: Any, parameters: Any) -> None:
+def test_commit_info_may_be_nested(plan: Any, log_builder: Any, parameters: Any) -> None:
     log_builder.create()
     log_builder.append()
     log_builder.commit(log_builder.remove("part-00001-00000.parquet"), parameters=parameters)

@@ -65,7 +65,7 @@ def test_a_commit_that_is_left_out_whole_is_named_as_skipped_and_one_in_part_is_
     ]
 
 
-def test_a_stretch_that_is_left_out_moves_the_offset_without_files(plan: Any, table: Any) -> None:
+def test_a_range_that_is_left_out_moves_the_offset_without_files(plan: Any, table: Any) -> None:
     append(table, "FR")
     append(table, "FR")
     found = plan(1, **DE)
@@ -173,7 +173,7 @@ def test_a_file_that_a_restore_adds_again_arrives_twice_in_two_batches(plan: Any
     assert found.skipped == {2: "ignore_deletes"}
 
 
-def test_a_plan_taken_up_where_only_excluded_files_are_left_of_a_commit_calls_it_no_skip(plan: Any, table: Any) -> None:
+def test_a_plan_that_resumes_at_excluded_files_of_a_commit_does_not_record_it_as_skipped(plan: Any, table: Any) -> None:
     table.commit(add(table, "a", "DE"), add(table, "b", "DE"))
     found = plan(1, exclude_regex="^b", max_files_per_batch=1)
     assert found.ends == [(1, 0, False), (2, "BASE", False)]

@@ -80,7 +80,7 @@ def test_56_relaxed_nullability_is_followed(plan: Any, log_builder: Any) -> None
     is_followed(plan)
 
 
-def test_57_a_column_that_may_not_be_null_any_more_stops_the_stream(plan: Any, log_builder: Any) -> None:
+def test_57_a_column_that_becomes_not_null_stops_the_stream(plan: Any, log_builder: Any) -> None:
     changed(log_builder, log_builder.field("id"), log_builder.field("id", nullable=False))
     assert "~ id: nullable -> not null" in stops(plan)
 

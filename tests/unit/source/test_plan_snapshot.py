@@ -41,7 +41,7 @@ def test_3_offsets_within_the_snapshot_are_those_of_delta(plan: Any, log_builder
 
 
 # D26
-def test_4_going_on_in_the_middle_of_the_snapshot_gives_every_file_once(plan: Any, log_builder: Any) -> None:
+def test_4_continuing_in_the_middle_of_the_snapshot_gives_every_file_once(plan: Any, log_builder: Any) -> None:
     five_commits(log_builder)
     first = plan(plan.snapshot_start(), maxFilesPerTrigger=2).batches[0]
     rest = plan(first.end, maxFilesPerTrigger=2)
@@ -87,7 +87,7 @@ def test_10_and_11_the_snapshot_needs_no_log_once_it_is_frozen(plan: Any, log_bu
     assert found.batches[-1].last_commit_sha256 == plan.log.commit(5).sha256
 
 
-def test_9_a_snapshot_whose_time_nobody_knows_any_more_is_a_lost_position(plan: Any, log_builder: Any) -> None:
+def test_9_a_snapshot_with_an_unknown_time_is_a_lost_position(plan: Any, log_builder: Any) -> None:
     five_commits(log_builder)
     snapshot, state = plan.freeze(4), plan.log.state_at(4)
     log_builder.append()

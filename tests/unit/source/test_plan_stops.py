@@ -160,7 +160,7 @@ def test_an_acknowledged_schema_does_not_let_a_violation_pass(plan: Any, log_bui
     stopped(plan, ViolationError, 3, acknowledged_schema=3)
 
 
-def test_a_commit_that_is_passed_over_still_changes_the_schema(plan: Any, log_builder: Any) -> None:
+def test_a_skipped_commit_still_changes_the_schema(plan: Any, log_builder: Any) -> None:
     field = log_builder.field
     appended(log_builder)
     log_builder.commit(
@@ -251,7 +251,9 @@ def test_50_a_hole_in_the_log_stops_before_it(plan: Any, log_builder: Any) -> No
 
 
 @pytest.mark.parametrize("content", ["", '{"add":{"path":"x"', '{"add":{"size":1}}\n'])
-def test_a_torn_commit_stops_before_it_and_a_later_try_may_do(plan: Any, log_builder: Any, content: str) -> None:
+def test_a_torn_commit_stops_the_stream_and_a_later_attempt_may_succeed(
+    plan: Any, log_builder: Any, content: str
+) -> None:
     appended(log_builder, 2)
     log_builder.write_raw(3, content)
     log_builder.version = 3

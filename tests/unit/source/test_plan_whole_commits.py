@@ -52,7 +52,7 @@ def test_what_comes_before_a_version_that_cannot_be_read_is_planned_by_the_same_
 
 
 @pytest.mark.parametrize("limit", [{"max_files_per_batch": 4}, {"max_bytes_per_batch": 4000}])
-def test_it_goes_into_a_batch_that_has_room_for_all_of_it_and_else_begins_one(plan, log_builder, limit):
+def test_a_commit_that_does_not_fit_the_batch_whole_begins_a_new_one(plan, log_builder, limit):
     log_builder.create(configuration=ON)
     log_builder.append(3)
     first, second, third = (f"part-00001-{n:05d}.parquet" for n in range(3))
@@ -81,7 +81,7 @@ def test_files_that_are_left_out_do_not_make_a_commit_divisible(plan, log_builde
     assert [len(paths) for paths in files] == [4]
 
 
-def test_without_such_a_sink_it_is_cut_by_the_limits(plan, log_builder):
+def test_without_such_a_sink_the_limits_cut_the_commit(plan, log_builder):
     log_builder.create(configuration=ON)
     log_builder.append(3)
     overwrite(log_builder, 3, 3)

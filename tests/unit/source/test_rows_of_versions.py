@@ -129,9 +129,7 @@ def test_latest_is_what_comes_after_the_newest_version_and_its_number_includes_i
 
 # D10
 @pytest.mark.parametrize("commits", [0, 3])
-def test_a_start_that_is_not_there_is_refused_with_the_versions_that_are(
-    plan: Any, log_builder: Any, commits: int
-) -> None:
+def test_a_missing_start_version_is_refused_with_the_available_ones(plan: Any, log_builder: Any, commits: int) -> None:
     log_builder.create()
     for _ in range(commits):
         log_builder.append()
@@ -147,13 +145,13 @@ def test_a_range_has_the_rows_of_its_versions_both_ends_included(plan: Any, tabl
 
 
 # D11
-def test_a_range_that_begins_where_it_ends_is_empty_and_no_error(plan: Any, table: Any) -> None:
+def test_a_range_that_begins_where_it_ends_is_empty_without_an_error(plan: Any, table: Any) -> None:
     assert keys(plan, starting_timestamp=at(1, 1), ending_timestamp=at(1, 2)) == []
     assert keys(plan, starting_version="latest", ending_version=table.version + 1) == []
 
 
 # D20
-def test_all_versions_that_are_new_come_and_the_next_run_starts_after_them(plan: Any, log_builder: Any) -> None:
+def test_all_new_versions_are_loaded_and_the_next_run_starts_after_them(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     for _ in range(13):
         log_builder.append()
@@ -166,7 +164,9 @@ def test_all_versions_that_are_new_come_and_the_next_run_starts_after_them(plan:
 
 # D22
 @pytest.mark.parametrize(("limit", "versions"), [(1, 1), (9, 9), (15, 9)])
-def test_a_batch_has_so_many_versions_at_most(plan: Any, log_builder: Any, limit: int, versions: int) -> None:
+def test_a_batch_has_at_most_the_given_number_of_versions(
+    plan: Any, log_builder: Any, limit: int, versions: int
+) -> None:
     log_builder.create()
     for _ in range(9):
         log_builder.append()

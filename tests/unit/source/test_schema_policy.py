@@ -199,7 +199,7 @@ def problem(**given: Any) -> str:
         ({"type": "follow"}, "cannot have 'type': 'follow', because no column of a sink holds values of both types"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused_with_the_reason(value: object, words: str) -> None:
+def test_an_invalid_policy_is_refused_with_the_reason(value: object, words: str) -> None:
     found = problem(allow_schema_changes=value)
     assert found.startswith("option 'allow_schema_changes' ")
     assert words in found

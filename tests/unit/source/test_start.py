@@ -230,7 +230,7 @@ def test_24_in_commit_timestamps_decide_from_the_version_that_enabled_them(plan:
     assert batch.files[0].timestamp_ms == ahead
 
 
-def test_no_table_is_said_as_such(plan: Any, log_builder: Any) -> None:
+def test_a_missing_table_is_named_as_such(plan: Any, log_builder: Any) -> None:
     with pytest.raises(TableNotFoundError, match="table"):
         start(plan)
 

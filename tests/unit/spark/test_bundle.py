@@ -50,7 +50,7 @@ def test_the_zip_has_nothing_of_the_airflow_side(tmp_path):
     assert not names & {"errors.py", "spark/launch.py", "spark/submit.py", "spark/install.py", "batch/manifest.py"}
 
 
-def test_the_application_file_is_there():
+def test_the_application_file_exists():
     assert job_file().name == "job.py"
     assert job_file().is_file()
 

@@ -59,7 +59,7 @@ def uses(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["driver", "jars", "private", "classes"])
 @pytest.mark.parametrize("is_root_of_it", [True, False])
-def test_a_folder_of_somebody_else_is_not_used(jars, tmp_path, monkeypatch, name, is_root_of_it):
+def test_a_folder_of_another_user_is_not_used(jars, tmp_path, monkeypatch, name, is_root_of_it):
     use = uses(tmp_path, monkeypatch)[name]
     use()
     folder = tmp_path if is_root_of_it else tmp_path / name
@@ -78,7 +78,7 @@ def test_a_folder_of_somebody_else_is_not_used(jars, tmp_path, monkeypatch, name
 
 
 @pytest.mark.parametrize("name", ["driver", "jars", "private", "classes"])
-def test_rights_that_others_need_not_have_are_taken_away_or_the_folder_is_not_used(jars, tmp_path, monkeypatch, name):
+def test_excess_permissions_are_removed_or_the_folder_is_not_used(jars, tmp_path, monkeypatch, name):
     use = uses(tmp_path, monkeypatch)[name]
     use()
     folder = tmp_path / name

@@ -25,12 +25,12 @@ KEYS = {
 OTHERS = {"PATH": "/bin", "AIRFLOW_HOME": "/airflow", "AWS_REGION": "eu", "AIRFLOW_CTX_DAG_ID": "d", "JAVA_HOME": "/j"}
 
 
-def test_what_is_airflows_is_held_back_and_all_else_is_passed_on():
+def test_settings_of_airflow_are_withheld_and_all_others_are_passed_on():
     assert child_environment({**KEYS, **OTHERS}) == OTHERS
     assert held_back({**KEYS, **OTHERS}) == list(KEYS)
 
 
-def test_what_a_job_needs_can_be_named():
+def test_the_needs_of_a_job_can_be_described():
     named = {PASSED: "AIRFLOW_VAR_TOKEN, AIRFLOW_CONN_AWS_LAKE"}
     found = child_environment({**KEYS, **OTHERS, **named})
     assert {name for name in found if name in KEYS} == {"AIRFLOW_VAR_TOKEN", "AIRFLOW_CONN_AWS_LAKE"}

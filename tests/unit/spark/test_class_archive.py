@@ -41,11 +41,11 @@ def put(archive: ClassArchive, data: bytes = b"x" * 100, size: int = 100) -> Pat
     return path
 
 
-def test_an_archive_that_is_not_there_changes_nothing(installation):
+def test_a_missing_archive_changes_nothing(installation):
     assert archive_of(installation).options() == []
 
 
-def test_an_archive_is_mapped_checked_and_never_insisted_on(installation):
+def test_an_archive_is_mapped_and_checked_but_optional(installation):
     archive = archive_of(installation)
     path = put(archive)
     assert archive.options() == [
@@ -79,12 +79,12 @@ def test_another_class_path_has_another_archive(installation):
 @pytest.mark.parametrize(
     "variable", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "FDS_CLASS_ARCHIVE"]
 )
-def test_there_is_none_where_it_is_switched_off_or_more_is_on_the_class_path(installation, monkeypatch, variable):
+def test_there_is_no_archive_if_it_is_off_or_the_class_path_has_more(installation, monkeypatch, variable):
     monkeypatch.setenv(variable, "off")
     assert class_archive(str(installation / "delta.jar"), "", installation) is None
 
 
-def test_there_is_none_for_a_spark_with_a_conf_folder(installation):
+def test_there_is_no_archive_for_a_spark_with_a_conf_folder(installation):
     (installation / "spark" / "conf").mkdir()
     assert class_archive(str(installation / "delta.jar"), "", installation) is None
 
@@ -103,7 +103,7 @@ class _Room:
         self.free = free
 
 
-def test_it_is_made_after_a_run_that_had_none(installation, started):
+def test_an_archive_is_built_after_a_run_that_had_none(installation, started):
     archive = archive_of(installation)
     assert archive.make_in_background()
     (command,) = started
@@ -117,14 +117,14 @@ def test_it_is_made_after_a_run_that_had_none(installation, started):
     ]
 
 
-def test_it_is_made_once(installation, started):
+def test_an_archive_is_built_once(installation, started):
     archive = archive_of(installation)
     put(archive)
     assert not archive.make_in_background()
     assert started == []
 
 
-def test_what_failed_is_not_tried_again_for_a_day(installation, started):
+def test_a_failed_build_is_not_repeated_for_a_day(installation, started):
     archive = archive_of(installation)
     archive.folder.mkdir(parents=True)
     failed = archive.folder / f"{archive.key}.failed"
@@ -136,13 +136,13 @@ def test_what_failed_is_not_tried_again_for_a_day(installation, started):
     assert len(started) == 1
 
 
-def test_it_is_not_made_where_it_is_only_to_be_used(installation, started, monkeypatch):
+def test_an_archive_is_not_built_if_it_may_only_be_used(installation, started, monkeypatch):
     monkeypatch.setenv("FDS_CLASS_ARCHIVE", "use")
     assert not archive_of(installation).make_in_background()
     assert started == []
 
 
-def test_it_is_not_made_on_a_disk_that_is_nearly_full(installation, started, monkeypatch):
+def test_an_archive_is_not_built_on_a_disk_that_is_nearly_full(installation, started, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: _Room(1 << 20))
     assert not archive_of(installation).make_in_background()
     assert started == []
@@ -161,7 +161,7 @@ def put_submit(folder: Path, exit_code: int) -> None:
     path.chmod(0o755)
 
 
-def test_what_was_made_and_checked_appears_under_its_size(installation):
+def test_a_checked_archive_appears_under_its_size(installation):
     put_submit(installation, 0)
     archive = archive_of(installation)
     old = [archive.folder / f"old-{n}.jsa" for n in range(5)]
@@ -176,7 +176,7 @@ def test_what_was_made_and_checked_appears_under_its_size(installation):
     )
 
 
-def test_what_a_jvm_cannot_use_does_not_appear(installation):
+def test_an_unusable_archive_is_not_published(installation):
     put_submit(installation, 1)
     archive = archive_of(installation)
     assert archive.make() is None

@@ -45,7 +45,7 @@ def test_a_server_of_another_version_than_the_client_is_named_with_both():
     assert f"the installed pyspark is {mine}" in said
 
 
-def test_a_tag_has_no_comma_and_names_the_try():
+def test_a_tag_has_no_comma_and_names_the_attempt():
     assert tag_of("20261121T101500-abc,def") == "fds-20261121T101500-abc-def"
 
 
@@ -95,7 +95,7 @@ def test_a_fence_has_a_session_of_its_own():
     assert shared_session_id(fence, {}, NOW) is None
 
 
-def test_a_marker_stops_what_its_own_try_has_begun_and_nothing_else(tmp_path, monkeypatch):
+def test_a_marker_stops_only_what_its_own_attempt_has_begun(tmp_path, monkeypatch):
     spec = replace(job(DeltaTableSink("/lake/orders")), reports=tmp_path.as_uri(), attempt_id="mine")
     folder = tmp_path / "1" / "0"
     folder.mkdir(parents=True)
@@ -124,7 +124,7 @@ class Answering:
         pass
 
 
-def test_a_server_is_asked_before_planning_and_one_that_was_fit_not_again_for_ten_minutes(tmp_path, monkeypatch):
+def test_a_server_is_checked_before_planning_and_not_again_for_ten_minutes(tmp_path, monkeypatch):
     monkeypatch.setenv("FDS_CACHE_DIR", str(tmp_path / "cache"))
     server, asked, version = ConnectServer("sc://host", "connection 'warm'"), [], [metadata.version("pyspark")]
     monkeypatch.setattr(ConnectServer, "check_reachable", lambda _: None)

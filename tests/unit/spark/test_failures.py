@@ -20,7 +20,7 @@ def chained(*texts: str) -> Exception:
     return error
 
 
-def test_a_client_that_was_closed_is_not_every_want_of_a_session():
+def test_only_a_closed_connect_client_counts_as_an_ended_session():
     from pyspark.errors import PySparkRuntimeError
     from pyspark.errors.exceptions.connect import SparkConnectException
 
@@ -88,7 +88,7 @@ def test_a_spark_without_delta_is_named_with_the_delta_it_needs(monkeypatch, sai
     )
 
 
-def test_another_missing_class_or_format_is_not_taken_for_delta():
+def test_another_missing_class_or_format_is_not_reported_as_missing_delta():
     for said in ("java.lang.ClassNotFoundException: org.postgresql.Driver", "Failed to find data source: deltas"):
         assert explain(chained(said)).error_class != "NoDelta"
 
@@ -144,12 +144,12 @@ def test_a_lost_race_is_told_without_streaming_queries_and_may_be_tried_again(te
         "com.amazonaws AccessDeniedException: s3a://b: status code: 403",
     ],
 )
-def test_what_a_retry_would_meet_again_is_not_retried(text):
+def test_an_error_that_a_retry_cannot_fix_is_not_retried(text):
     assert explain(chained(text)).retryable is False
 
 
 @pytest.mark.parametrize("text", ["Connection reset", "[INTERNAL_ERROR] x", "Java heap space", ""])
-def test_what_is_not_known_to_last_is_retried(text):
+def test_an_unknown_failure_is_retried(text):
     assert explain(chained(text)).retryable is True
 
 
@@ -164,7 +164,7 @@ def test_the_stack_trace_is_not_part_of_the_message():
     assert explain(chained(text)).message == "[SOME_ERROR] it broke"
 
 
-def test_a_refusal_of_our_own_keeps_its_words():
+def test_a_refusal_by_fds_keeps_its_message():
     failure = explain(RefusalError("OutOfTurn", "batch 3 is out of turn"))
     assert (failure.error_class, failure.message, failure.retryable) == ("OutOfTurn", "batch 3 is out of turn", False)
 
@@ -185,7 +185,7 @@ def test_conditions_are_found_anywhere_in_the_chain():
         "aws_session_token = HUSH, next",
     ],
 )
-def test_nothing_that_looks_like_a_credential_is_reported(text):
+def test_possible_credentials_are_not_reported(text):
     assert "HUSH" not in redacted(text)
     assert "***" in redacted(text)
 
@@ -247,7 +247,7 @@ def test_a_function_that_fails_in_a_worker_is_named_with_line_and_file():
         "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Exit code 137",
     ],
 )
-def test_want_of_memory_is_named_with_what_to_do(text):
+def test_an_out_of_memory_error_says_what_to_do(text):
     failure = explain(chained("[TASK_WRITE_FAILED] Task failed while writing rows to file:/sink.", text))
     assert (failure.error_class, failure.retryable) == ("OutOfMemory", True)
     assert "executor_memory" in failure.message

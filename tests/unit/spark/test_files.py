@@ -33,7 +33,7 @@ def test_spark_gets_decoded_paths_and_a_scheme_it_knows(uri, path):
     assert hadoop_path(uri) == path
 
 
-def test_a_relative_path_is_one_of_this_process(tmp_path, monkeypatch):
+def test_a_relative_path_is_relative_to_this_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert hadoop_path("a/b") == f"file:{tmp_path}/a/b"
 
@@ -42,7 +42,7 @@ def test_a_relative_path_is_one_of_this_process(tmp_path, monkeypatch):
     ("path", "local"),
     [("file:/a b/c", "/a b/c"), ("file:///a%20b", "/a%20b"), ("/a", "/a"), ("s3a://b/a", None), ("hdfs://h/a", None)],
 )
-def test_local_paths_are_told_from_others_and_not_decoded(path, local):
+def test_local_paths_are_distinguished_from_uris_and_not_decoded(path, local):
     assert local_path(path) == (None if local is None else Path(local))
 
 
@@ -56,7 +56,7 @@ def test_a_report_is_whole_or_not_there(tmp_path):
     assert not exists(f"{path}x")
 
 
-def test_a_folder_that_is_not_there_has_no_names(tmp_path):
+def test_a_missing_folder_has_no_names(tmp_path):
     assert names(str(tmp_path / "gone")) == set()
 
 

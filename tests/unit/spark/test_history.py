@@ -50,15 +50,15 @@ def test_what_breaks_the_chain_of_transactions_is_seen_only_after_the_last_commi
 
 
 @pytest.mark.parametrize("operation", ["WRITE", "OPTIMIZE", "VACUUM END", "DELETE", "MERGE", "SET TBLPROPERTIES", ""])
-def test_other_operations_break_nothing(operation):
+def test_other_operations_do_not_break_the_history(operation):
     assert not commit(1, operation=operation).is_breaking
 
 
-def test_metadata_of_somebody_else_is_not_ours():
+def test_metadata_of_another_writer_is_not_ours():
     assert read_commit_metadata(json.dumps({"uuid": "u", "epoch": 1, "batch_id": 0})) is None
 
 
-def test_metrics_that_are_not_there_are_none():
+def test_missing_metrics_are_none():
     assert commit(0, metrics={"numOutputRows": "7"}).metric("numOutputRows") == 7
     assert commit(0).metric("numOutputRows") is None
 
@@ -127,7 +127,7 @@ def test_a_log_is_followed_from_where_it_was_left(tmp_path):
     assert (history.newest_version, history.commits) == (5, ())
 
 
-def test_a_log_that_was_made_again_is_read_again(tmp_path):
+def test_a_recreated_log_is_read_again(tmp_path):
     folder = tmp_path / "_delta_log"
     folder.mkdir()
     for version in (0, 1):
@@ -140,7 +140,7 @@ def test_a_log_that_was_made_again_is_read_again(tmp_path):
     assert (history.newest_version, history.at(0).operation) == (0, "NEW")
 
 
-def test_what_a_commit_says_of_the_whole_table_is_read(tmp_path):
+def test_protocol_and_metadata_of_a_commit_are_read(tmp_path):
     read = parse_commit(
         4,
         content(
@@ -165,7 +165,7 @@ def test_commits_before_a_gap_in_the_log_are_gone(tmp_path):
     assert SinkLog(None, str(tmp_path)).history(None).oldest_version == 7
 
 
-def test_transactions_are_known_without_spark_where_the_log_is_whole_and_refused_where_nobody_knows(tmp_path):
+def test_transactions_are_read_without_spark_from_a_whole_log_and_otherwise_refused(tmp_path):
     folder = tmp_path / "_delta_log"
     folder.mkdir()
     for version in (0, 1):

@@ -50,7 +50,7 @@ def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
     assert f"JAVA_HOME is {tmp_path / 'gone'}" in java_problem()
 
 
-def test_no_java_at_all_says_what_to_install(monkeypatch, tmp_path):
+def test_without_any_java_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "PATH has no java" in java_problem()
@@ -58,7 +58,7 @@ def test_no_java_at_all_says_what_to_install(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19'])
-def test_a_java_that_is_new_enough_is_not_a_problem(monkeypatch, tmp_path, says):
+def test_a_recent_java_is_accepted(monkeypatch, tmp_path, says):
     monkeypatch.setenv("JAVA_HOME", java_home(tmp_path / "jdk", says))
     assert java_problem() is None
 
@@ -125,7 +125,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     assert default_cache_dir() == tmp_path / "home" / ".cache" / "fds"
 
 
-def test_jars_that_are_there_are_used_without_java(monkeypatch, tmp_path):
+def test_existing_jars_are_used_without_java(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "PINNED", {})
     _, artifact, version = delta_package().split(":")
     (tmp_path / "jars").mkdir()
@@ -148,7 +148,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
         delta_jars(tmp_path / "file")
 
 
-def test_launching_imports_neither_pyspark_nor_anything_else_of_weight():
+def test_launching_imports_neither_pyspark_nor_anything_else_heavy():
     code = (
         "import sys, airflow_provider_fds.spark.launch;"
         "print([m for m in ('pyspark', 'airflow', 'pyarrow', 'obstore', 'msgspec') if m in sys.modules])"

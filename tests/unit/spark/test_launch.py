@@ -59,7 +59,7 @@ def test_a_local_command_puts_the_jars_on_the_class_path(cache):
     assert arguments.env_vars["SPARK_HOME"] == str(bundled_spark_home())
 
 
-def test_a_big_job_on_a_local_master_is_compiled_well(cache):
+def test_a_large_job_on_a_local_master_uses_the_optimizing_compiler(cache):
     small = submit_arguments("x", master="local[2]", cache_dir=cache, num_bytes=BIG_JOB_BYTES - 1)
     big = submit_arguments("x", master="local[2]", cache_dir=cache, num_bytes=BIG_JOB_BYTES)
     assert "-XX:TieredStopAtLevel=1" in small.conf[JAVA_OPTIONS]
@@ -93,7 +93,7 @@ def test_a_spark_of_the_user_is_started_by_its_name(cache):
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://host:7077", "yarn"])
-def test_the_start_is_lean_on_every_master(master):
+def test_every_master_gets_the_common_settings(master):
     conf = lean_conf(master)
     assert conf[EXTENSIONS] == DELTA
     assert conf["spark.databricks.delta.snapshotPartitions"] == "1"
@@ -108,7 +108,7 @@ def test_the_start_is_lean_on_every_master(master):
     ("master", "expected"),
     [("local", True), ("local[*]", True), ("local[2,3]", True), ("local-cluster[2,1,512]", False), ("yarn", False)],
 )
-def test_local_masters_are_told_from_others(master, expected):
+def test_local_masters_are_distinguished_from_others(master, expected):
     assert is_local_master(master) is expected
 
 
@@ -123,7 +123,7 @@ def test_the_users_extensions_are_kept_beside_deltas():
     assert merged_conf(lean_conf("local"), {EXTENSIONS: DELTA})[EXTENSIONS] == DELTA
 
 
-def test_the_users_garbage_collector_takes_the_place_of_ours():
+def test_the_users_garbage_collector_replaces_the_default_one():
     conf = merged_conf(lean_conf("local"), {"spark.driver.extraJavaOptions": "-XX:+UseG1GC -Dx=y"})
     assert "SerialGC" not in conf[JAVA_OPTIONS]
     assert "TieredStopAtLevel" in conf[JAVA_OPTIONS]
@@ -140,7 +140,7 @@ def test_the_users_garbage_collector_takes_the_place_of_ours():
         ("spark.databricks.delta.write.txnVersion", "7"),
     ],
 )
-def test_a_setting_that_would_lose_or_double_rows_is_refused_by_name(key, value):
+def test_a_setting_that_would_lose_or_duplicate_rows_is_refused_by_name(key, value):
     with pytest.raises(SparkSetupError, match=key) as caught:
         merged_conf(lean_conf("local"), {key: value})
     assert str(value) in str(caught.value)
@@ -230,7 +230,7 @@ def test_without_secrets_the_users_own_properties_file_is_passed_on_as_it_is(cac
     assert "/own.conf" in submitted.command()
 
 
-def test_what_the_users_properties_file_says_of_s3_stands(cache, tmp_path):
+def test_the_s3_settings_of_a_users_properties_file_are_kept(cache, tmp_path):
     own = tmp_path / "own.conf"
     own.write_text("# mine\nspark.hadoop.fs.s3a.aws.credentials.provider = com.example.Mine\n")
     made = submit_arguments("x", master="local[2]", cache_dir=cache, storage=on_s3(), properties_file=str(own))
@@ -239,12 +239,12 @@ def test_what_the_users_properties_file_says_of_s3_stands(cache, tmp_path):
     assert made.conf["spark.hadoop.fs.s3a.bucket.lake.endpoint"] == KEYS["endpoint"]
 
 
-def test_a_properties_file_that_is_not_there_is_named(cache):
+def test_a_missing_properties_file_is_named(cache):
     with pytest.raises(SparkSetupError, match=r"/gone\.conf cannot be read: No such file"):
         submit_arguments("x", master="local", cache_dir=cache, storage=on_s3(), properties_file="/gone.conf")
 
 
-def test_a_session_of_this_process_is_started_as_spark_submit_is_but_for_the_application(cache):
+def test_a_session_of_this_process_starts_like_spark_submit_without_an_application(cache):
     conf = {"spark.my.password": "hidden", "spark.app.word": "two words"}
     made = submit_arguments("file:///job.json", master="local[1]", conf=conf, cache_dir=cache)
     with submission(made, cache) as submitted:

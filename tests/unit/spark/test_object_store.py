@@ -67,13 +67,13 @@ def test_what_needs_a_clouds_own_library_stays_with_airflow():
 @pytest.mark.parametrize(
     "name", ["fs.s3a.access.key", "fs.s3a.aws.credentials.provider", "fs.s3a.bucket.lake.assumed.role.arn"]
 )
-def test_credentials_of_the_users_own_stand(name):
+def test_a_users_own_credentials_are_kept(name):
     plain, secret = settings({**KEYS, "endpoint": "http://minio"}, {f"spark.hadoop.{name}": "mine"})
     assert secret == {}
     assert set(plain) == {LAKE + "endpoint", LAKE + "endpoint.region", LAKE + "path.style.access"}
 
 
-def test_an_endpoint_of_the_users_own_stands():
+def test_a_users_own_endpoint_is_kept():
     plain, secret = settings({**KEYS, "endpoint": "http://minio"}, {"spark.hadoop.fs.s3a.endpoint": "http://mine"})
     assert not any("endpoint" in key for key in plain)
     assert set(secret) == {LAKE + "access.key", LAKE + "secret.key"}

@@ -130,7 +130,7 @@ def test_a_spark_is_found_without_pyspark_and_asked_once(worker, monkeypatch, ho
         (None, "/nowhere", "SPARK_HOME is /nowhere, which has no bin/spark-submit"),
     ],
 )
-def test_a_spark_that_is_not_there_is_named_with_what_to_do(worker, monkeypatch, binary, spark_home, said):
+def test_a_missing_spark_is_named_with_what_to_do(worker, monkeypatch, binary, spark_home, said):
     if spark_home is not None:
         monkeypatch.setenv("SPARK_HOME", spark_home)
     with pytest.raises(ConfigurationError) as caught:
@@ -140,7 +140,7 @@ def test_a_spark_that_is_not_there_is_named_with_what_to_do(worker, monkeypatch,
     assert "spark_connect" in str(caught.value)
 
 
-def test_a_worker_with_the_client_of_spark_connect_alone_is_told_that_it_has_no_spark(worker, monkeypatch):
+def test_a_worker_with_only_the_connect_client_gets_an_error_that_names_the_missing_spark(worker, monkeypatch):
     monkeypatch.setattr(own_spark, "installed_client", lambda: "4.2.0")
     with pytest.raises(ConfigurationError) as caught:
         LocalBackend("local[2]", UserArguments(), print).check()
@@ -268,13 +268,13 @@ def test_the_users_spark_is_started_with_its_own_delta_and_without_this_python(w
         {"conf": {"spark.jars.packages": "io.delta:delta-spark_2.12:3.3.2"}},
     ],
 )
-def test_where_there_is_a_delta_already_none_is_added(tmp_path, arguments):
+def test_no_delta_is_added_if_there_is_one_already(tmp_path, arguments):
     made = submit_arguments("x", master="spark://host:7077", own_spark=SPARK_35, cache_dir=tmp_path, **arguments)
     assert made.jars is None
 
 
 @pytest.mark.parametrize(("version", "knows"), [("3.5.7", False), ("4.0.1", True)])
-def test_only_spark_4_is_told_to_read_its_defaults_beside_the_private_file(tmp_path, version, knows):
+def test_only_spark_4_gets_the_flag_to_read_its_defaults_beside_the_private_file(tmp_path, version, knows):
     spark = OwnSpark("spark-submit", "/s/bin/spark-submit", version, "2.13")
     secret = {"spark.hadoop.fs.s3a.secret.key": "s3cr3t"}
     made = submit_arguments(

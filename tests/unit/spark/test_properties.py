@@ -14,7 +14,7 @@ from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.properties import private_file, properties_text, property_names
 
 
-def test_the_users_own_lines_come_last_and_so_go_before(tmp_path):
+def test_the_users_own_lines_come_last_and_take_precedence(tmp_path):
     with private_file(tmp_path, {"a": "1", "b": "x\\y"}, "a=2\n") as path:
         assert path.read_text() == "a=1\nb=x\\\\y\na=2\n"
         assert path.stat().st_mode & 0o777 == 0o600

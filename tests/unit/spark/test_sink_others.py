@@ -139,7 +139,7 @@ def test_files_that_others_filled_with_rows_of_their_own_are_theirs_to_remove(lo
     assert bool(log.warnings().news()) is is_told
 
 
-def test_a_warning_is_told_once_and_many_are_few(log):
+def test_a_warning_is_logged_once_and_many_are_summarised(log):
     log.commit(add("ours"), **OURS)
     for _ in range(9):
         log.commit(remove("ours"), operation="DELETE")

@@ -14,7 +14,7 @@ OWN = Path(job.__file__).parent
 
 
 @pytest.mark.parametrize("name", ["settings", "files", "rows"])
-def test_a_module_that_is_called_as_one_of_ours_is_found_where_the_user_has_put_it(tmp_path, monkeypatch, name):
+def test_a_user_module_with_the_name_of_one_of_ours_is_found(tmp_path, monkeypatch, name):
     assert (OWN / f"{name}.py").exists()
     (tmp_path / f"{name}.py").write_text("def go(df):\n    return 'mine'\n")
     # as Python starts a script: its folder comes first, then PYTHONPATH with what was shipped

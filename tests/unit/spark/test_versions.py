@@ -63,7 +63,7 @@ def test_a_delta_spark_for_another_pyspark_is_named_with_what_to_install(monkeyp
     )
 
 
-def test_what_is_installed_here_goes_together():
+def test_the_installed_versions_are_compatible():
     assert spark_problem() is None
 
 
@@ -128,7 +128,7 @@ def test_a_jar_of_delta_says_by_its_name_what_it_is_for(text, jar):
         ("io.delta:delta-core_2.12:2.4.0", "is Delta 2.4.0 for Scala 2.12"),
     ],
 )
-def test_a_delta_that_a_user_brings_has_to_be_the_one_that_pip_has(name, said):
+def test_a_delta_of_the_user_must_be_the_version_that_pip_has(name, said):
     problems = brought_problems([name], spark="4.2.0", delta="4.4.0", expected="io.delta:delta-spark_4.2_2.13:4.4.0")
     assert len(problems) == (said is not None)
     assert all(said in problem and problem.startswith(name) for problem in problems)
@@ -195,7 +195,7 @@ def test_packages_jars_and_class_paths_are_looked_through_for_delta():
         ),
     ],
 )
-def test_a_driver_whose_python_jvm_and_delta_do_not_go_together_is_named(found, said):
+def test_a_driver_with_incompatible_python_jvm_and_delta_is_named(found, said):
     problem = found.problem()
     assert (problem is None) == (said is None)
     assert said is None or said in problem
@@ -233,7 +233,7 @@ def test_a_connect_server_must_not_be_older_than_the_client_nor_of_another_major
         assert ("pip install 'pyspark==" if server >= "4" else "a connection of type 'spark'") in problem
 
 
-def test_a_client_alone_is_mended_by_the_client_alone():
+def test_with_only_the_connect_client_the_advice_is_to_install_its_version():
     problem = server_problem("4.1.4", "4.2.0", packages=["pyspark-client"])
     assert problem.endswith("install its version here: pip install 'pyspark-client==4.1.*'")
 

@@ -98,7 +98,7 @@ def test_a_range_that_cannot_work_is_refused_when_it_is_declared_or_rendered(giv
     assert part in refusal(lambda: ORDERS.backfill(**given))
 
 
-def test_what_cannot_be_backfilled_says_what_to_do():
+def test_a_refused_backfill_says_what_to_do():
     daily = DeltaStream("daily", table="/t", read="data_interval")
     assert "airflow backfill create" in refusal(daily.backfill)
     assert "Call backfill() on stream 'orders'" in refusal(ORDERS.backfill().backfill)
@@ -142,7 +142,7 @@ def test_live_start_is_the_version_before_the_one_where_the_live_stream_began(be
     assert bench.load_once(sink, "run-2", live.backfill()).status == "finished"
 
 
-def test_live_start_is_refused_where_nothing_lies_before_it(bench, table, sink):
+def test_live_start_is_refused_if_there_is_nothing_before_it(bench, table, sink):
     live = bench.stream(starting_version=0)
     assert "it has not begun" in refusal(lambda: bench.session(stream=live.backfill()))
     bench.load_once(sink, "live", live)
@@ -213,7 +213,7 @@ def test_a_stream_of_another_name_is_found_by_its_commits_in_the_sink(bench, tab
     assert versions(bench.load_once(sink, "run-3", bench.stream("three", starting_version=4))) == [(4, 6)]
 
 
-def test_the_commits_in_the_sink_tell_when_the_ledger_is_gone(bench, table, sink):
+def test_the_commits_in_the_sink_show_that_the_ledger_is_gone(bench, table, sink):
     live = bench.stream(starting_version=4)
     bench.load_once(sink, "run-1", live.backfill(start=0, end=2))
     for folder in bench.staging.glob("orders.bf.*"):

@@ -11,7 +11,7 @@ from airflow_provider_fds.errors import LedgerError, StorageError
 from airflow_provider_fds.stream.collecting import collecting
 
 
-def test_each_batch_is_committed_and_told_of_while_the_body_waits_for_spark(bench, two_appends, sink):
+def test_each_batch_is_committed_and_reported_while_the_run_waits_for_spark(bench, two_appends, sink):
     session = bench.session(stream=bench.stream(max_versions_per_batch=1))
     work = session.begin(sink)
     parts = [replace(work, batches=(batch,)) for batch in work.batches[:2]]
@@ -32,7 +32,7 @@ def test_each_batch_is_committed_and_told_of_while_the_body_waits_for_spark(benc
 
 
 @pytest.mark.parametrize("error", [LedgerError("the stream was taken away"), StorageError("no answer")])
-def test_what_goes_wrong_meanwhile_is_left_to_the_end_of_spark(bench, two_appends, sink, error):
+def test_errors_while_spark_runs_are_left_until_it_ends(bench, two_appends, sink, error):
     session = bench.session(stream=bench.stream(max_versions_per_batch=1))
     work = session.begin(sink)
     asked = threading.Event()
@@ -47,7 +47,7 @@ def test_what_goes_wrong_meanwhile_is_left_to_the_end_of_spark(bench, two_append
         assert asked.wait(30)
 
 
-def test_one_batch_alone_is_left_to_the_end_of_spark(bench, two_appends, sink):
+def test_a_single_batch_is_committed_after_spark_ends(bench, two_appends, sink):
     session = bench.session()
     work = session.begin(sink)
     before = threading.active_count()

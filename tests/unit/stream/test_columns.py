@@ -58,7 +58,7 @@ def test_an_unknown_column_stops_it_before_anything_is_planned(bench: Bench, two
         (ForeachBatchSink("pkg.module:function"), None),
     ],
 )
-def test_it_must_read_the_columns_that_its_sink_names(bench: Bench, sink: Any, missing: str | None) -> None:
+def test_a_stream_must_read_the_columns_that_its_sink_names(bench: Bench, sink: Any, missing: str | None) -> None:
     problem = missing_columns_problem(bench.stream(columns=["Id"]), sink)
     assert problem is None if missing is None else missing in str(problem)
     assert missing_columns_problem(bench.stream(), sink) is None

@@ -99,7 +99,7 @@ def test_what_lies_between_equal_neighbours_needs_no_log(log_builder):
     assert version_at(DeltaLog(LocalStorage(str(log_builder.root))), minute(5), known, now=NOW) == 4
 
 
-def test_a_clean_log_is_enough_where_the_boundary_before_is_known(log_builder):
+def test_a_cleaned_up_log_is_enough_if_the_previous_boundary_is_known(log_builder):
     log_builder.create()
     for _ in range(5):
         log_builder.append(1)

@@ -30,7 +30,7 @@ def owner(dag: str, run: str, task: str = "ingest", map_index: int = -1) -> Owne
     return Owner(kind="airflow", deployment="test", dag_id=dag, run_id=run, task_id=task, map_index=map_index)
 
 
-def test_a_month_of_cleared_runs_returns_the_results_of_then_in_any_order(bench, log_builder, sink):
+def test_a_month_of_cleared_runs_returns_the_original_results_in_any_order(bench, log_builder, sink):
     log_builder.create()
     results = {}
     for day in range(30):
@@ -98,7 +98,7 @@ def test_changed_limits_apply_after_the_batches_that_are_planned(bench, log_buil
     assert sizes == [5, 2, 2]
 
 
-def test_a_dag_that_was_renamed_continues_and_takes_what_the_old_one_left(bench, two_appends, sink):
+def test_a_renamed_dag_continues_and_takes_over_the_batches_of_the_old_one(bench, two_appends, sink):
     planned = bench.session(owner=owner("old_name", "run-1")).begin(sink).batches
     session = bench.session(owner=owner("new_name", "run-1"))
 

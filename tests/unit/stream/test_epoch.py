@@ -232,9 +232,7 @@ def test_what_lands_while_a_rewind_is_asked_for_is_not_read_again_unseen(bench, 
     "requests", [("rewind",), ("rewind", "rewind"), ("reset", "rewind", "rewind"), ("rebind", "rewind")]
 )
 @pytest.mark.parametrize("is_held", [False, True])
-def test_no_number_of_requests_lets_a_batch_be_read_again_that_nobody_was_shown(
-    bench, log_builder, sink, requests, is_held
-):
+def test_no_number_of_requests_rereads_a_batch_that_no_person_was_shown(bench, log_builder, sink, requests, is_held):
     log_builder.create()
     log_builder.append(1)
     planned = bench.session("run-1").begin(sink).batches[0]
@@ -327,7 +325,7 @@ def test_a_blocked_batch_that_was_shown_by_a_replan_may_be_read_again_by_a_rewin
 # -- rows that the fence removes
 
 
-def test_the_fence_is_told_what_to_remove_and_the_ledger_says_what_it_removed(bench, two_appends, sink):
+def test_the_fence_job_names_what_to_remove_and_the_ledger_records_what_it_removed(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
     move(bench, "rewind", to_version=2, delete=True, force_sink=True)
     session = bench.session("run-2")
@@ -356,7 +354,7 @@ def test_an_epoch_does_not_begin_where_its_rows_were_not_removed(bench, two_appe
     assert ledger_of(bench).state.phase == "requested"
 
 
-def test_a_run_of_before_that_knows_no_removal_cannot_open_the_epoch(bench, two_appends, sink):
+def test_an_older_run_that_does_not_know_removals_cannot_open_the_epoch(bench, two_appends, sink):
     session = load_all(bench, sink, "run-1")
     move(bench, "reset", sink="empty")
     state = session.connected.load()

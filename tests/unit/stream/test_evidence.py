@@ -152,7 +152,7 @@ def test_where_the_worker_may_not_read_the_sink_the_report_alone_counts_and_its_
         second.collect(of_second)
 
 
-def test_a_function_of_the_users_has_no_log_and_its_report_alone_counts(bench, two_appends):
+def test_only_the_report_of_a_user_function_counts_because_it_has_no_log(bench, two_appends):
     session, found = collected(bench, ForeachBatchSink("jobs:load"), rows_written=3)
     assert [batch.batch_id for batch in found.committed] == [0]
     assert session.result().rows == 3

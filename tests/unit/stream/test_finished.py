@@ -19,7 +19,7 @@ def table(log_builder: Any) -> Any:
 
 
 @pytest.mark.parametrize("options", ENDS, ids=str)
-def test_26_a_run_works_to_the_end_and_the_next_one_is_told_that_the_stream_is_finished(bench, table, sink, options):
+def test_26_a_run_loads_up_to_the_end_and_the_next_one_reports_a_finished_stream(bench, table, sink, options):
     stream = bench.stream(**options)
     session, work = bench.run_once(sink, "run-1", stream)
     assert (work.batches[-1].last_version, work.target, work.is_more) == (3, 3, False)
@@ -35,7 +35,7 @@ def test_26_a_run_works_to_the_end_and_the_next_one_is_told_that_the_stream_is_f
     assert session.result() is None
 
 
-def test_a_finished_stream_needs_none_of_the_log_any_more(bench, table, sink):
+def test_a_finished_stream_no_longer_needs_the_log(bench, table, sink):
     stream = bench.stream(ending_version=3)
     bench.run_once(sink, "run-1", stream)
     for path in table.log.iterdir():
@@ -70,7 +70,7 @@ def test_an_end_that_is_not_known_yet_leaves_the_stream_unfinished(bench, table,
     assert bench.run_once(sink, "run-5", stream)[1].status == "finished"
 
 
-def test_a_stretch_without_data_before_the_end_is_moved_over_and_then_the_stream_is_finished(bench, log_builder, sink):
+def test_a_stream_finishes_after_moving_over_commits_without_data_before_its_end(bench, log_builder, sink):
     log_builder.create()
     log_builder.append()
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_a_stretch_without_data_before_the_end_is_moved_over_and_then_the_stream
     assert '"reservoirVersion":4' in session.connected.state.position
 
 
-def test_an_end_that_is_moved_on_lets_a_finished_stream_continue(bench, table, sink):
+def test_a_later_end_lets_a_finished_stream_continue(bench, table, sink):
     bench.run_once(sink, "run-1", bench.stream(ending_version=2))
     _, work = bench.run_once(sink, "run-2", bench.stream(ending_version=4))
 
@@ -105,7 +105,7 @@ def test_the_status_counts_to_the_end_and_says_that_it_is_reached(bench, table, 
 
 
 @pytest.mark.parametrize("options", ENDS, ids=str)
-async def test_the_sensor_of_a_finished_stream_is_told_so_in_every_way_it_looks(bench, table, sink, options):
+async def test_a_finished_stream_ends_the_sensor_however_it_polls(bench, table, sink, options):
     stream = bench.stream(**options)
     bench.run_once(sink, "run-1", stream)
     for look in (bench.poller(stream).check(), await bench.poller(stream).poll()):
@@ -179,7 +179,7 @@ def test_a_stream_that_has_begun_elsewhere_cannot_be_made_a_bounded_read(bench, 
         bench.session("run-2", stream=bench.stream("other", starting_version=None, version_as_of=3)).begin(sink)
 
 
-def test_33_limits_hold_in_every_run_also_where_all_there_is_would_fit_one(bench, table, sink):
+def test_33_limits_apply_in_every_run_even_if_everything_would_fit_one_batch(bench, table, sink):
     _, work = bench.run_once(sink, "run-1", bench.stream(max_files_per_batch=1, ending_version=4))
     assert [batch.num_files for batch in work.batches] == [1, 1, 1, 1]
 

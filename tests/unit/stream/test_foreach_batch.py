@@ -102,6 +102,6 @@ def test_tables_can_be_named_later_and_not_be_taken_back(bench, source, tmp_path
             bench.session("run-3").begin(other)
 
 
-def test_a_named_table_that_is_the_source_is_refused(bench, source):
+def test_a_write_to_the_source_table_is_refused(bench, source):
     with pytest.raises(SinkError, match="overlaps"):
         bench.session().begin(ForeachBatchSink("jobs.orders:load", writes={"bronze": str(bench.table)}))

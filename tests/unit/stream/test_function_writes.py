@@ -87,7 +87,7 @@ def test_an_answer_is_for_all_writes_or_for_each(text, answer):
 
 
 @pytest.mark.parametrize("text", ["perhaps", "kept", "kept=perhaps", "kept=yes,kept=no", "=yes", ""])
-def test_an_answer_that_is_none_is_refused(text):
+def test_an_invalid_answer_is_refused(text):
     with pytest.raises(ValueError, match="expected yes, no, or WRITE="):
         landed_of(text)
 
@@ -114,7 +114,7 @@ def test_batches_that_the_function_has_returned_from_are_not_loaded_again(tables
     assert "not loaded again: batches 0 to 1, up to version 2." in move.describe()
 
 
-def test_a_batch_that_landed_in_part_is_not_given_up_and_the_message_names_every_way_on(tables):
+def test_a_partly_landed_batch_is_not_discarded_and_the_message_names_every_way_to_continue(tables):
     tables.reported(0)
     for name in ("kept", "gone"):
         tables.write(name, txn_version(1, 0))
@@ -257,7 +257,7 @@ def test_a_request_looks_back_to_the_first_one_since_an_epoch_was_opened(tables)
     assert tables.fence("kept", "gone")[0].phase == "open"
 
 
-def test_what_nobody_could_look_at_when_the_epoch_was_asked_for_is_looked_at_by_the_run(tables):
+def test_the_run_checks_what_could_not_be_checked_when_the_epoch_was_requested(tables):
     tables.write("kept", txn_version(1, 0))
     mover = tables.mover(open_table=None)
     move = mover.rewind(to_version=0)

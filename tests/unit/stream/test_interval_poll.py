@@ -49,6 +49,6 @@ def test_a_commit_before_the_end_does_not_complete_it(log_builder):
     assert asyncio.run(waiting.poll()) is None
 
 
-def test_a_table_that_is_not_there_is_said(log_builder):
+def test_a_missing_table_is_reported(log_builder):
     with pytest.raises(TableNotFoundError):
         watch(log_builder, START).check()

@@ -142,14 +142,14 @@ def test_the_transaction_carries_the_interval(bench, six_commits, append):
     assert batch.txn_version == txn_version(1, 0)
 
 
-def test_what_is_appended_is_not_appended_again(bench, six_commits, append):
+def test_appended_rows_are_not_appended_again(bench, six_commits, append):
     _, first = load(bench, minutes(0, 6), append)
     again, second = load(bench, minutes(0, 6), append, "run-2")
     assert (again.status, second) == ("done", first)
     assert (first.rows, first.first_version, first.last_version) == (50, 0, 5)
 
 
-def test_an_interval_that_has_a_time_in_common_with_another_one_is_not_appended(bench, six_commits, append):
+def test_an_interval_that_overlaps_another_one_is_not_appended(bench, six_commits, append):
     load(bench, minutes(0, 2), append)
     # a run by hand, or a timetable that was changed
     for interval in (minutes(1, 3), minutes(0, 6), minutes(1, 2)):
@@ -160,7 +160,7 @@ def test_an_interval_that_has_a_time_in_common_with_another_one_is_not_appended(
     assert load(bench, minutes(3.2, 3.4), append, run="run-4")[0].status == "up_to_date"
 
 
-def test_an_interval_that_has_a_time_in_common_with_another_one_replaces_its_rows(bench, six_commits, replacing):
+def test_an_interval_that_overlaps_another_one_replaces_its_rows(bench, six_commits, replacing):
     load(bench, minutes(0, 2), replacing)
     assert versions(load(bench, minutes(1, 3), replacing, run="run-2")[0]) == [1, 2]
 
@@ -177,7 +177,7 @@ def test_a_cleared_interval_is_replaced_under_a_higher_transaction(bench, six_co
     assert (session.result().rows, first.rows) == (50, 50)
 
 
-def test_a_straggler_of_an_earlier_generation_commits_nothing(bench, six_commits, replacing):
+def test_a_late_run_of_an_earlier_generation_commits_nothing(bench, six_commits, replacing):
     old = session_of(bench, minutes(0, 6))
     stale = old.begin(replacing)
     leave_reports(bench, old, stale, replacing)
@@ -226,7 +226,7 @@ def test_an_interval_of_commits_without_data_runs_for_a_sink_that_replaces(bench
     assert (work.status, result.rows, versions(work)) == ("work", 0, [0, 1])
 
 
-def test_before_the_table_there_is_nothing(bench, six_commits, replacing):
+def test_an_interval_before_the_table_exists_is_empty(bench, six_commits, replacing):
     work, result = load(bench, minutes(-10, 0), replacing)
     assert (work.status, result.rows, result.first_version, result.last_version) == ("work", 0, 0, -1)
 
@@ -248,7 +248,7 @@ def test_a_cleaned_log_moves_no_boundary(bench, six_commits, append):
     assert versions(load(bench, minutes(60, 80), append)[0]) == [7]
 
 
-def test_an_interval_whose_commits_were_cleaned_up_is_refused_and_not_taken_for_empty(bench, six_commits, replacing):
+def test_an_interval_whose_commits_were_cleaned_up_is_refused_instead_of_being_empty(bench, six_commits, replacing):
     clean_up(six_commits, 3)
     with pytest.raises(LostPositionError, match="log begins with version 3"):
         load(bench, minutes(1, 2), replacing)
@@ -264,7 +264,7 @@ def test_an_interval_that_is_not_over_is_refused(bench, six_commits, append):
         load(bench, DataInterval(START, now + timedelta(days=1)), append)
 
 
-def test_an_interval_that_holds_no_time_is_refused_with_the_timetable_that_works():
+def test_an_empty_interval_is_refused_with_a_timetable_that_works():
     with pytest.raises(ConfigurationError, match="CronDataIntervalTimetable"):
         DataInterval(START, START)
 
@@ -309,7 +309,7 @@ def test_rows_that_differ_are_replaced_when_the_task_is_cleared(bench, six_commi
     assert load(bench, minutes(0, 6), replacing)[1].rows == 50
 
 
-def test_intervals_side_by_side_get_each_version_once(bench, six_commits, append):
+def test_concurrent_intervals_get_each_version_once(bench, six_commits, append):
     works, threads = {}, []
 
     def work(k: int) -> None:
@@ -339,7 +339,7 @@ def test_a_sink_that_replaces_is_refused_for_a_stream_with_an_offset(bench, six_
         bench.session().begin(replacing)
 
 
-def test_the_sink_stays_the_same_one(bench, six_commits, append, tmp_path):
+def test_another_sink_for_a_later_interval_is_refused(bench, six_commits, append, tmp_path):
     load(bench, minutes(0, 3), append)
     with pytest.raises(SinkError):
         load(bench, minutes(3, 6), DeltaTableSink(str(tmp_path / "other")))
@@ -360,7 +360,7 @@ def test_the_status_says_which_intervals_are_not_done(bench, six_commits, append
     assert extra["unfinished intervals"] == [minutes(3, 6).name]
 
 
-def test_the_status_does_not_call_a_stream_of_intervals_one_that_waits_for_something(bench, six_commits, append):
+def test_the_status_does_not_show_a_stream_of_intervals_as_waiting(bench, six_commits, append):
     load(bench, minutes(0, 3), append)
     assert bench.session(stream=bench.stream("days")).status().phase == "open"
 
@@ -379,7 +379,7 @@ def test_manifests_of_intervals_go_when_they_are_old(bench, six_commits, append,
     assert open_one.begin(append).status == "work"
 
 
-def test_files_that_are_gone_are_said_in_words_of_the_interval(bench, six_commits, replacing):
+def test_the_message_about_missing_files_names_the_interval(bench, six_commits, replacing):
     session = session_of(bench, minutes(0, 6))
     work = session.begin(replacing)
     gone = {"outcome": "failed", "error_class": "FAILED_READ_FILE.FILE_NOT_EXIST", "retryable": False}

@@ -58,7 +58,9 @@ def test_49_a_log_that_was_cleaned_up_past_the_position_fails_run_and_sensor(ben
 
 
 # D39
-def test_51_a_stream_that_may_continues_at_what_is_left_and_the_ledger_says_what_is_lost(bench, behind, sink, caplog):
+def test_51_with_earliest_a_stream_continues_at_the_oldest_commit_and_the_ledger_records_the_loss(
+    bench, behind, sink, caplog
+):
     """Conformance case 51, by another name and not in silence."""
     clean_up(behind)
     caplog.set_level(logging.WARNING)
@@ -79,26 +81,26 @@ def test_51_a_stream_that_may_continues_at_what_is_left_and_the_ledger_says_what
     assert run(bench, sink, "run-3", **EARLIEST).status == "up_to_date"
 
 
-def test_the_sensor_has_a_run_move_such_a_stream(bench, behind, sink):
+def test_the_sensor_wakes_a_run_that_moves_such_a_stream(bench, behind, sink):
     clean_up(behind)
     seen = bench.poller(bench.stream(**EARLIEST)).check()
     assert (seen.newest_version, seen.reason) == (6, "position is lost")
 
 
-def test_50_a_hole_is_an_error_all_the_same(bench, behind, sink):
+def test_50_a_hole_is_still_an_error(bench, behind, sink):
     (behind.root / "_delta_log" / f"{4:020d}.json").unlink()
     with pytest.raises(LogGapError, match="version 4 is missing"):
         run(bench, sink, "run-2", **EARLIEST)
 
 
-def test_a_table_that_is_older_than_the_position_is_an_error_all_the_same(bench, behind, sink):
+def test_a_table_that_is_older_than_the_position_is_still_an_error(bench, behind, sink):
     for version in range(1, 7):
         (behind.root / "_delta_log" / f"{version:020d}.json").unlink()
     with pytest.raises(LogRewoundError):
         run(bench, sink, "run-2", **EARLIEST)
 
 
-def test_another_table_is_an_error_all_the_same(bench, behind, sink):
+def test_another_table_is_still_an_error(bench, behind, sink):
     shutil.rmtree(behind.root / "_delta_log")
     behind.table_id = "another"
     behind.version = -1
@@ -110,7 +112,7 @@ def test_another_table_is_an_error_all_the_same(bench, behind, sink):
         run(bench, sink, "run-2", **EARLIEST)
 
 
-def test_a_table_that_was_made_again_and_is_shorter_is_told_from_one_that_was_restored(bench, behind, sink):
+def test_a_recreated_shorter_table_is_distinguished_from_a_restored_one(bench, behind, sink):
     run(bench, sink, "run-2")
     shutil.rmtree(behind.root / "_delta_log")
     behind.table_id = "another"

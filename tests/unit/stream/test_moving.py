@@ -121,7 +121,7 @@ def test_a_rewind_after_the_oldest_commit_left_is_refused(loaded, log_builder):
         mover(loaded).rewind(to_version=1)
 
 
-def test_a_batch_of_an_own_job_that_still_runs_is_not_taken_away(bench, log_builder):
+def test_the_batch_of_a_user_job_that_still_runs_is_not_taken_over(bench, log_builder):
     own_job_planned(bench, log_builder)
     bench.running.add("run-1")
 
@@ -132,7 +132,7 @@ def test_a_batch_of_an_own_job_that_still_runs_is_not_taken_away(bench, log_buil
 
 @pytest.mark.parametrize("move", ["replan", "rebind"])
 @pytest.mark.parametrize(("landed", "first"), [(True, 2), (False, 1)])
-def test_a_person_says_whether_the_batch_of_an_own_job_landed(bench, log_builder, move, landed, first):
+def test_a_person_says_whether_the_batch_of_a_user_job_landed(bench, log_builder, move, landed, first):
     own_job_planned(bench, log_builder)
     with pytest.raises(ConfigurationError, match=r"handed to the user job, .*--landed yes or --landed no"):
         getattr(mover(bench), move)()
@@ -154,7 +154,7 @@ def own_job_planned(bench: Bench, log_builder: Any) -> None:
     bench.session("run-1", stream=stream).begin(None, user_job=True, max_batches=1)
 
 
-def test_a_skipped_version_is_passed_over_with_who_and_why(loaded, log_builder, sink):
+def test_a_skipped_version_is_recorded_with_who_and_why(loaded, log_builder, sink):
     log_builder.append(1)
     log_builder.append(1)
     asked = mover(loaded)
@@ -185,7 +185,7 @@ def test_a_version_in_a_planned_batch_is_skipped_after_a_replan_only(loaded, log
         perform(asked.ledger, asked.skip((4, 4)), PERSON)
 
 
-def test_a_retired_stream_does_nothing_any_more(loaded, sink):
+def test_a_retired_stream_does_nothing(loaded, sink):
     asked = mover(loaded)
     perform(asked.ledger, asked.retire(), PERSON)
 
@@ -208,7 +208,7 @@ def committed(bench: Bench, log_builder: Any, sink: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["rewind", "reset"])
-def test_a_sink_that_merges_is_emptied_or_kept_by_word(bench, log_builder, tmp_path, name):
+def test_a_sink_that_merges_requires_a_choice_of_empty_or_keep(bench, log_builder, tmp_path, name):
     committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
     target = {"to_version": 0} if name == "rewind" else {}
 
@@ -250,7 +250,7 @@ def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_bu
         ({"sink": "burn"}, "must be keep or empty, got 'burn'"),
     ],
 )
-def test_words_on_the_sink_that_contradict_each_other_are_refused(loaded, asked, says):
+def test_contradictory_options_for_the_sink_are_refused(loaded, asked, says):
     with pytest.raises(ConfigurationError, match=says):
         mover(loaded).rewind(to_version=2, **asked)
 
@@ -267,7 +267,7 @@ def test_rows_that_came_with_a_snapshot_are_not_deleted_by_their_version(bench, 
         mover(bench).rewind(to_version=1, delete=True)
 
 
-def test_a_merge_does_not_know_the_rows_of_before(bench, log_builder, tmp_path):
+def test_a_merge_cannot_show_the_rows_that_it_replaced(bench, log_builder, tmp_path):
     committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
 
     with pytest.raises(ConfigurationError, match="A merge does not keep the rows that it replaced"):

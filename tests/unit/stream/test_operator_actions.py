@@ -52,7 +52,7 @@ def test_an_action_is_a_command_with_its_arguments_and_stands_on_the_page(action
     assert f"fds {action.name} STREAM" in PAGE.read_text()
 
 
-def test_all_that_is_wrong_with_the_arguments_is_one_error():
+def test_all_problems_of_the_arguments_are_one_error():
     with pytest.raises(ConfigurationError) as refused:
         ACTIONS["skip"].parse({"to_batch": 3, "version": "x", "sink": "burn"})
 
@@ -62,7 +62,7 @@ def test_all_that_is_wrong_with_the_arguments_is_one_error():
     assert "sink must be keep or empty, got 'burn'." in text
 
 
-def test_what_a_form_leaves_empty_is_not_given():
+def test_an_empty_form_field_counts_as_not_given():
     sent = {"version": "3-7", "to_batch": None, "to_timestamp": "", "sink": "None", "delete": False, "force": "no"}
 
     assert ACTIONS["skip"].parse(sent) == {"version": (3, 7)}
@@ -70,6 +70,6 @@ def test_what_a_form_leaves_empty_is_not_given():
         ACTIONS["skip"].parse({"version": None})
 
 
-def test_a_no_that_answers_a_question_is_given():
+def test_an_answer_of_no_counts_as_given():
     assert ACTIONS["replan"].parse({"landed": "no"}) == {"landed": False}
     assert ACTIONS["replan"].parse({"landed": "kept=yes,gone=no"}) == {"landed": {"kept": True, "gone": False}}

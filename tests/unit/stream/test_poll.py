@@ -69,7 +69,7 @@ async def test_a_commit_with_data_is_seen(table):
     assert looking.check() == seen
 
 
-async def test_a_commit_without_data_does_not_wake_anybody_and_is_read_once(table):
+async def test_a_commit_without_data_wakes_no_run_and_is_read_once(table):
     looking, storage = watch(table, 2)
     table.commit(operation="OPTIMIZE", timestamp_ms=now_ms())
     assert await looking.poll() is None
@@ -94,7 +94,7 @@ async def test_commits_without_data_wake_when_the_position_is_older_than_a_day(l
     assert (seen.has_data, seen.reason) == (False, "position is old")
 
 
-async def test_a_commit_that_the_options_pass_over_is_not_data(table):
+async def test_a_commit_that_the_options_skip_is_not_data(table):
     looking, _ = watch(table, 2, skip_change_commits=True)
     table.commit(table.add("x"), table.remove("part-00001-00000.parquet"), timestamp_ms=now_ms())
 

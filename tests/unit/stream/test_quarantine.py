@@ -48,7 +48,7 @@ def state_of(bench: Bench, **options: Any) -> Any:
     return bench.session("looker", stream=bench.stream(**options)).connected.load()
 
 
-def test_the_good_prefix_is_loaded_and_the_run_that_meets_the_version_first_is_paused(bench, table, sink):
+def test_the_good_prefix_is_loaded_and_the_run_that_meets_the_version_first_enters_quarantine(bench, table, sink):
     options = {"on_violation": "quarantine"}
     first = run(bench, sink, "run-1", **options)
     assert (first.status, first.batches[-1].last_version) == ("work", 1)
@@ -68,7 +68,7 @@ def test_the_good_prefix_is_loaded_and_the_run_that_meets_the_version_first_is_p
     assert state_of(bench, **options).quarantined.version == 2
 
 
-def test_later_runs_end_at_once_and_look_at_nothing_but_the_ledger(bench, table, sink):
+def test_later_runs_end_at_once_and_read_only_the_ledger(bench, table, sink):
     options = {"on_violation": "quarantine"}
     for name in ("run-1", "run-2"):
         run(bench, sink, name, **options)
@@ -102,7 +102,7 @@ def test_an_acknowledged_violation_is_passed_over_whole_and_its_line_says_who_an
     assert "it adds 1 data file and removes 1 data file" in skipped.reason
 
 
-def test_a_resumed_stream_tries_again_under_the_options_it_has_then(bench, table, sink):
+def test_a_resumed_stream_tries_again_with_its_current_options(bench, table, sink):
     for name in ("run-1", "run-2"):
         run(bench, sink, name, on_violation="quarantine")
 
@@ -115,7 +115,7 @@ def test_a_resumed_stream_tries_again_under_the_options_it_has_then(bench, table
     assert [batch.num_files for batch in work.batches] == [2]
 
 
-def test_without_quarantine_each_run_fails_and_a_word_lets_it_pass_all_the_same(bench, table, sink):
+def test_without_quarantine_each_run_fails_until_a_person_acknowledges_the_version(bench, table, sink):
     run(bench, sink, "run-1")
     for name in ("run-2", "run-3"):
         with pytest.raises(ViolationError):
@@ -131,7 +131,7 @@ def test_a_version_that_is_after_the_position_cannot_be_acknowledged(bench, tabl
     assert "already past version 1" in capsys.readouterr().err
 
 
-def test_the_same_word_twice_is_one_entry(bench, table, sink):
+def test_the_same_request_twice_is_one_entry(bench, table, sink):
     run(bench, sink, "run-1")
     for _ in range(2):
         assert fds(bench, "acknowledge", "orders", "--version", "2") == 0

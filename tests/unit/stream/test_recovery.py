@@ -82,7 +82,7 @@ def state_of(bench: Bench) -> Any:
     return Ledger(open_storage(str(bench.staging)), "orders").find()
 
 
-def test_a_lost_ledger_is_made_again_after_what_the_sink_has(bench, source, sink, capsys):
+def test_a_lost_ledger_is_rebuilt_after_the_last_batch_in_the_sink(bench, source, sink, capsys):
     session = sink.load(bench, "run-1")
     before = session.connected.state
     shutil.rmtree(bench.staging)
@@ -183,7 +183,7 @@ def test_a_recovery_that_is_called_again_asks_for_nothing_more(bench, source, si
         assert states[0] == states[1]
 
 
-def test_what_a_try_has_written_and_not_yet_reported_is_left_to_the_next_run(bench, source, sink, capsys):
+def test_rows_that_an_attempt_wrote_without_a_report_are_left_to_the_next_run(bench, source, sink, capsys):
     sink.load(bench, "run-1", commits=False)
     code, _ = recover(bench, sink, capsys)
 
@@ -283,7 +283,7 @@ def test_a_sink_whose_rows_an_unopened_epoch_removed_does_not_say_what_it_has(be
     assert "at version 4, or a fence removed rows there" in said
 
 
-def test_a_position_within_a_lost_snapshot_cannot_be_gone_on_from(bench, source, sink, capsys, monkeypatch):
+def test_a_stream_cannot_continue_from_a_position_within_a_lost_snapshot(bench, source, sink, capsys, monkeypatch):
     stream = bench.stream(starting_version=None, max_files_per_batch=1)
     monkeypatch.setattr(bench, "stream", lambda **_options: stream)
     sink.load(bench, "run-1", batches=1)

@@ -100,7 +100,7 @@ def test_a_ledger_with_unreadable_entries_continues_after_what_the_sink_has(
 
 
 @pytest.mark.parametrize("numbers", [(2,), (0, 1, 2), (3, 5)])
-def test_missing_entries_are_found_and_filled_so_that_nobody_takes_their_numbers(
+def test_missing_entries_are_found_and_filled_so_that_no_writer_takes_their_numbers(
     bench, loaded, log_builder, capsys, numbers
 ):
     forget_folds(bench)
@@ -115,7 +115,7 @@ def test_missing_entries_are_found_and_filled_so_that_nobody_takes_their_numbers
     goes_on(bench, loaded, log_builder)
 
 
-def test_what_its_bytes_still_tell_of_an_entry_is_shown(bench, loaded, capsys):
+def test_the_readable_part_of_a_damaged_entry_is_shown(bench, loaded, capsys):
     entry = json.loads(entries_of(bench)[5].read_bytes())
     entry["action"]["rows"] = "many"
     damage(bench, 5, data=json.dumps(entry, separators=(",", ":")).encode())
@@ -160,7 +160,7 @@ def test_a_repaired_ledger_is_read_whole_by_runs_history_and_moves(bench, loaded
     assert (code, "no batch 0" in told) == (2, True)
 
 
-def test_an_entry_that_a_later_fold_knows_stops_nobody_and_costs_only_its_line(bench, loaded, capsys):
+def test_a_damaged_entry_before_a_later_fold_stops_no_run_and_is_only_left_out_of_the_history(bench, loaded, capsys):
     state = state_of(bench)
     checkpoint = Ledger(open_storage(str(bench.staging)), "orders")
     checkpoint.find()
@@ -254,7 +254,7 @@ def worked_out(ledger: Ledger, sink: Sink) -> Any:
     return repair(ledger, inspect(ledger), account, table="t", deployment="test", is_sink_named=True)
 
 
-def test_a_ledger_that_somebody_writes_to_meanwhile_is_looked_at_again(bench, loaded):
+def test_a_ledger_that_another_writer_changes_meanwhile_is_read_again(bench, loaded):
     writer = Ledger(open_storage(str(bench.staging)), "orders")
     writer.find()
     damage(bench, 3)
@@ -318,7 +318,7 @@ def ledger_of(bench: Bench) -> Ledger:
         ("an older sink", "batch 2 of epoch 1 was committed, but the newest that the sink"),
     ],
 )
-def test_a_sink_that_cannot_tell_is_refused_and_nothing_is_written(bench, loaded, capsys, tmp_path, damaged, words):
+def test_a_sink_without_the_evidence_is_refused_and_nothing_is_written(bench, loaded, capsys, tmp_path, damaged, words):
     sink = loaded
     if "restored" in damaged:
         sink.builder.commit(operation="RESTORE")
@@ -334,7 +334,7 @@ def test_a_sink_that_cannot_tell_is_refused_and_nothing_is_written(bench, loaded
     assert len(entries_of(bench)) == 7
 
 
-def test_a_checkpoint_that_knows_more_than_the_sink_is_believed(bench, loaded, capsys, tmp_path):
+def test_a_checkpoint_that_is_ahead_of_the_sink_is_trusted(bench, loaded, capsys, tmp_path):
     ledger = ledger_of(bench)
     path = tmp_path / "checkpoint.json"
     path.write_text(ledger.checkpoint().to_json())
@@ -346,7 +346,7 @@ def test_a_checkpoint_that_knows_more_than_the_sink_is_believed(bench, loaded, c
     assert (code, "batch 2 of epoch 1 was committed" in told) == (2, True)
 
 
-def test_a_batch_whose_verification_failed_is_not_taken_for_loaded(bench, loaded, log_builder, capsys):
+def test_a_batch_whose_verification_failed_does_not_count_as_loaded(bench, loaded, log_builder, capsys):
     log_builder.append(1)
     session = bench.session("run-2")
     work = session.begin(loaded.value)
@@ -379,7 +379,7 @@ def test_a_stream_within_its_snapshot_continues_there_if_the_frozen_list_is_left
     assert bench.session("run-2").begin(sink.value).status == "fence"
 
 
-def test_words_of_persons_that_can_be_read_stay(bench, loaded, capsys):
+def test_readable_decisions_of_people_are_kept(bench, loaded, capsys):
     ledger = ledger_of(bench)
     for word in (
         operator_entries.Held(why="month's end"),

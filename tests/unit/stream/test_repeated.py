@@ -66,7 +66,7 @@ def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches)
     assert lines[where + 1 : where + 3] == [f"RESET {app_id};", f"RESET {version};"]
 
 
-def test_statements_come_with_the_word_that_no_run_may_come_before_them(two_batches):
+def test_statements_come_with_the_warning_that_no_run_may_start_before_them(two_batches):
     said = mover(two_batches).rewind(to_version=3).describe()
     last = said.splitlines()[-1]
     assert last.startswith("  Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)")
@@ -97,7 +97,7 @@ def test_a_restore_is_not_offered_where_it_would_take_out_older_rows_that_were_l
     assert "WHERE _source_version >= 3" in said
 
 
-def test_rows_of_a_snapshot_are_not_told_by_their_version(bench, log_builder, sink):
+def test_rows_of_a_snapshot_are_not_identified_by_their_version(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(2)
     log_builder.append(2)
@@ -110,7 +110,7 @@ def test_rows_of_a_snapshot_are_not_told_by_their_version(bench, log_builder, si
     assert "`fds reset orders --why …` loads it again" in said
 
 
-def test_a_batch_that_began_within_a_version_is_not_told_by_its_version(bench, log_builder, sink):
+def test_a_batch_that_began_within_a_version_is_not_identified_by_its_version(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(4)
     load(bench, sink, "run-1", max_files_per_batch=2)

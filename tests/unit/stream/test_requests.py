@@ -131,7 +131,7 @@ def test_a_run_after_one_that_died_pays_for_the_fold_that_the_dead_one_did_not_w
     assert asked.total() <= FIRST + 2
 
 
-def test_the_look_after_the_last_batch_is_one_request(costs):
+def test_the_check_after_the_last_batch_is_one_request(costs):
     costs.run("run-1")
     appended(costs, 1)
     assert costs.end_of_run("run-2") == {("staging", "get"): 1}

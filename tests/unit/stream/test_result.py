@@ -53,5 +53,5 @@ def test_a_result_of_a_job_that_measured_nothing_says_so() -> None:
     assert words.endswith("sink version 7.")
 
 
-def test_what_is_not_known_of_one_batch_is_not_known_of_all() -> None:
+def test_a_number_that_one_batch_lacks_is_unknown_for_the_run() -> None:
     assert describe_reports([report(rows_written=1), report()]).startswith("unknown rows in, unknown rows out")

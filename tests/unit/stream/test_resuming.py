@@ -122,7 +122,7 @@ def test_a_run_continues_before_the_snapshot_after_it_or_after_the_first_change(
 
 
 # D33
-def test_after_the_snapshot_none_is_made_or_looked_at_again(bench, two_appends, log_builder, sink):
+def test_after_the_snapshot_none_is_created_or_read_again(bench, two_appends, log_builder, sink):
     run(bench, sink, "run-1", **SNAPSHOT_FIRST)
     snapshots = bench.staging / "orders" / "snapshots"
     assert len(list(snapshots.iterdir())) == 1

@@ -117,9 +117,7 @@ def test_a_change_without_rows_after_it_is_in_the_advance(
     assert history(bench, capsys).count("schema of version 2: + more: ") == 1
 
 
-def test_a_stream_keeps_to_its_own_rule_where_the_installation_has_another(
-    bench: Bench, dropped: Any, tmp_path: Any
-) -> None:
+def test_a_streams_own_rule_takes_precedence_over_the_installations(bench: Bench, dropped: Any, tmp_path: Any) -> None:
     sink, own = DeltaTableSink(str(tmp_path / "sink")), {"allow_schema_changes": {"drop": "ask"}}
     begin(bench, "run-1", sink, installation="drop=follow", **own)
     with pytest.raises(SchemaChangedError, match=re.escape("allow_schema_changes={'drop': 'ask'}")):

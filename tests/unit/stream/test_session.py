@@ -141,7 +141,7 @@ def test_batches_before_a_failed_one_are_committed(bench, two_appends, sink):
     assert session.connected.state.last_batch_id == 0
 
 
-def test_batches_are_committed_one_by_one_while_spark_is_at_the_next_and_the_end_knows_of_all(bench, two_appends, sink):
+def test_batches_are_committed_while_spark_works_on_the_next_and_the_result_has_all_of_them(bench, two_appends, sink):
     session = bench.session(stream=bench.stream(max_versions_per_batch=1))
     work = session.begin(sink)
     first, second = (replace(work, batches=(batch,)) for batch in work.batches)
@@ -181,7 +181,7 @@ def test_what_the_driver_measured_is_in_the_result_of_the_run_and_in_that_of_its
     assert (last["rows_read"], last["rows"], last["seconds"]) == (30, 20, {"look": 0.25, "write": 1.5})
 
 
-def test_what_is_wrong_with_a_batch_waits_for_the_end_of_spark(bench, two_appends, sink):
+def test_the_error_of_a_batch_is_raised_after_spark_ends(bench, two_appends, sink):
     session = bench.session()
     work = session.begin(sink)
     bench.report(session, work, session.job(work, sink), outcome="mismatch")
@@ -190,7 +190,7 @@ def test_what_is_wrong_with_a_batch_waits_for_the_end_of_spark(bench, two_append
         session.collect(work)
 
 
-def test_a_failure_that_a_retry_would_meet_again_is_not_retryable(bench, two_appends, sink):
+def test_a_failure_that_a_retry_cannot_fix_is_not_retryable(bench, two_appends, sink):
     session = bench.session()
     work = session.begin(sink)
     bench.report(
@@ -269,7 +269,7 @@ def test_the_good_prefix_is_delivered_and_the_next_run_stops_before_the_bad_vers
 
 
 # D16
-def test_a_stretch_without_data_moves_the_offset_without_spark(bench, two_appends, log_builder, sink):
+def test_a_range_without_data_moves_the_offset_without_spark(bench, two_appends, log_builder, sink):
     bench.run_once(sink)
     log_builder.commit(operation="OPTIMIZE")
     log_builder.commit(operation="VACUUM END")
@@ -280,9 +280,7 @@ def test_a_stretch_without_data_moves_the_offset_without_spark(bench, two_append
     assert session.connected.state.prev_txn_version == (1 << 32) + 1
 
 
-def test_the_chain_of_after_has_no_gap_although_stretches_without_data_lie_between(
-    bench, two_appends, log_builder, sink
-):
+def test_the_chain_of_after_has_no_gap_although_commits_without_data_lie_between(bench, two_appends, log_builder, sink):
     first, _ = bench.run_once(sink)
     log_builder.commit(operation="OPTIMIZE")
     bench.run_once(sink, "run-2")
@@ -356,7 +354,7 @@ def test_staging_inside_the_table_is_refused(bench, two_appends):
         bench.session()
 
 
-def test_no_stream_is_made_for_a_table_that_is_not_there(bench, tmp_path, sink):
+def test_no_stream_is_created_for_a_missing_table(bench, tmp_path, sink):
     bench.table = tmp_path / "nothing"
     with pytest.raises(TableNotFoundError, match="nothing"):
         bench.session().begin(sink)
@@ -373,7 +371,7 @@ def test_a_table_restored_to_an_older_version_is_a_lost_position(bench, two_appe
         bench.session("run-2").begin(sink)
 
 
-def test_a_copy_of_the_table_with_other_content_is_noticed(bench, two_appends, log_builder, sink):
+def test_a_copy_of_the_table_with_other_content_is_detected(bench, two_appends, log_builder, sink):
     bench.run_once(sink)
     path = log_builder.log / f"{2:020d}.json"
     path.write_text(path.read_text() + "\n")
@@ -409,7 +407,7 @@ def test_a_lost_ledger_is_noticed_by_the_traces_in_the_sink(bench, two_appends, 
         bench.session("run-9").begin(sink)
 
 
-def test_status_says_where_the_stream_stands_and_writes_nothing(bench, two_appends, log_builder, sink):
+def test_status_shows_the_position_of_the_stream_and_writes_nothing(bench, two_appends, log_builder, sink):
     bench.run_once(sink)
     log_builder.append(1)
     before = sorted(path for path in bench.staging.rglob("*"))
@@ -514,7 +512,7 @@ def test_a_retry_after_a_good_prefix_returns_the_result_although_a_bad_version_i
     assert isinstance(again.warning, ViolationError)
 
 
-def test_what_a_person_accepted_does_not_cover_another_problem_of_the_batch(bench, two_appends, log_builder, sink):
+def test_an_acceptance_does_not_cover_another_problem_of_the_batch(bench, two_appends, log_builder, sink):
     from airflow_provider_fds.ledger.commit_entries import Accepted
 
     session = bench.session()
@@ -589,7 +587,7 @@ def test_changes_are_planned_as_batches_of_one_kind_and_the_count_of_change_file
         },
     ],
 )
-def test_a_commit_that_names_files_of_a_stranger_is_not_read_unless_their_place_is_allowed(
+def test_a_commit_that_lists_files_elsewhere_is_not_read_unless_their_place_is_allowed(
     bench, log_builder, sink, listed
 ):
     log_builder.create(

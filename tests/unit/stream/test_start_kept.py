@@ -79,7 +79,7 @@ def test_a_changed_start_is_reported_in_every_run_and_in_the_status(bench, table
     assert status.extra["start option"] == note
 
 
-def test_a_start_that_is_set_back_is_reported_no_more(bench, table, sink):
+def test_a_start_that_is_set_back_is_no_longer_reported(bench, table, sink):
     bench.load_once(sink, "run-1", bench.stream(starting_version=1))
     assert noted(bench, sink, "run-2", starting_version=2) is not None
     assert noted(bench, sink, "run-3", starting_version=1) is None

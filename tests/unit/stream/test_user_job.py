@@ -81,13 +81,13 @@ def test_a_batch_of_another_stream_of_the_same_name_is_refused(bench, two_append
         bench.session(owner=owner("commit")).commit_user_job({**batch, "uuid": "other"})
 
 
-def test_a_batch_that_is_not_planned_any_more_is_refused(bench, two_appends):
+def test_a_batch_that_is_no_longer_planned_is_refused(bench, two_appends):
     batch = planned(bench)
     with pytest.raises(LedgerError, match="no longer planned"):
         bench.session(owner=owner("commit")).commit_user_job({**batch, "batch_id": "4"})
 
 
-def test_a_verified_commit_wants_exactly_the_batchs_transaction_in_the_sink(bench, two_appends, tmp_path):
+def test_a_verified_commit_requires_exactly_the_batchs_transaction_in_the_sink(bench, two_appends, tmp_path):
     batch = planned(bench)
     sink = sink_with(tmp_path, batch["uuid"], txn_version(1, 0))
 

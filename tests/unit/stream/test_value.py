@@ -55,7 +55,7 @@ def test_what_airflow_shows_of_a_stream_is_short_and_the_same_every_time():
 
 
 # D41
-def test_all_problems_come_at_once():
+def test_all_problems_are_in_one_error():
     with pytest.raises(ConfigurationError) as caught:
         DeltaStream("a b", "", staging=" ", checkpoint="Variabel", starting_version=-1, max_fils_per_batch=3)
 
@@ -115,12 +115,12 @@ def test_table_and_staging_may_be_templates():
         ("storage_conn_id", "", "storage_conn_id"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(argument, value, text):
+def test_an_unavailable_value_is_refused_by_name(argument, value, text):
     with pytest.raises(ConfigurationError, match=text):
         DeltaStream("s", "s3://lake/t", **{argument: value})
 
 
-def test_a_stream_of_data_intervals_has_no_start_and_no_end_and_says_all_that_is_wrong_at_once():
+def test_a_stream_of_data_intervals_has_no_start_or_end_and_reports_all_problems_together():
     with pytest.raises(ConfigurationError) as refused:
         DeltaStream(
             "s",
@@ -148,12 +148,12 @@ def test_an_option_given_twice_is_refused():
 
 
 @pytest.mark.parametrize("value", [None, 3, ["s"], {"name": "s"}])
-def test_what_is_not_a_stream_is_refused(value):
+def test_a_value_that_is_not_a_stream_is_refused(value):
     with pytest.raises(ConfigurationError):
         DeltaStream.coerce(value)
 
 
-def test_making_a_stream_imports_neither_airflow_nor_spark_nor_arrow_nor_storage():
+def test_creating_a_stream_imports_neither_airflow_nor_spark_nor_arrow_nor_storage():
     code = (
         "import sys; from airflow_provider_fds import DeltaStream, DeltaTableSink; "
         "DeltaStream('s', 's3://lake/t', starting_timestamp='2026-01-01'); DeltaTableSink('s3://lake/b'); "

@@ -130,7 +130,7 @@ def job_of(bench, session, sink, work):
 
 
 @pytest.mark.usefixtures("overwritten")
-def test_the_driver_is_told_of_each_batch_whether_it_cuts_such_a_commit(bench, merge, tmp_path):
+def test_the_driver_learns_of_each_batch_whether_it_cuts_such_a_commit(bench, merge, tmp_path):
     session = bench.session(stream=bench.stream(**LIMITS))
     batches = job_of(bench, session, merge, session.begin(merge)).batches
     assert [(batch.inner_versions, batch.divides_commit) for batch in batches] == [
@@ -146,7 +146,7 @@ def test_the_driver_is_told_of_each_batch_whether_it_cuts_such_a_commit(bench, m
 
 
 @pytest.mark.usefixtures("overwritten")
-def test_a_batch_of_changes_is_told_of_also_when_the_stream_reads_none_any_more(bench, merge):
+def test_a_batch_of_changes_is_reported_even_if_the_stream_no_longer_reads_changes(bench, merge):
     planned(bench, None, whole_commits=False)
     session = bench.session("run-2", stream=bench.stream(max_files_per_batch=2, ignore_changes=True))
     batches = job_of(bench, session, merge, session.begin(merge)).batches
@@ -154,7 +154,7 @@ def test_a_batch_of_changes_is_told_of_also_when_the_stream_reads_none_any_more(
 
 
 @pytest.mark.usefixtures("overwritten")
-def test_where_the_log_has_the_commit_no_more_nobody_says_that_it_is_whole(bench, merge, log_builder):
+def test_a_batch_whose_commit_left_the_log_is_not_reported_as_whole(bench, merge, log_builder):
     session = bench.session(stream=bench.stream(**LIMITS))
     work = session.begin(merge)
     log_builder.clean_up_before(2)
