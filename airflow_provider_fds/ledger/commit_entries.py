@@ -20,6 +20,7 @@ from airflow_provider_fds.ledger.conditions import (
 )
 from airflow_provider_fds.ledger.facts import BlockedFacts, CommittedFacts
 from airflow_provider_fds.ledger.intervals import digest_of_parts
+from airflow_provider_fds.ledger.position import watermark_at
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -85,6 +86,9 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
             return self._apply_to_interval(state, self.interval)
         batch, *rest = state.planned
         is_user_defined = state.sink is not None and state.sink.is_user_defined
+        watermark = state.watermark
+        if batch.event_time is not None and batch.event_time.seen:
+            watermark = max(watermark or "", batch.event_time.seen)
         keeps_version = is_user_defined and self.sink_version is None
         return replace(
             state,
@@ -99,7 +103,8 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
             sink_warnings=(),
             tables={**state.tables, **self.tables},
             accepted=None,
-            runs=(*state.runs[:-1], state.runs[-1].plus(batch, self)),
+            watermark=watermark,
+            runs=(*state.runs[:-1], state.runs[-1].plus(batch, self, watermark_at(batch.end, watermark))),
         )
 
     def _apply_to_interval(self, state: StreamState, interval: str) -> StreamState:

@@ -234,6 +234,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             next_batch_id=0,
             prev_txn_version=None,
             meaning_digest=self.meaning_digest,
+            watermark=state.watermark if self.continues else None,
             sink_warnings=self._sink_warnings(state),
             # the function creates a table that is missing now
             tables={app_id.partition("#")[2]: 0 for app_id in self.fence.versions if "#" in app_id and state.sink},

@@ -12,6 +12,7 @@ import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import CheckpointError
+from airflow_provider_fds.source.offset import Offset
 
 #: Version of the checkpoint's JSON.
 CHECKPOINT_FORMAT: Final = 1
@@ -73,4 +74,17 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 _SHOWN: Final = 200
 _DECODER: Final = msgspec.json.Decoder(Checkpoint)
 
-__all__ = ["CHECKPOINT_FORMAT", "Checkpoint"]
+
+def watermark_at(position: str | None, watermark: str | None) -> str | None:
+    """Return the watermark to be shown at a position: none in an initial snapshot, whose rows come in no order of time.
+
+    Args:
+        position: Committed offset.
+        watermark: The latest event time that is committed.
+    """
+    if watermark is None or position is None or Offset.from_json(position).is_initial_snapshot:
+        return None
+    return watermark
+
+
+__all__ = ["CHECKPOINT_FORMAT", "Checkpoint", "watermark_at"]

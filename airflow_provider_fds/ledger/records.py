@@ -11,13 +11,21 @@ from msgspec.structs import replace
 from airflow_provider_fds.ledger.facts import BlockedFacts, CommittedFacts  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
-from airflow_provider_fds.ledger.values import PlannedBatch, SnapshotRef  # noqa: TC001
+from airflow_provider_fds.ledger.values import EventTime, PlannedBatch, SnapshotRef  # noqa: TC001
 
 _T = TypeVar("_T")
 
 
 def _or(value: _T | None, default: _T) -> _T:
     return default if value is None else value
+
+
+def event_time_of(before: EventTime | None, *batches: PlannedBatch) -> EventTime | None:
+    """Return the event times with those of more batches."""
+    found = before
+    for batch in batches:
+        found = batch.event_time if found is None else found.plus(batch.event_time)
+    return found
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +38,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         end: End of the last committed batch (inclusive).
         rows: Rows written, or ``None`` if unknown for one batch.
         measures: Measures of the committed batches, in total.
+        event_time: Their event times, ``None`` if the stream names no column of them.
+        watermark: The stream's watermark after the last of them, ``None`` if there is none.
     """
 
     owner: Owner
@@ -47,8 +57,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: int | None = 0
     measures: Measures = NONE_YET
     sink_version: int | None = None
+    event_time: EventTime | None = None
+    watermark: str | None = None
 
-    def plus(self, batch: PlannedBatch, committed: CommittedFacts) -> RunRecord:
+    def plus(self, batch: PlannedBatch, committed: CommittedFacts, watermark: str | None) -> RunRecord:
         """Return the record with one more committed batch."""
         return replace(
             self,
@@ -64,6 +76,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
             rows=None if self.rows is None or committed.rows is None else self.rows + committed.rows,
             measures=self.measures.plus(committed.measures),
             sink_version=committed.sink_version,
+            event_time=event_time_of(self.event_time, batch),
+            watermark=watermark,
         )
 
 
@@ -81,6 +95,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         batches: Number of committed batches of this generation, which the following fields describe.
         rows: Rows written, or ``None`` if unknown for one batch.
         measures: Measures of the committed batches, in total.
+        event_time: Their event times, ``None`` if the stream names no column of them.
         blocked: The failed verification, until a person decides or the next generation begins.
         accepted: The failed verification that a person accepted, until its batch is committed.
     """
@@ -99,6 +114,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     rows: int | None = 0
     measures: Measures = NONE_YET
     sink_version: int | None = None
+    event_time: EventTime | None = None
     blocked: BlockedFacts | None = None
     accepted: BlockedFacts | None = None
 
@@ -114,6 +130,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             rows=None if self.rows is None or committed.rows is None else self.rows + committed.rows,
             measures=self.measures.plus(committed.measures),
             sink_version=committed.sink_version,
+            event_time=event_time_of(self.event_time, *parts),
             accepted=None,
         )
 

@@ -77,6 +77,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         last_txn_end: ``after`` of the next batch: end of the epoch's last batch with a transaction, else its start.
         prev_txn_version: Newest transaction of this stream in the sink, or ``None`` if it has committed nothing there.
         last_commit_sha256: Digest of the last consumed commit file of the source, or ``None`` if none was read.
+        watermark: The latest event time in the committed batches of the epoch, and of those that it continues.
         ended: The version that the stream's end, given as a time, resolves to in this epoch, once it is known.
         range_options: The options of start and end with which the stream began, or ``None`` in older ledgers.
         start_kept: Other start options of the last run, which have no effect; ``None`` if it had none.
@@ -118,6 +119,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     last_txn_end: str | None = None
     prev_txn_version: int | None = None
     last_commit_sha256: str | None = None
+    watermark: str | None = None
     ended: EndedFacts | None = None
     range_options: dict[str, Any] | None = None
     start_kept: dict[str, Any] | None = None

@@ -200,6 +200,32 @@ class PassedSchema(msgspec.Struct, frozen=True, kw_only=True):
     allowed_by: str
 
 
+class EventTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The event times of one or more batches, by the log's statistics: ISO 8601, UTC, microseconds; empty if unknown.
+
+    Attributes:
+        min: No row is earlier.
+        max: No row is later.
+        seen: A row is at least as late; up to 999 microseconds before ``max`` if the log cut the time to milliseconds.
+        missing: Why the times are unknown. Empty if they are known, or if no row has a time.
+    """
+
+    min: str = ""
+    max: str = ""
+    seen: str = ""
+    missing: str = ""
+
+    def plus(self, other: EventTime | None) -> EventTime:
+        """Return the times of both; unknown if one is."""
+        if other is None or self.missing:
+            return self
+        if other.missing or not self.min:
+            return other
+        if not other.min:
+            return self
+        return EventTime(min=min(self.min, other.min), max=max(self.max, other.max), seen=max(self.seen, other.seen))
+
+
 class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """One batch as it was frozen.
 
@@ -213,6 +239,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         log_checksum: Checksum over versions and contents of the commit files of the range; empty in older entries.
         log_etags: Digest over versions and ETags of these files; empty if the storage has no ETags.
         schema_changes: Changes of the schema in the range.
+        event_time: Its event times, ``None`` if the stream names no column of them.
     """
 
     batch_id: int
@@ -232,6 +259,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     log_checksum: str = ""
     log_etags: str = ""
     schema_changes: tuple[PassedSchema, ...] = ()
+    event_time: EventTime | None = None
 
     def __post_init__(self) -> None:
         check_manifest_key(self.manifest)
@@ -323,6 +351,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 __all__ = [
     "Acknowledgement",
+    "EventTime",
     "Fence",
     "GivenUp",
     "LeftSink",

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 #: Fields of a result that are unknown if the event covers more than the run's own batches.
 _COUNTS = ("rows", "files", "bytes", "rows_read", "files_written", "bytes_written", "seconds")
+#: Likewise, of a stream with an ``event_time_column``.
+_TIMES = ("event_time_min", "event_time_max")
 
 
 def asset_uri(sink_uri: str) -> str:
@@ -86,6 +88,7 @@ def uncovered(
     return {
         **extra,
         **dict.fromkeys(_COUNTS),
+        **{name: None for name in _TIMES if name in extra},
         "batches": int(extra["last_batch_id"]) - first + 1,
         "first_batch_id": first,
         "first_version": Offset.from_json(start).version,

@@ -47,6 +47,13 @@ _SECONDS: Final = {
 }
 
 
+def column(value: object) -> str:
+    """Parse the name of a column."""
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise ValueError(f"must be the name of a column, got {value!r}")
+
+
 def boolean(value: object) -> bool:
     """Parse ``True``, ``False``, ``"true"`` or ``"false"``."""
     if isinstance(value, bool):

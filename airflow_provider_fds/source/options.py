@@ -81,6 +81,8 @@ class SourceOptions:
         on_lost_position: What to do if log cleanup has removed commits that the stream has not read: ``"fail"``, or
             ``"earliest"``: continue at the oldest commit left; the ledger records which versions are lost. A hole in
             the log, a replaced table and a restored table are always errors.
+        event_time_column: Column of type timestamp, timestamp_ntz or date, with dots for a nested one. Results then
+            have the range of its values, and the stream a watermark, both from the log's statistics.
         acknowledged_schema: Newest version whose schema change the stream may pass even though it is not purely
             additive (a column renamed, dropped or of another type, other partition columns). Rows before it are read
             with the old schema, rows from it on with the new one.
@@ -126,6 +128,7 @@ class SourceOptions:
     ending_version: int | None = None
     ending_timestamp: str | None = None
     partition_filter: str | None = None
+    event_time_column: str | None = None
     on_violation: str = "fail"
     on_lost_position: str = "fail"
     acknowledged_schema: int | None = None
@@ -267,6 +270,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "ending_version": _Option(values_of.version),
     "ending_timestamp": _Option(values_of.timestamp),
     "partition_filter": _Option(values_of.predicate),
+    "event_time_column": _Option(values_of.column),
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(values_of.lost_position),
     "acknowledged_schema": _Option(values_of.version),

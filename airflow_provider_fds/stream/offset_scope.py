@@ -309,6 +309,7 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
         last_batch_id=record.last_batch_id or 0,
         start=record.start or "",
         end=record.end or "",
+        watermark=record.watermark,
         **totals_of(record),
     )
 

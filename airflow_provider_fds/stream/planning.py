@@ -20,6 +20,7 @@ from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_di
 from airflow_provider_fds.source.start import starting_state
 from airflow_provider_fds.stream.backlog import guard_batches
 from airflow_provider_fds.stream.batch_sizes import UnknownRows
+from airflow_provider_fds.stream.event_times import EventTimes
 from airflow_provider_fds.stream.min_batch import MinBatch
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def plan_batches(
         keeps_replaced_rows=keeps_replaced_rows,
     )
     unknown_rows = UnknownRows(connected.stream)
+    times = EventTimes(connected)
     minimum = MinBatch.of(connected.stream)
     held: HeldWork | None = None
     batches: list[PlannedBatch] = []
@@ -98,12 +100,13 @@ def plan_batches(
         if not batches:
             guard_batches(connected, batch, target)
         batch_id = state.next_batch_id + len(batches)
-        batches.append(_written(connected, batch, manifest, str(state.epoch), batch_id, previous))
+        batches.append(_written(connected, batch, manifest, times, str(state.epoch), batch_id, previous))
         unknown_rows.see(batches[-1])
         previous = txn_version(state.epoch, batch_id)
         if len(batches) == max_batches:
             break
     unknown_rows.warn()
+    times.warn()
     error = planner.outcome.error if planner.outcome is not None else None
     end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
     is_more = error is None and held is None and end is not None and end.version <= target
@@ -211,6 +214,7 @@ def plan_interval(
     place = f"{interval_folder(record.interval)}/{record.generation}"
     empty: SourceBatch | None = None
     unknown_rows = UnknownRows(connected.stream)
+    times = EventTimes(connected)
     batches: list[PlannedBatch] = []
     if record.first_version <= record.last_version:
         start = Offset(str(state.table_id), record.first_version)
@@ -229,15 +233,16 @@ def plan_interval(
                 if not batches:
                     guard_batches(connected, batch, record.last_version)
                 previous = txn_version(record.generation, len(batches) - 1) if batches else None
-                batches.append(_written(connected, batch, manifest, place, len(batches), previous))
+                batches.append(_written(connected, batch, manifest, times, place, len(batches), previous))
                 unknown_rows.see(batches[-1])
         if planner.outcome is not None and planner.outcome.error is not None:
             raise planner.outcome.error
     unknown_rows.warn()
+    times.warn()
     if batches or not replaces:
         return IntervalPlan(tuple(batches), empty)
     empty = empty or _nothing(connected, state, record)
-    return IntervalPlan((_written(connected, empty, _built(connected, empty), place, 0, None),))
+    return IntervalPlan((_written(connected, empty, _built(connected, empty), times, place, 0, None),))
 
 
 def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRecord) -> SourceBatch:
@@ -265,9 +270,17 @@ def _state_near(log: DeltaLog, version: int) -> TableState:
 
 
 def _written(
-    connected: ConnectedStream, batch: SourceBatch, manifest: Manifest, epoch: str, batch_id: int, previous: int | None
+    connected: ConnectedStream,
+    batch: SourceBatch,
+    manifest: Manifest,
+    times: EventTimes,
+    epoch: str,
+    batch_id: int,
+    previous: int | None,
 ) -> PlannedBatch:
     """Write the manifest to the folder of its epoch, or of its interval's generation; return the planned batch."""
+    # before anything is written: it refuses a column that does not exist
+    event_time = times.of(batch)
     key = manifest_folder(epoch, batch_id, manifest.digest)
     write_manifest(manifest, connected.staging, connected.folder.below(key))
     return PlannedBatch(
@@ -288,6 +301,7 @@ def _written(
         log_checksum=batch.log_checksum,
         log_etags=batch.log_etags,
         schema_changes=schema_changes_of(batch),
+        event_time=event_time,
     )
 
 

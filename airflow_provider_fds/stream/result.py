@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.state import IntervalRecord, RunRecord
-    from airflow_provider_fds.ledger.values import PlannedBatch
+    from airflow_provider_fds.ledger.values import EventTime, PlannedBatch
     from airflow_provider_fds.sinks import Sink
 
 
@@ -42,6 +42,7 @@ class LoadResult:
         seconds: Wall-clock seconds by phase: those of the driver (``look``, ``load``, ``write``, ``verify``) and,
             unless an earlier attempt did the work, those of the run itself (``plan``, ``spark``, ``commit``).
         warnings: Human-readable warnings about what another writer did to the sink.
+        event_time: Event times of the batches; ``None`` if the stream has no ``event_time_column``.
     """
 
     stream: str
@@ -57,10 +58,21 @@ class LoadResult:
     bytes_written: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    event_time: EventTime | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, flat except for ``seconds`` and ``warnings``."""
-        return asdict(self)
+        """Return the result as JSON values, flat except for ``seconds`` and ``warnings``.
+
+        With an ``event_time_column`` they are ``event_time_min``, ``event_time_max`` (both inclusive, ISO 8601, UTC,
+        or ``None``) and ``event_time_missing`` (why they are ``None``, or ``None``) too.
+        """
+        found = asdict(replace(self, event_time=None))
+        del found["event_time"]
+        if (times := self.event_time) is not None:
+            missing = times.missing or (None if times.min else "no row has a value in the column")
+            found |= {"event_time_min": times.min or None, "event_time_max": times.max or None}
+            found["event_time_missing"] = missing
+        return found
 
     @property
     def _subject(self) -> str:
@@ -85,6 +97,7 @@ class RunResult(LoadResult):
     Attributes:
         start: Where the first batch starts (exclusive), Delta streaming offset JSON.
         end: Where the last batch ends (inclusive), likewise.
+        watermark: The latest event time that the stream has committed, as of the last batch; ``None`` if unknown.
     """
 
     epoch: int
@@ -92,6 +105,14 @@ class RunResult(LoadResult):
     last_batch_id: int
     start: str
     end: str
+    watermark: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values; with an ``event_time_column`` with ``watermark`` too."""
+        found = LoadResult.to_dict(self)
+        if self.event_time is None:
+            del found["watermark"]
+        return found
 
     @property
     def _subject(self) -> str:
@@ -132,6 +153,7 @@ def totals_of(record: RunRecord | IntervalRecord) -> dict[str, Any]:
         "bytes_written": record.measures.bytes_written,
         "seconds": record.measures.seconds,
         "warnings": list(record.measures.warnings),
+        "event_time": record.event_time,
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from airflow_provider_fds.errors import EXIT_OK, FdsError, LostPositionError
+from airflow_provider_fds.ledger.position import watermark_at
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.changed_start import describe_changed_start
 from airflow_provider_fds.stream.lost_position import age_of, nearly_lost, oldest_commit, retention_left
@@ -60,6 +61,7 @@ class StreamStatus:
             can lose its position; ``None`` if everything is committed, or unknown.
         last_commit: Measures of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, if known,
             ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
+        watermark: The latest event time that is committed (ISO 8601, UTC), ``None`` if it is unknown.
         planned_batches: Number of batches that are planned and not committed.
         owner: The run that owns them, in words.
         sink: Its ``kind`` and ``target``, and ``delivery``: what keeps a repeated batch from being written twice. This
@@ -86,6 +88,7 @@ class StreamStatus:
     retention_left_seconds: float | None = None
     last_batch_id: int | None = None
     last_commit: dict[str, Any] | None = None
+    watermark: str | None = None
     planned_batches: int = 0
     owner: str | None = None
     sink: dict[str, str] | None = None
@@ -146,6 +149,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         retention_left_seconds=None if left is None else round(left.total_seconds(), 3),
         last_batch_id=state.last_batch_id,
         last_commit=_last_commit(state.last_committed),
+        watermark=watermark_at(state.position, state.watermark),
         planned_batches=len(state.planned),
         owner=state.owner.describe() if state.owner is not None else None,
         sink=_sink_of(state),

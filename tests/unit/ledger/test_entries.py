@@ -27,6 +27,7 @@ from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.values import (
     Acknowledgement,
+    EventTime,
     Fence,
     GivenUp,
     Origin,
@@ -54,7 +55,18 @@ def every_action(make):
         timestamp_ms=1_704_067_200_000,
     )
     passed = (PassedSchema(version=2, changes=("+ more: string",), allowed_by="default"),)
-    batch = make.batch(0, end=end, skipped=skipped, log_checksum="sum0", log_etags="tags0", schema_changes=passed)
+    times = EventTime(
+        min="2026-01-01T00:00:00.000000Z", max="2026-01-02T00:00:00.000999Z", seen="2026-01-02T00:00:00.000000Z"
+    )
+    batch = make.batch(
+        0,
+        end=end,
+        skipped=skipped,
+        log_checksum="sum0",
+        log_etags="tags0",
+        schema_changes=passed,
+        event_time=times,
+    )
     fence = Fence(
         status="done",
         versions={"fds:u1": 8589934592, "fds:u1#dim": 8589934592},

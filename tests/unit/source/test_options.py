@@ -41,6 +41,7 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
     "allow_schema_changes": ("rename=follow, drop=7", (("drop", 7), ("rename", "follow"))),
+    "event_time_column": (" event.at ", "event.at"),
     "columns": ("id, Name,ID", ("id", "Name")),
     "stats": ("false", False),
     "allowed_roots": ("s3://origin/, gs://b", ("gs://b", "s3://origin")),

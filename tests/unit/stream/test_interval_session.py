@@ -468,6 +468,19 @@ def entries_of(bench: Any, kind: str) -> list[dict[str, Any]]:
     return [action for action in found if action["kind"] == kind]
 
 
+def test_an_interval_has_event_times_and_no_watermark(bench, log_builder, append):
+    log_builder.create([log_builder.field("ts", "timestamp")])
+    values = {"minValues": {"ts": "2026-01-01T00:00:00.000Z"}, "maxValues": {"ts": "2026-01-02T00:00:00.000Z"}}
+    log_builder.append(2, stats=json.dumps({"numRecords": 10, **values}))
+    _, result = load(bench, minutes(0, 6), append, max_files_per_batch=1, event_time_column="ts")
+    found = {key: value for key, value in result.to_dict().items() if key.startswith(("event", "watermark"))}
+    assert found == {
+        "event_time_min": "2026-01-01T00:00:00.000000Z",
+        "event_time_max": "2026-01-02T00:00:00.000999Z",
+        "event_time_missing": None,
+    }
+
+
 def test_a_version_that_a_person_skipped_is_left_out_of_its_interval(bench, six_commits, append):
     load(bench, minutes(0, 2), append)
     assert "skips version 3 when a run plans its interval" in move(bench, "skip", version=(3, 3))
