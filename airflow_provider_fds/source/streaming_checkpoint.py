@@ -74,18 +74,24 @@ def read_streaming_checkpoint(checkpoint: Storage, table_id: str) -> StreamingPo
 
 
 def write_streaming_checkpoint(checkpoint: Storage, offset: Offset) -> None:
-    """Write the checkpoint of a query with one finished batch, which ends at ``offset``.
+    """Write the checkpoint of a query whose last finished batch ends at ``offset``, where the next one begins.
 
-    The query's next batch begins there. The folder must be empty; ``offsets/0`` is written last.
+    There are two batches that end there. When a query restarts, Spark asks Delta for its last batch once more; without
+    a batch before it, Delta would look up where that began, which fails for version 0 and reads the table's state
+    before any other. A batch without rows needs no look. The folder must be empty; the newest offset is written last.
 
     Raises:
         StorageError: Storage does not answer; what was written must be removed.
     """
     about_batch = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
+    offsets = [_FORMAT, json.dumps(about_batch, separators=(",", ":")), offset.to_json()]
+    commits = [_FORMAT, '{"nextBatchWatermarkMs":0}']
     for key, lines in (
         ("metadata", [json.dumps({"id": str(uuid4())}, separators=(",", ":"))]),
-        ("commits/0", [_FORMAT, '{"nextBatchWatermarkMs":0}']),
-        ("offsets/0", [_FORMAT, json.dumps(about_batch, separators=(",", ":")), offset.to_json()]),
+        ("commits/0", commits),
+        ("commits/1", commits),
+        ("offsets/0", offsets),
+        ("offsets/1", offsets),
     ):
         checkpoint.put(key, "\n".join(lines).encode())
 

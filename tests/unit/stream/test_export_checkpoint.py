@@ -72,11 +72,11 @@ def test_the_position_comes_back_when_the_checkpoint_is_read(held, options):
     assert code == 0, text
     state = connected.load()
     found = read_streaming_checkpoint(open_storage(str(held.checkpoint)), state.table_id)
-    assert (found.offset.to_json(), found.batch_id, found.unfinished_batch_id) == (state.position, 0, None)
+    assert (found.offset.to_json(), found.batch_id, found.unfinished_batch_id) == (state.position, 1, None)
     assert state.position in text
     assert list(json.loads((held.checkpoint / "metadata").read_text())) == ["id"]
     files = sorted(str(path.relative_to(held.checkpoint)) for path in held.checkpoint.rglob("*") if path.is_file())
-    assert files == ["commits/0", "metadata", "offsets/0"]
+    assert files == ["commits/0", "commits/1", "metadata", "offsets/0", "offsets/1"]
 
 
 def test_import_of_the_exported_checkpoint_gives_the_same_position(held, tmp_path):
