@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
         actions,
         backfill,
         clone,
+        export,
         export_checkpoint,
         import_checkpoint,
         inspect,
@@ -54,7 +55,20 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
     commands = root.add_subparsers(metavar="COMMAND", required=True)
-    for module in (plan, run, backfill, status, inspect, actions, clone, import_checkpoint, export_checkpoint, prepare):
+    modules = (
+        plan,
+        run,
+        backfill,
+        status,
+        inspect,
+        actions,
+        clone,
+        export,
+        import_checkpoint,
+        export_checkpoint,
+        prepare,
+    )
+    for module in modules:
         module.add_commands(commands)
     return root
 

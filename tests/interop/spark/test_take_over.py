@@ -12,14 +12,16 @@ import pytest
 
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.source.offset import BASE_INDEX, Offset
+from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.spark.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 
@@ -38,8 +40,8 @@ class Site:
         return str(self.lake / "orders é")
 
     def append(self, first: int) -> None:
-        """Add a commit of ten rows."""
-        table = pa.table({"id": list(range(first, first + 10))})
+        """Add a commit of one file with two rows."""
+        table = pa.table({"id": [first, first + 1]})
         deltalake.write_deltalake(self.source, table, mode="append")
 
     def append_files(self, first: int, count: int) -> None:
@@ -90,26 +92,38 @@ def site(spark: SparkSession, tmp_path: Path) -> Site:
     return Site(spark, tmp_path)
 
 
+def commands(site: Site) -> Callable[..., None]:
+    """Return a function that runs ``fds`` at a site."""
+
+    def fds(*arguments: str) -> None:
+        place = ("--staging", site.staging, "--deployment", site.deployment)
+        assert main([*arguments, *place]) == 0
+
+    return fds
+
+
+WHY = ("--why", "a move")
+
+
 # -- forks
 
 
-@pytest.mark.parametrize("options", [{"starting_version": 0}, {}], ids=["commits", "snapshot"])
-def test_a_fork_loads_into_its_own_sink_what_its_stream_has_not_read(site, options):
-    for number in range(2):
-        site.append_files(number * 6, 3)
-    live = site.stream(max_files_per_batch=2, **options)
-    site.load(live, "bronze", max_batches=2)
+def test_a_fork_loads_into_its_own_sink_what_its_stream_has_not_read(site):
+    site.append_files(0, 3)
+    site.append(6)
+    live = site.stream(max_files_per_batch=2)
+    site.load(live, "bronze", max_batches=1)
     before = site.ids("bronze")
-    audit = live.fork("audit")
+    audit = live.fork("audit", max_files_per_batch=100)
     site.session(audit).ensure_open()
-    site.append_files(12, 3)
+    site.append(8)
 
     site.load(audit, "audit")
     site.load(live, "bronze")
 
-    assert len(before) == 8
-    assert site.ids("bronze") == list(range(18))
-    assert sorted(before + site.ids("audit")) == list(range(18))
+    assert len(before) == 4
+    assert site.ids("bronze") == list(range(10))
+    assert sorted(before + site.ids("audit")) == list(range(10))
     with pytest.raises(ConfigurationError, match="which itself loads the same versions into the sink"):
         site.load(live.fork("third"), "bronze")
 
@@ -132,34 +146,82 @@ def follow(site: Site, checkpoint: str, sink: str, **options: Any) -> None:
     query.awaitTermination()
 
 
-@pytest.mark.parametrize(
-    ("options", "batches", "index"),
-    [
-        ({"starting_version": 0, "max_files_per_batch": 2}, 2, 0),
-        ({"max_files_per_batch": 2}, 2, 3),
-        ({"starting_version": 0}, 1, BASE_INDEX),
-    ],
-    ids=["commit", "snapshot", "base"],
-)
-def test_a_query_reads_on_from_an_exported_checkpoint(site, capsys, options, batches, index):
-    for number in range(2):
-        site.append_files(number * 6, 3)
-    state = site.load(site.stream(**options), "bronze", max_batches=batches).connected.state
-    assert Offset.from_json(state.position).index == index
-    place = ("--staging", site.staging)
-    assert main(["hold", "orders", *place, "--why", "a query takes over", "--deployment", "test"]) == 0
+@pytest.mark.parametrize("options", [{"starting_version": 0}, {}], ids=["commit", "snapshot"])
+def test_a_query_reads_on_from_an_exported_checkpoint(site, capsys, options):
+    site.append_files(0, 3)
+    site.append(6)
+    options = {**options, "max_files_per_batch": 2}
+    state = site.load(site.stream(**options), "bronze", max_batches=1).connected.state
+    assert Offset.from_json(state.position).index == 1
+    fds = commands(site)
+    fds("hold", "orders", *WHY)
     checkpoint = str(site.lake / "checkpoint é")
-    given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
     capsys.readouterr()
-    assert main(["export-checkpoint", "orders", checkpoint, *place, *given]) == 0
+    fds("export-checkpoint", "orders", checkpoint, *(f"--option={name}={value}" for name, value in options.items()))
     said = capsys.readouterr().out
     for part in (f".load('file://{site.source}')", f".option('checkpointLocation', 'file://{checkpoint}')"):
         assert part in said
-    assert ("maxFilesPerTrigger" in said) == ("max_files_per_batch" in options)
-    site.append_files(12, 3)
+    assert ".option('maxFilesPerTrigger', '2')" in said
+    site.append(8)
 
     follow(site, checkpoint, "bronze", maxFilesPerTrigger=2)
-    assert site.ids("bronze") == list(range(18))
-    site.append_files(18, 1)
-    follow(site, checkpoint, "bronze", maxFilesPerTrigger=2)
-    assert site.ids("bronze") == list(range(20))
+    assert site.ids("bronze") == list(range(10))
+
+
+# -- another deployment goes on
+
+
+def test_a_stream_that_is_imported_elsewhere_goes_on_there_and_is_refused_where_it_was(site, spark):
+    for number in range(3):
+        site.append(number * 2)
+    stream, there = site.stream(max_files_per_batch=1), Site(spark, site.lake, "other")
+    here_fds, there_fds = commands(site), commands(there)
+    site.load(stream, "bronze", max_batches=1)
+    # a run that has planned, and whose driver comes late
+    session, to = site.session(stream), DeltaTableSink(str(site.lake / "bronze"))
+    late = session.job(session.begin(to, max_batches=1), to)
+    file = str(site.lake / "orders.fds")
+    here_fds("hold", "orders", *WHY)
+    here_fds("export", "orders", file)
+    there_fds("import", file)
+    there_fds("resume", "orders", *WHY)
+    # its batch counts as loaded
+    run(spark, JobSpec.from_json(Path(unquote(urlsplit(late).path)).read_bytes()))
+
+    assert there.load(stream, "bronze").connected.state.epoch == 2
+    assert site.ids("bronze") == list(range(6))
+
+    site.append(6)
+    with pytest.raises(FdsError, match="the stream is held"):
+        site.load(stream, "bronze")
+    here_fds("resume", "orders", *WHY)
+    with pytest.raises(FdsError, match="Nothing was written: another run has continued"):
+        site.load(stream, "bronze")
+    here_fds("replan", "orders", *WHY, "--yes")
+    with pytest.raises(FdsError, match="belongs to a later epoch than 2"):
+        site.load(stream, "bronze")
+    assert site.ids("bronze") == list(range(6))
+    there.load(stream, "bronze")
+    assert site.ids("bronze") == list(range(8))
+
+
+def test_what_the_old_deployment_loads_after_the_export_is_not_loaded_again(site, spark):
+    for number in range(2):
+        site.append(number * 2)
+    stream, there = site.stream(max_files_per_batch=1), Site(spark, site.lake, "other")
+    here_fds, there_fds = commands(site), commands(there)
+    site.load(stream, "bronze", max_batches=1)
+    file = str(site.lake / "orders.fds")
+    here_fds("hold", "orders", *WHY)
+    here_fds("export", "orders", file)
+    there_fds("import", file)
+    there_fds("resume", "orders", *WHY)
+    here_fds("resume", "orders", *WHY)
+    site.load(stream, "bronze")
+    with pytest.raises(FdsError, match="the ledger does not know its manifest"):
+        there.load(stream, "bronze")
+    there_fds("recover", "orders", "--yes")
+    there.load(stream, "bronze")
+    site.append(4)
+    there.load(stream, "bronze")
+    assert site.ids("bronze") == list(range(6))

@@ -1,0 +1,135 @@
+"""``fds export``, ``fds import``: move a stream to another staging folder, of another deployment."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.reasons import Reason
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``export`` and ``import``."""
+    parser = commands.add_parser(
+        "export",
+        help="write a stream's ledger to a file, to continue the stream from another staging folder",
+        description="Write the ledger of a held stream to a file. `fds import` continues the stream from it in another "
+        "staging folder, with its history, its position and its identity in the sink.",
+    )
+    parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+    parser.add_argument("file", metavar="FILE", help="new local file")
+    common.add_storage(parser, staging_required=True)
+    parser.set_defaults(command=export)
+    parser = commands.add_parser(
+        "import",
+        help="continue a stream from a file that `fds export` wrote",
+        description="Write the ledger in a file to this staging folder, and transfer the stream to --deployment. Its "
+        "next run closes the epoch of the old deployment in the sink, so that nothing more of it can land there. The "
+        "stream stays on hold until `fds resume`. The same command again completes an interrupted one.",
+    )
+    parser.add_argument("file", metavar="FILE", help="file that `fds export` wrote")
+    common.add_storage(parser, staging_required=True)
+    parser.add_argument("--why", metavar="TEXT", default="fds import", help="the reason; recorded in the history")
+    parser.set_defaults(command=import_)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Perform ``fds export``."""
+    from airflow_provider_fds.ledger.archive import write_archive
+
+    ledger, _ = common.ledger_of(arguments)
+    _refuse_running(ledger.state)
+    contents = write_archive(ledger, Path(arguments.file))
+    print(
+        f"stream {contents.stream!r} of deployment {contents.deployment!r}, uuid {contents.uuid}, was written to "
+        f"{arguments.file}: ledger entries 0 to {contents.n}"
+    )
+    print(f"import it with: fds import {arguments.file} --staging URI --deployment NAME")
+    print(
+        f"do not resume stream {contents.stream!r} here: once the other one runs, the sink refuses what this one loads"
+    )
+    return EXIT_OK
+
+
+def _refuse_running(state: StreamState) -> None:
+    """Refuse to export a stream that may go on here, or whose batches a user's code may still load."""
+    problem = None
+    if state.retired is not None:
+        problem = "is retired, so no deployment can continue it"
+    elif state.held is None:
+        problem = f"may go on here. Stop it first: `fds hold {state.name} --why …`"
+    elif state.planned and state.sink is not None and state.sink.is_user_defined:
+        problem = (
+            f"has {len(state.planned)} planned batches for {state.sink.describe()}. Resume it, run it until they are "
+            "committed, then hold it again"
+        )
+    if problem is not None:
+        raise ConfigurationError(
+            f"stream {state.name!r} {problem}.", table=state.table, reason=Reason.EXPORT_NOT_AVAILABLE
+        )
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Perform ``fds import``."""
+    from airflow_provider_fds.delta.log import DeltaLog
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.ledger.archive import LedgerArchive
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.operator_entries import Transferred
+    from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.stream.connect import readable, readable_sink
+    from airflow_provider_fds.stream.move import describe_position, is_answered, perform
+    from airflow_provider_fds.stream.moving import Mover
+
+    archive = LedgerArchive.read(Path(arguments.file))
+    name = archive.contents.stream
+    request_id = f"import {archive.sha256[:32]} to {arguments.deployment}"
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    staging = open_storage(arguments.staging, options)
+    ledger = Ledger(staging, name)
+    ledger.self_test()
+    written = archive.put_into(staging)
+    state = ledger.find()
+    is_begun = is_answered(ledger, request_id)
+    if is_answered(ledger, f"{request_id}, epoch") or (is_begun and state.phase != "open"):
+        print(f"stream {name!r} was already imported from {arguments.file}; nothing was done")
+        return EXIT_OK
+    if not is_begun and ledger.n > archive.contents.n:
+        raise ConfigurationError(
+            f"stream {name!r} in {staging.uri} has gone on since it was exported: its ledger has entries up to "
+            f"{ledger.n}, and {arguments.file} up to {archive.contents.n}. There is nothing to import",
+            table=state.table,
+            reason=Reason.STREAM_ALREADY_BEGUN,
+        )
+    actor = Actor(deployment=arguments.deployment, user=getpass.getuser(), host=socket.gethostname())
+    why = f"{arguments.why} (from {archive.contents.deployment!r}, SHA-256 {archive.sha256[:12]}…)"
+    position = state.position
+    # each step is named, so a repeated command continues after the last one that was made
+    ledger.execute(Transferred(deployment=arguments.deployment, why=why), actor, request_id)
+    state = ledger.refresh()
+    if state.phase == "open":
+        mover = Mover(
+            ledger,
+            why,
+            log=readable(DeltaLog(open_storage(state.table, options))),
+            sink_log=readable_sink(state, lambda uri: open_storage(uri, options)),
+            open_table=lambda uri: open_storage(uri, options),
+            deployment=arguments.deployment,
+        )
+        perform(ledger, mover.replan(), actor, f"{request_id}, epoch")
+    where = "" if position is None else f" at {describe_position(position)}"
+    print(f"stream {name!r} continues here{where}: {written} ledger entries were written to {staging.uri}")
+    print(f"it belongs to deployment {arguments.deployment!r} and is on hold; to start it: fds resume {name} --why …")
+    return EXIT_OK
+
+
+__all__ = ["add_commands", "export", "import_"]
