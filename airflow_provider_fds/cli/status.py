@@ -1,4 +1,4 @@
-"""``fds status``: one stream in detail, or all streams of a staging folder as a table."""
+"""``fds status`` and ``fds explain``: one stream in detail, or all streams of a staging folder as a table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.status import StreamStatus
 
 #: Exit code of ``--all`` if a stream needs a person or lags. The codes of errors begin with 2.
@@ -39,7 +40,7 @@ _METRICS: Final = (
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``status``."""
+    """Add ``status`` and ``explain``."""
     text = "the position and state of a stream, or of all streams"
     parser = commands.add_parser(
         "status",
@@ -64,6 +65,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="prometheus needs --all (default: %(default)s)",
     )
     parser.set_defaults(command=status)
+    text = "why a stream does not move, what shows it, and what to run"
+    parser = commands.add_parser("explain", help=text, description=text[0].upper() + text[1:] + ".")
+    parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+    common.add_storage(parser, staging_required=True)
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.set_defaults(command=explain)
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -79,16 +86,42 @@ def status(arguments: argparse.Namespace) -> int:
     return _one(arguments)
 
 
-def _one(arguments: argparse.Namespace) -> int:
+def explain(arguments: argparse.Namespace) -> int:
+    """Perform ``fds explain``."""
+    from airflow_provider_fds.stream import explanation
+
+    found = explanation.explain(_connected(arguments))
+    if arguments.output == "json":
+        print(json.dumps(found.to_dict()))
+        return found.exit_code
+    print(f"{found.name}: {found.condition.replace('_', ' ')}. {found.cause}")
+    if found.evidence:
+        print("\nEvidence:", *found.evidence, sep="\n  ")
+    if found.commands:
+        where = f" --staging {arguments.staging}"
+        commands = [command if "--dry-run" in command else command + where for command, _ in found.commands]
+        width = max(map(len, commands))
+        lines = [f"{line:{width}}  {effect}" for line, (_, effect) in zip(commands, found.commands, strict=True)]
+        print("\nRun one of:" if len(lines) > 1 else "\nRun:", *lines, sep="\n  ")
+    return found.exit_code
+
+
+def _connected(arguments: argparse.Namespace) -> ConnectedStream:
+    """Return the stream, of any owner."""
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.value import DeltaStream
 
     ledger, _ = common.ledger_of(arguments)
-    arguments.deployment = ledger.state.deployment  # a stream of any owner may be inspected
+    arguments.deployment = ledger.state.deployment
     stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
-    context = common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
-    found = StreamSession(stream, context).status().to_dict()
+    return ConnectedStream(stream, common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment)))
+
+
+def _one(arguments: argparse.Namespace) -> int:
+    from airflow_provider_fds.stream.status import status_of
+
+    found = status_of(_connected(arguments)).to_dict()
     code = int(found["exit_code"])
     if arguments.output == "json":
         print(json.dumps(found))

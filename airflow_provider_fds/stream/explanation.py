@@ -1,0 +1,255 @@
+"""Why a stream does not move: the cause, what shows it, and what to run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.lost_position import oldest_commit
+from airflow_provider_fds.stream.status import status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.status import Condition, StreamStatus
+
+#: Newest entries that are read for the evidence.
+_ENTRIES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a stream does not move.
+
+    Attributes:
+        name: Name of the stream.
+        condition: As in :class:`~.status.StreamStatus`.
+        cause: One paragraph.
+        evidence: What shows it, from the ledger and the table's log.
+        commands: What a person can run, each with what it does; empty if nobody has to do anything.
+        exit_code: That of `fds status`.
+    """
+
+    name: str
+    condition: Condition
+    cause: str
+    evidence: tuple[str, ...]
+    commands: tuple[tuple[str, str], ...]
+    exit_code: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as JSON values; a command is an object with ``command`` and ``effect``."""
+        return {
+            **asdict(self),
+            "evidence": list(self.evidence),
+            "commands": [{"command": command, "effect": effect} for command, effect in self.commands],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    state: StreamState
+    status: StreamStatus
+    owner_runs: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    cause: str
+    commands: tuple[tuple[str, str], ...] = ()
+
+
+def explain(connected: ConnectedStream) -> Explanation:
+    """Explain why a stream does not move, or that it does. Writes nothing.
+
+    Raises:
+        LedgerError: The ledger cannot be read.
+    """
+    status = status_of(connected)
+    state = connected.state
+    owner = state.owner
+    runs = None if owner is None or owner.only_plans else connected.context.owner_is_running(owner)
+    answer = _ANSWERS[status.condition](_Facts(state, status, runs))
+    return Explanation(
+        name=status.name,
+        condition=status.condition,
+        cause=answer.cause,
+        evidence=tuple(_evidence(connected, status)),
+        commands=answer.commands,
+        exit_code=status.exit_code,
+    )
+
+
+def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
+    found = [f"table {status.table}"]
+    if status.newest_version is not None:
+        found[0] += f", newest version {status.newest_version}"
+    if status.lag_versions:
+        found.append(f"{_versions(status.lag_versions)} not committed" + _oldest(status))
+    if status.retention_left_seconds is not None:
+        found.append(
+            f"the oldest of them is safe from the table's retention for {_duration(status.retention_left_seconds)}"
+        )
+    newest = list(connected.ledger.entries(max(0, connected.ledger.n + 1 - _ENTRIES)))
+    committed = next((one for one in reversed(newest) if one.action.kind == "committed"), None)
+    if committed is not None:
+        found.append(f"last batch committed {_when(committed)}")
+    if newest and newest[-1] is not committed:
+        found.append(f"last entry of the ledger: {newest[-1].action.kind} {_when(newest[-1])}")
+    return found
+
+
+def _when(entry: Entry) -> str:
+    ago = datetime.now(UTC) - datetime.fromisoformat(entry.time)
+    return f"at {entry.time} ({format_duration(max(timedelta(), ago))} ago) by {entry.actor.describe()}"
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(timedelta(seconds=seconds))
+
+
+def _versions(count: int) -> str:
+    return "1 version" if count == 1 else f"{count:,} versions"
+
+
+def _oldest(status: StreamStatus) -> str:
+    return "" if status.lag_seconds is None else f", the oldest for {_duration(status.lag_seconds)}"
+
+
+def _up_to_date(_: _Facts) -> _Answer:
+    return _Answer("The stream is up to date. It moves when the table gets a new version.")
+
+
+def _waiting(facts: _Facts) -> _Answer:
+    name, state = facts.state.name, facts.state
+    if state.reads_by_interval:
+        cause = (
+            "All intervals that a run has begun are loaded. The stream moves with the next data interval of its DAG: "
+            "if one is due, check that the DAG is not paused and that its run was not skipped."
+        )
+        return _Answer(cause, ((f"fds history {name}", "shows the intervals that were loaded"),))
+    if state.request is not None:
+        return _requested(facts)
+    cause = (
+        "The ledger shows nothing that stops the stream, and no run has planned what is new. Either no run has begun "
+        "since (the DAG is paused, or its schedule is not due), or runs fail before they plan, for example at a "
+        "version that the stream's options do not let it pass: then the log of the newest task says why."
+    )
+    dry = f"fds plan {state.table} --dry-run --option starting_version={_next_version(facts)}"
+    return _Answer(cause, ((dry, "with the other options of the stream, names the version that stops it"),))
+
+
+def _next_version(facts: _Facts) -> int:
+    assert facts.state.position is not None  # noqa: S101  # a stream without a position has not begun
+    return oldest_commit(Offset.from_json(facts.state.position))
+
+
+def _loading(facts: _Facts) -> _Answer:
+    name, owner, planned = facts.state.name, facts.state.owner, len(facts.state.planned)
+    batches = "1 batch is" if planned == 1 else f"{planned:,} batches are"
+    if owner is None:
+        cause = (
+            "A data interval is planned and not loaded. Its own task continues it: look at that task, and clear it if "
+            "it failed."
+        )
+        return _Answer(cause, ((f"fds status {name}", "lists the unfinished intervals"),))
+    if owner.only_plans:
+        return _Answer(
+            f"{batches} planned and not taken by a run yet. The next run of the stream loads what is planned."
+        )
+    if facts.owner_runs is False:
+        return _Answer(
+            f"{batches} planned. Their owner, {owner.describe()}, no longer runs: it was killed or failed. The next "
+            "run of the stream takes over and checks the sink first."
+        )
+    cause = (
+        f"{batches} planned and owned by {owner.describe()}. As far as can be seen from here, it still works on them: "
+        "look at its log and at Spark."
+    )
+    effect = "releases the batches if that owner is gone; the next run checks the sink first"
+    return _Answer(cause, ((f"fds adopt {name} --force --why …", effect),))
+
+
+def _held(facts: _Facts) -> _Answer:
+    why = facts.state.held.why if facts.state.held is not None else ""
+    return _Answer(f"A person paused the stream: {why}", ((f"fds resume {facts.state.name} --why …", "continues it"),))
+
+
+def _quarantined(facts: _Facts) -> _Answer:
+    name, found = facts.state.name, facts.state.quarantined
+    assert found is not None  # noqa: S101  # the condition says so
+    resume = (f"fds resume {name} --why …", "tries again, for example after its options were changed")
+    cause = f"The stream is in quarantine, and its runs are skipped: {found.why}"
+    if found.version is None or not found.can_be_acknowledged:
+        return _Answer(cause, (resume,))
+    version = f"{name} --version {found.version} --why …"
+    acknowledge = (
+        f"fds acknowledge {version}",
+        "passes it: a change of the schema applies, other commits are left out",
+    )
+    return _Answer(cause, (acknowledge, (f"fds skip {version}", "leaves everything in the version out"), resume))
+
+
+def _stopped(facts: _Facts) -> _Answer:
+    name, state = facts.state.name, facts.state
+    found = state.blocked or next(one.blocked for one in reversed(state.intervals) if one.blocked is not None)
+    cause = (
+        f"Batch {found.batch_id} is blocked until a person has compared the sink with the source: {found.reason} "
+        f"(planned rows: {found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version})."
+    )
+    scope = f"--batch {found.batch_id}" if found.interval is None else f"--interval {found.interval}"
+    accept = (f"fds accept {name} {scope} --why …", "accepts the batch as it is in the sink")
+    if found.interval is not None:
+        return _Answer(cause, (accept,))
+    return _Answer(cause, (accept, (f"fds replan {name} --why …", "plans it again in a new epoch")))
+
+
+def _problem(facts: _Facts) -> _Answer:
+    # the message names what to run
+    return _Answer(f"[{facts.status.reason_code}] {facts.status.problem}")
+
+
+def _finished(facts: _Facts) -> _Answer:
+    return _Answer(f"The stream has reached its end and reads nothing more: {facts.status.finished}")
+
+
+def _retired(facts: _Facts) -> _Answer:
+    why = facts.state.retired.why if facts.state.retired is not None else ""
+    return _Answer(f"A person ended the stream for good ({why}). A stream with another name can read the table again.")
+
+
+def _not_begun(facts: _Facts) -> _Answer:
+    if facts.state.request is not None:
+        return _requested(facts)
+    return _Answer("The stream was created, and no run has planned anything yet. The next run begins it.")
+
+
+def _requested(facts: _Facts) -> _Answer:
+    request = facts.state.request
+    assert request is not None  # noqa: S101  # the callers have looked
+    return _Answer(
+        f"A new epoch was requested ({request.reason}: {request.why}) and waits for the next run, which begins it."
+    )
+
+
+_ANSWERS: Final[dict[Condition, Callable[[_Facts], _Answer]]] = {
+    "up_to_date": _up_to_date,
+    "waiting": _waiting,
+    "loading": _loading,
+    "finished": _finished,
+    "held": _held,
+    "retired": _retired,
+    "not_begun": _not_begun,
+    "stopped": _stopped,
+    "quarantined": _quarantined,
+    "lost_position": _problem,
+    "unreadable": _problem,
+}
+
+__all__ = ["Explanation", "explain"]
