@@ -24,6 +24,7 @@ _PUBLIC = located(
         "stream": ("DeltaStream",),
         "triggers.delta_interval": ("DeltaIntervalTrigger",),
         "triggers.delta_table_version": ("DeltaTableVersionTrigger",),
+        "triggers.delta_watermark": ("DeltaWatermarkTrigger",),
     },
 )
 

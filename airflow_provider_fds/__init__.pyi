@@ -13,6 +13,7 @@ from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger as DeltaTableVersionTrigger
+from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger as DeltaWatermarkTrigger
 
 __version__: str
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "DeltaTableSink",
     "DeltaTableVersionSensor",
     "DeltaTableVersionTrigger",
+    "DeltaWatermarkTrigger",
     "FdsError",
     "ForeachBatchSink",
     "__version__",

@@ -45,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_fds.triggers.delta_interval",
                     "airflow_provider_fds.triggers.delta_table_version",
+                    "airflow_provider_fds.triggers.delta_watermark",
                 ],
             }
         ],

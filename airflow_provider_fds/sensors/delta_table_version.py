@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.providers.common.compat.sdk import (
@@ -26,10 +26,12 @@ from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.poll import TablePoller
+from airflow_provider_fds.stream.watermark import moment_text, watermark_problem
 from airflow_provider_fds.triggers.deferral import (
     check_event,
     grace_problems,
     look_at_interval,
+    look_at_watermark,
     look_problems,
     waiting_trigger,
 )
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
-    """Waits until a table has data that a stream has not committed, or until a run's data interval is complete.
+    """Waits for data that a stream has not committed, for the end of a data interval, or for a stream's watermark.
 
     It writes nothing and reserves nothing: success tells the stream's next task that there is something to do, and that
     task checks for itself.
@@ -63,6 +65,12 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         end. Later commits belong to the next interval, whatever their timestamp. The sensor also waits for backfills
         and manual runs that have an interval.
 
+    Watermark:
+        With ``wait_for="watermark"`` the sensor waits for *another* task: until the runs of the stream have committed
+        rows up to the event time ``at``, according to the stream's ledger. It never looks at the table. It also
+        succeeds when the stream is finished, because its watermark moves no more. The stream needs an
+        ``event_time_column``. Rows that come late may still follow: add the time that they may be late to ``at``.
+
     Misuse:
         - If no operator commits the stream, the sensor succeeds at once, every time. With ``schedule="@continuous"``
           the DAG then runs without pause.
@@ -76,7 +84,10 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     Args:
         stream: The stream, or a dict of its arguments.
-        wait_for: ``"new_data"``, or ``"interval_complete"`` for streams with ``read="data_interval"``.
+        wait_for: ``"new_data"``, ``"interval_complete"`` for streams with ``read="data_interval"``, or
+            ``"watermark"``.
+        at: With ``"watermark"``: the event time to be reached (inclusive), a ``datetime`` or a string, in UTC if it
+            names no zone; a template such as ``"{{ data_interval_end }}"``.
         grace: With ``"interval_complete"``: how long after the end of the interval to wait for a commit that proves it
             complete. ``None``: until ``timeout``.
         deferrable: Whether to wait in the triggerer; default ``[operators] default_deferrable``.
@@ -91,14 +102,15 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         'orders_to_bronze'
     """
 
-    template_fields: Sequence[str] = ("stream",)
+    template_fields: Sequence[str] = ("stream", "at")
     ui_color = "#d9f2e6"
 
     def __init__(
         self,
         *,
         stream: DeltaStream | Mapping[str, Any],
-        wait_for: Literal["new_data", "interval_complete"] = "new_data",
+        wait_for: Literal["new_data", "interval_complete", "watermark"] = "new_data",
+        at: datetime | str | None = None,
         grace: timedelta | None = None,
         deferrable: bool | None = None,
         poll_interval: timedelta | float | None = None,
@@ -110,12 +122,13 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             kwargs["poke_interval"] = poll_interval
         else:
             kwargs.setdefault("poke_interval", poll_interval_seconds())
-        _check_arguments(stream, wait_for, grace)
+        _check_arguments(stream, wait_for, grace, at)
         super().__init__(**kwargs)
         if problems := look_problems(recheck_every, max_refusals):
             raise ConfigurationError(*problems, subject=f"sensor {self.task_id!r}")
         self.stream = stream
         self.wait_for = wait_for
+        self.at = at
         self.grace = grace
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -166,13 +179,17 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     def _defer(self, context: Any, deadline: float) -> NoReturn:
         remaining = deadline - time.time()
         if remaining <= 0:
-            what = "No new data in" if self.wait_for == "new_data" else "The interval is not over in"
+            ended = {"new_data": "No new data in", "interval_complete": "The interval is not over in"}
+            what = ended.get(
+                self.wait_for, f"The watermark of stream {self._stream.name!r} has not reached {self.at} in"
+            )
             message = f"{what} table {self._stream.table} after {format_duration(timedelta(seconds=self.timeout))}."
             raise AirflowSkipException(message) if self.soft_fail else AirflowSensorTimeout(message)
         trigger = waiting_trigger(
             context,
             self._stream,
             grace=self.grace,
+            at=None if self.at is None else moment_text(self.at),
             poll_interval=self.poke_interval,
             recheck_every=self.recheck_every,
             max_refusals=self.max_refusals,
@@ -191,7 +208,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     def _look(self, context: Any) -> PollResult | None:
         with task_failures(context, self._stream):
             stream = self._stream
-            _check_arguments(stream, self.wait_for, self.grace)
+            _check_arguments(stream, self.wait_for, self.grace, self.at)
+            if self.at is not None:
+                return self._look_at_watermark(stream, moment_text(self.at))
             if stream.reads_by_interval:
                 return self._look_at_interval(context, stream)
             refuse_backfill(context, stream)
@@ -212,6 +231,14 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             self.log.info("Table %s is at version %d: %s.", stream.table, found.newest_version, found.reason)
         return found
 
+    def _look_at_watermark(self, stream: DeltaStream, at: str) -> PollResult | None:
+        found, watermark = look_at_watermark(stream, at)
+        if found is None:
+            self.log.info("The watermark of stream %s is %s; waiting for %s.", stream.name, watermark or "unknown", at)
+        else:
+            self.log.info("Stream %s has committed version %d: %s.", stream.name, found.newest_version, found.reason)
+        return found
+
     def _look_at_interval(self, context: Any, stream: DeltaStream) -> PollResult | None:
         interval = run_interval(context, stream)
         found = look_at_interval(context, stream, self.grace)
@@ -222,15 +249,28 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return found
 
 
-def _check_arguments(stream: object, wait_for: str, grace: timedelta | None) -> None:
+def _check_arguments(stream: object, wait_for: str, grace: timedelta | None, at: object) -> None:
     """Refuse arguments that do not fit together. A stream from an XCom is checked only when the task runs."""
     problems = []
-    if wait_for not in ("new_data", "interval_complete"):
-        problems.append(f"wait_for must be 'new_data' or 'interval_complete', got {wait_for!r}.")
+    if wait_for not in ("new_data", "interval_complete", "watermark"):
+        problems.append(f"wait_for must be 'new_data', 'interval_complete' or 'watermark', got {wait_for!r}.")
     problems += grace_problems(grace)
-    if grace is not None and wait_for == "new_data":
-        problems.append("grace has no effect with wait_for='new_data'. Omit it.")
-    if isinstance(stream, DeltaStream) and stream.reads_by_interval is not (wait_for == "interval_complete"):
+    if grace is not None and wait_for in ("new_data", "watermark"):
+        problems.append(f"grace has no effect with wait_for={wait_for!r}. Omit it.")
+    if (at is not None) is not (wait_for == "watermark"):
+        problems.append(
+            "wait_for='watermark' needs at, the event time to be reached, such as at='{{ data_interval_end }}'."
+            if at is None
+            else f"at has no effect with wait_for={wait_for!r}. Omit it."
+        )
+    if wait_for == "watermark":
+        if isinstance(stream, DeltaStream):
+            options = stream.options
+            problem = watermark_problem(
+                has_column=options.event_time_column is not None, by_interval=stream.reads_by_interval
+            )
+            problems += [] if problem is None else [f"stream {stream.name!r} {problem}."]
+    elif isinstance(stream, DeltaStream) and stream.reads_by_interval is not (wait_for == "interval_complete"):
         problems.append(
             f"stream {stream.name!r} has read={stream.read!r}, which requires "
             f"wait_for={'interval_complete' if stream.reads_by_interval else 'new_data'!r}; got {wait_for!r}."

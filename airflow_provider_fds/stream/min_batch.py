@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.durations import format_duration
+
 if TYPE_CHECKING:
     from airflow_provider_fds.source.planned import SourceBatch
     from airflow_provider_fds.stream.value import DeltaStream
@@ -83,11 +85,11 @@ class HeldWork:
 
     def describe(self) -> str:
         """Return how much is there, how old it is, and when it is loaded in any case."""
-        age = timedelta(seconds=max(0, round(time.time() - self.oldest_ms / 1000)))
+        age = format_duration(timedelta(seconds=max(0, round(time.time() - self.oldest_ms / 1000))))
         latest = datetime.fromtimestamp(time.time() + self.seconds_left, UTC)
         return (
             f"Stream {self.minimum.stream!r} is waiting for more data: {_size_text(self.num_bytes)} of "
-            f"{_size_text(self.minimum.min_bytes)} (min_batch_bytes), the oldest commit is {age} old (h:mm:ss). A run "
+            f"{_size_text(self.minimum.min_bytes)} (min_batch_bytes), the oldest commit is {age} old. A run "
             f"after {latest:%Y-%m-%dT%H:%M:%SZ} loads it in any case (max_batch_wait)."
         )
 

@@ -11,9 +11,12 @@ from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterrupt
 from airflow_provider_fds.hooks.failures import push_error
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.stream_context import reading_context
+from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.poll import IntervalPoller
+from airflow_provider_fds.stream.watermark import WatermarkPoller
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
+from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +35,7 @@ def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
 
 
 def waiting_trigger(
-    context: Any, stream: DeltaStream, *, grace: timedelta | None = None, **looks: Any
+    context: Any, stream: DeltaStream, *, grace: timedelta | None = None, at: str | None = None, **looks: Any
 ) -> DeltaTableVersionTrigger:
     """Return the trigger that fires when a run of the stream has something to do, or when its interval is complete.
 
@@ -40,6 +43,8 @@ def waiting_trigger(
         context: The task's context.
         stream: The stream, rendered.
         grace: For a stream that reads data intervals, see :class:`DeltaIntervalTrigger`.
+        at: The time that the stream's watermark must reach, if the trigger waits for that; see
+            :class:`DeltaWatermarkTrigger`.
         looks: How to poll, see :class:`DeltaTableVersionTrigger`.
 
     Raises:
@@ -51,6 +56,8 @@ def waiting_trigger(
         "deployment": deployment(),
         **looks,
     }
+    if at is not None:
+        return DeltaWatermarkTrigger(at=at, **arguments)
     if not stream.reads_by_interval:
         return DeltaTableVersionTrigger(**arguments)
     return DeltaIntervalTrigger(
@@ -84,6 +91,17 @@ def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None)
     """
     storage = open_storage(stream.table, reading_context(stream).table_options)
     return IntervalPoller(storage, run_interval(context, stream).end, grace).check()
+
+
+def look_at_watermark(stream: DeltaStream, at: str) -> tuple[PollResult | None, str | None]:
+    """Poll, on the worker, whether a stream's watermark has reached a time; also return the watermark.
+
+    Raises:
+        ConfigurationError: There is no staging folder.
+        FdsError: As :meth:`WatermarkPoller.check`.
+    """
+    poller = WatermarkPoller(ConnectedStream(stream, reading_context(stream)), at)
+    return poller.check(), poller.watermark
 
 
 def grace_problems(grace: object) -> list[str]:

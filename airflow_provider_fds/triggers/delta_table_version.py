@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from airflow_provider_fds.stream.poll import IntervalPoller, PollResult
+    from airflow_provider_fds.stream.watermark import WatermarkPoller
 
 #: Maximum number of polls that all triggers of a process run at once.
 _LOOKS_AT_ONCE: Final = 64
@@ -112,7 +113,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is something to report, report it, and end."""
-        poller: TablePoller | IntervalPoller | None = None
+        poller: TablePoller | IntervalPoller | WatermarkPoller | None = None
         looks = refusals = 0
         if self.pauses_first:
             await asyncio.sleep(self._pause_seconds(0))
@@ -144,13 +145,13 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     return
             await asyncio.sleep(self._pause_until_due(refusals, poller))
 
-    def _pause_until_due(self, refusals: int, poller: TablePoller | IntervalPoller | None) -> float:
+    def _pause_until_due(self, refusals: int, poller: TablePoller | IntervalPoller | WatermarkPoller | None) -> float:
         """Return the pause, which ends when data that is waiting for more need not wait any longer."""
         pause = self._pause_seconds(refusals)
         held = poller.held if isinstance(poller, TablePoller) and not refusals else None
         return pause if held is None else min(pause, held.seconds_left + _AFTER_DUE_SECONDS)
 
-    def _poller(self) -> tuple[TablePoller | IntervalPoller | None, PollResult | None]:
+    def _poller(self) -> tuple[TablePoller | IntervalPoller | WatermarkPoller | None, PollResult | None]:
         """Look up the connection and the position. Blocks, so it must run in a thread.
 
         Returns:
