@@ -294,8 +294,8 @@ def _numbered(
     unknown_rows = UnknownRows(stream)
     batch_id, waiting = 0, ""
     for batch in planner:
-        if minimum is not None and planner.has_ended and (held := minimum.held_batch(batch)) is not None:
-            waiting = held.describe()
+        if minimum is not None and planner.has_ended and (found := minimum.waiting_batch(batch)) is not None:
+            waiting = found.describe()
             break
         if batch.files:
             unknown_rows.see(batch)

@@ -225,8 +225,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         if found is not None and found.is_finished:
             raise AirflowSkipException(found.reason)
         if found is None:
-            held = poller.held
-            self.log.info("%s", f"Nothing new in table {stream.table}." if held is None else held.describe())
+            waiting = poller.waiting
+            self.log.info("%s", f"Nothing new in table {stream.table}." if waiting is None else waiting.describe())
         else:
             self.log.info("Table %s is at version %d: %s.", stream.table, found.newest_version, found.reason)
         return found

@@ -43,28 +43,28 @@ class MinBatch:
             return None
         return cls(stream.name, options.min_batch_bytes, options.max_batch_wait.total_seconds())
 
-    def held(self, num_bytes: int, oldest_ms: int) -> HeldWork | None:
+    def waiting(self, num_bytes: int, oldest_ms: int) -> WaitingWork | None:
         """Return the work as work that waits, or ``None`` if it does not.
 
         Args:
             num_bytes: Bytes of the data files that are available.
             oldest_ms: Time of the oldest commit among them, milliseconds since the epoch.
         """
-        held = HeldWork(self, num_bytes, oldest_ms)
-        return held if num_bytes < self.min_bytes and held.seconds_left > 0 else None
+        waiting = WaitingWork(self, num_bytes, oldest_ms)
+        return waiting if num_bytes < self.min_bytes and waiting.seconds_left > 0 else None
 
-    def held_batch(self, batch: SourceBatch) -> HeldWork | None:
+    def waiting_batch(self, batch: SourceBatch) -> WaitingWork | None:
         """Return the last batch up to the newest version as work that waits, or ``None`` if it does not.
 
         The rest of an initial snapshot, or of a commit, never waits: its first part is in the sink already.
         """
         if not batch.files or batch.start.is_initial_snapshot or batch.start.next_index > 0:
             return None
-        return self.held(batch.num_bytes, batch.files[0].timestamp_ms)
+        return self.waiting(batch.num_bytes, batch.files[0].timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class HeldWork:
+class WaitingWork:
     """Available work that is smaller than the minimum.
 
     Attributes:
@@ -101,4 +101,4 @@ def _size_text(size: int) -> str:
     return f"{size} bytes"
 
 
-__all__ = ["HeldWork", "MinBatch"]
+__all__ = ["MinBatch", "WaitingWork"]

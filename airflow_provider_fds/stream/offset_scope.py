@@ -161,7 +161,7 @@ class OffsetScope(Scope):
             self._record_plan(state.epoch, target, found.batches)
             return self.work(max_batches, warning=found.error, is_more=found.is_more)
         result = self.result() if record is not None else None
-        waits = "" if found.held is None else found.held.describe()
+        waits = "" if found.waiting is None else found.waiting.describe()
         if result is not None:
             # this run has delivered what it could; the next run reports the violation
             return RunWork("done", state.epoch, target=target, result=result, warning=found.error, reason=waits)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream
-    from airflow_provider_fds.stream.min_batch import HeldWork
+    from airflow_provider_fds.stream.min_batch import WaitingWork
 
 _NO_COMMITS: Final = ""
 
@@ -44,14 +44,14 @@ class NextBatches:
         empty: Commits without data that come first; then there are no batches.
         is_more: Whether versions up to the target are left.
         error: The violation that planning stopped before.
-        held: Work after the batches that is smaller than the stream's minimum and waits for more.
+        waiting: Work after the batches that is smaller than the stream's minimum and waits for more.
     """
 
     batches: tuple[PlannedBatch, ...]
     empty: SourceBatch | None
     is_more: bool
     error: FdsError | None
-    held: HeldWork | None = None
+    waiting: WaitingWork | None = None
 
 
 def plan_batches(
@@ -86,7 +86,7 @@ def plan_batches(
     unknown_rows = UnknownRows(connected.stream)
     times = EventTimes(connected)
     minimum = MinBatch.of(connected.stream)
-    held: HeldWork | None = None
+    waiting: WaitingWork | None = None
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None
     previous = state.next_prev_txn_version
@@ -95,7 +95,7 @@ def plan_batches(
             empty = None if batches else batch
             break
         # only the last batch can grow: the others ended at a limit or before a version that ends a batch
-        if minimum is not None and planner.has_ended and (held := minimum.held_batch(batch)) is not None:
+        if minimum is not None and planner.has_ended and (waiting := minimum.waiting_batch(batch)) is not None:
             break
         if not batches:
             guard_batches(connected, batch, target)
@@ -109,8 +109,8 @@ def plan_batches(
     times.warn()
     error = planner.outcome.error if planner.outcome is not None else None
     end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
-    is_more = error is None and held is None and end is not None and end.version <= target
-    return NextBatches(tuple(batches), empty, is_more, error, held)
+    is_more = error is None and waiting is None and end is not None and end.version <= target
+    return NextBatches(tuple(batches), empty, is_more, error, waiting)
 
 
 def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableState | None:

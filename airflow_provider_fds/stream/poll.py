@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.partition_filter import Keeps
-    from airflow_provider_fds.stream.min_batch import HeldWork
+    from airflow_provider_fds.stream.min_batch import WaitingWork
     from airflow_provider_fds.stream.value import DeltaStream
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class TablePoller:
     and one GET per commit that was not read before. The first commit without data, and any stream with
     ``partition_filter`` or ``min_batch_bytes``, cost one extra read of the table's metadata.
 
-    Data below ``min_batch_bytes`` is no reason for a run until ``max_batch_wait`` has passed (:attr:`held`).
+    Data below ``min_batch_bytes`` is no reason for a run until ``max_batch_wait`` has passed (:attr:`waiting`).
 
     Args:
         stream: The stream.
@@ -109,12 +109,12 @@ class TablePoller:
         )
 
     @property
-    def held(self) -> HeldWork | None:
+    def waiting(self) -> WaitingWork | None:
         """Data that was seen and is waiting for more, or ``None``."""
         found = self._gathered
         if found is None or self._minimum is None:
             return None
-        return self._minimum.held(found.num_bytes, found.oldest_ms)
+        return self._minimum.waiting(found.num_bytes, found.oldest_ms)
 
     def check(self) -> PollResult | None:
         """Read the log once, with one LIST, and return a result if a run has something to do.
@@ -157,7 +157,7 @@ class TablePoller:
 
     def _waited_long_enough(self, newest: int) -> PollResult | None:
         """Return a result if there is data that was waiting for more and does no longer."""
-        if self._gathered is None or self.held is not None:
+        if self._gathered is None or self.waiting is not None:
             return None
         return PollResult(newest, has_data=True, reason="data")
 
@@ -246,7 +246,7 @@ class TablePoller:
             before = _Gathered(oldest_ms)
         sizes = [file.size or 0 for file in self._files(commit, content)]
         self._gathered = found = before.plus(len(sizes), sum(sizes))
-        return self.held is not None and not found.exceeds(self._options)
+        return self.waiting is not None and not found.exceeds(self._options)
 
     def _has_files(self, commit: Commit, content: CommitContent) -> bool:
         if self._excluded is None and self._filter is None:

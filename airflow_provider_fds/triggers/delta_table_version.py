@@ -148,8 +148,8 @@ class DeltaTableVersionTrigger(BaseTrigger):
     def _pause_until_due(self, refusals: int, poller: TablePoller | IntervalPoller | WatermarkPoller | None) -> float:
         """Return the pause, which ends when data that is waiting for more need not wait any longer."""
         pause = self._pause_seconds(refusals)
-        held = poller.held if isinstance(poller, TablePoller) and not refusals else None
-        return pause if held is None else min(pause, held.seconds_left + _AFTER_DUE_SECONDS)
+        waiting = poller.waiting if isinstance(poller, TablePoller) and not refusals else None
+        return pause if waiting is None else min(pause, waiting.seconds_left + _AFTER_DUE_SECONDS)
 
     def _poller(self) -> tuple[TablePoller | IntervalPoller | WatermarkPoller | None, PollResult | None]:
         """Look up the connection and the position. Blocks, so it must run in a thread.

@@ -75,6 +75,25 @@ def test_a_run_that_is_ended_in_the_middle_continues_and_no_row_is_lost_or_doubl
     assert (checkpoint["batch_id"], checkpoint["offset"]) == (2, chain[-1][2])
 
 
+def test_small_data_waits_and_is_loaded_when_its_wait_is_over(lake):
+    def run(*options):
+        words = command(lake, "starting_version=0", "min_batch_bytes=1m", *options)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    end = run("max_batch_wait=1d")
+    assert (end["status"], end["error"]) == ("up_to_date", None)
+    assert "is waiting for more data" in end["waiting"]
+    assert not (lake / "bronze").exists()
+
+    # the wait is over: the commits of the table are older
+    assert run("max_batch_wait=1") == {"status": "up_to_date", "error": None}
+    table = deltalake.DeltaTable(lake / "bronze")
+    assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == list(range(30))
+    assert len([commit for commit in table.history() if commit.get("userMetadata")]) == 1
+
+
 # D30; tests/chaos kills streams that begin with a snapshot or with changes, and have no end
 def test_a_bounded_run_that_is_killed_with_its_spark_after_half_of_the_rows_continues(tmp_path):
     for half in range(2):

@@ -142,8 +142,8 @@ async def test_a_poll_waits_until_there_is_enough(table, clock):
     for files in (2, 2):
         append(table, clock.now, files)
         assert await poller.poll() is None
-    assert poller.held is not None
-    assert poller.held.num_bytes == 4 * FILE
+    assert poller.waiting is not None
+    assert poller.waiting.num_bytes == 4 * FILE
     append(table, clock.now)
     assert (await poller.poll()).reason == "data"
 
@@ -163,7 +163,7 @@ def test_a_poll_counts_only_files_that_the_stream_reads(table, clock):
     table.commit(*(table.add(f"tmp-{n}") for n in range(9)), operation="WRITE", timestamp_ms=int(clock.now * 1000))
     poller = looking(table, exclude_regex="tmp-")
     assert poller.check() is None
-    assert poller.held.num_bytes == FILE
+    assert poller.waiting.num_bytes == FILE
 
 
 @pytest.mark.parametrize("limit", [{"max_files_per_batch": 3}, {"max_versions_per_batch": 1}])
