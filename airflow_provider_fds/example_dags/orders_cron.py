@@ -19,7 +19,7 @@ orders = DeltaStream("orders_every_15_minutes", table=f"{LAKE}/orders", starting
 
 
 def alert(context: dict[str, Any]) -> None:
-    """Send what the task failed with to whom it concerns."""
+    """Report why the task failed."""
     error = context.get("exception")
     if getattr(error, "reason_code", None) == "SOURCE_ROWS_DELETED":
         log.error("%s: version %s deletes rows (%s)", error.table, error.version, error.operation)

@@ -62,8 +62,8 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
           ``on_no_data="succeed"`` it succeeds with ``None`` instead.
         - A cleared or repeated task of a run that has committed returns the same result again.
         - A run that commits batches up to a version that the stream may not pass succeeds with a warning. If such a
-          version comes first, before any batch, the run fails. That failure is not retried; nor is any other that a
-          retry would only hit again.
+          version comes first, before any batch, the run fails. Errors that a retry cannot fix, such
+          as this one, are not retried.
 
     Result:
         The XCom is what this run has committed: ``stream, epoch, batches, first_batch_id, last_batch_id, start``

@@ -41,9 +41,9 @@ class SourceOptions:
         starting_version: First version to read (inclusive), ``"earliest"`` (the oldest commit in the log) or
             ``"latest"`` (only versions after the newest). Without a start the stream begins with a snapshot.
         starting_timestamp: Read from the first commit at or after this time; not together with ``starting_version``.
-        on_future_start: While no commit has reached ``starting_timestamp``: ``"wait"`` for one, or ``"fail"``.
-        on_changed_start: A start other than the one that the stream began with has no effect: ``"warn"`` about it in
-            every run, or ``"fail"``.
+        on_future_start: What a run does while no commit has reached ``starting_timestamp``: ``"wait"`` or ``"fail"``.
+        on_changed_start: What a run does if the stream began with another start, so that the option has no effect:
+            ``"warn"`` or ``"fail"``.
         max_files_per_batch: Maximum number of files in a batch; default 1000, or no limit if ``max_bytes_per_batch`` or
             ``max_rows_per_batch`` is given.
         max_bytes_per_batch: Bytes at which a batch ends; the last file may exceed it. Default 125 GiB, or no limit if
@@ -54,10 +54,10 @@ class SourceOptions:
         max_versions_per_batch: Maximum number of versions with data in a batch.
         whole_commits: ``True``: never cut a commit in two; a commit that is too large is its own batch. The initial
             snapshot is still cut by files. ``None``: a commit of the change feed that both adds and removes rows is
-            kept whole if the sink applies rows by key. ``False``: no commit is kept whole for the sink's sake.
+            kept whole if the sink applies rows by key. ``False``: the limits may cut any commit.
         min_batch_bytes: Bytes of new data files below which a run plans nothing and the sensor keeps waiting. A stream
             with an end takes everything.
-        max_batch_wait: How long after the oldest commit of smaller work it is loaded nevertheless; at most a day.
+        max_batch_wait: How long after its oldest commit a smaller amount is loaded anyway; at most a day.
         ignore_deletes: Skip commits that only delete; the rows that they delete stay in the sink.
         ignore_changes: For a commit that changes rows, read the files it adds in full, so unchanged rows arrive again.
             Includes ``ignore_deletes``. Also called ``ignore_file_deletion``.
@@ -88,17 +88,17 @@ class SourceOptions:
             with the old schema, rows from it on with the new one.
         allow_schema_changes: What happens at a version that changes the schema, by kind of change (``add``, ``widen``,
             ``rename``, ``drop``, ``type``): ``"follow"`` passes it, ``"ask"`` stops before it until a person
-            acknowledges it, ``"fail"`` does too, but ``acknowledged_schema`` is no acknowledgement. A version instead
-            of a word follows the change of that version and asks at others. Kinds that are not named are as in
-            ``[fds]``; the default is to follow ``add`` and ``widen``, and to ask at the others. Delta's
-            ``allowSourceColumnRename``, ``…Drop``, ``…RenameAndDrop`` and ``…TypeChange`` set the same rules.
+            acknowledges it, ``"fail"`` stops too, and ``acknowledged_schema`` does not help. A version number follows
+            the change at that version and asks at any other. Kinds that are not named are as in ``[fds]``; the default
+            is to follow ``add`` and ``widen``, and to ask at the others. Delta's ``allowSourceColumnRename``,
+            ``…Drop``, ``…RenameAndDrop`` and ``…TypeChange`` set the same rules.
         allowed_roots: Places besides the table's own folder where its files may be, as for a shallow clone: URIs of
             folders or buckets, or ``"*"`` for anywhere. Default: anywhere in the table's own bucket, container or file
             system. Spark uses its own permissions to read the files that the log names.
-        columns: Columns to read, whole; default: all. The others are neither read nor named in a batch. A change of
-            theirs still counts as a change of the schema.
-        stats: ``False``: do not copy the minima, maxima and null counts of columns, which the log has of each file, to
-            staging. Spark then cannot skip files by them. Numbers of rows are kept. Always so with ``columns``.
+        columns: Top-level columns to read; default: all. Other columns are not in a batch, but a change to them still
+            counts as a change of the schema.
+        stats: ``False``: do not copy the minima, maxima and null counts of each file's columns from the log to staging.
+            Spark then cannot use them to skip files. Row counts are still copied. Always so with ``columns``.
 
     Example:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch

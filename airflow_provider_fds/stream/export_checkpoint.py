@@ -1,4 +1,4 @@
-"""Hands a stream over to a Structured Streaming query, which goes on at the stream's committed position."""
+"""Hands a stream over to a Structured Streaming query, which continues at the stream's committed position."""
 
 from __future__ import annotations
 
