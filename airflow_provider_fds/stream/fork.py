@@ -62,7 +62,7 @@ def _position_of(connected: ConnectedStream, state: StreamState) -> Offset:
     """Return the committed position of the stream to continue.
 
     Raises:
-        ConfigurationError: It has none, or may not go on from there.
+        ConfigurationError: It has none, or the fork may not continue from there.
     """
     name, of = connected.stream.name, connected.stream.fork_of
     problem = None
@@ -128,12 +128,12 @@ def refuse_other_stream(connected: ConnectedStream, state: StreamState) -> None:
 
 
 def refuse_sink_of_origin(connected: ConnectedStream, sink: Sink | None) -> None:
-    """Refuse that a fork loads into the sink that the stream it continues also goes on to load into.
+    """Refuse a fork into a sink that the stream it continues still loads into.
 
-    A stream that is retired loads nothing more, so its fork may replace it in its sink.
+    A retired stream loads nothing more, so its fork may take its place in the sink.
 
     Raises:
-        ConfigurationError: Names both ways out.
+        ConfigurationError: The sinks are the same; the message names both ways out.
     """
     origin = connected.state.origin
     of = connected.stream.fork_of or (None if origin is None else origin.stream)
