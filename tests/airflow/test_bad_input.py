@@ -190,7 +190,7 @@ def test_a_missing_spark_connection_stops_the_task_before_a_ledger_is_made(insta
     assert not (tmp_path / "staging").exists()
 
 
-def test_a_retryable_error_is_left_to_airflow_and_all_others_fail_for_good():
+def test_airflow_retries_a_retryable_error_and_all_others_fail_without_a_retry():
     from airflow.providers.common.compat.sdk import AirflowFailException
 
     with pytest.raises(StorageError), task_failures({}):
@@ -214,7 +214,7 @@ def test_a_backfill_is_refused_with_what_to_do_instead(run_type, run_id):
     refuse_backfill({"dag_run": SimpleNamespace(run_type="scheduled", run_id="scheduled__2026")}, stream)
 
 
-def test_a_stream_that_lets_limits_cut_commits_does_not_go_with_a_merge_when_the_dag_is_read(tmp_path):
+def test_a_merge_with_limits_that_cut_commits_is_refused_when_the_dag_is_parsed(tmp_path):
     changes = {"read_change_feed": True, "whole_commits": False}
     merge = DeltaMergeSink(str(tmp_path / "sink"), keys=["id"])
     stream = DeltaStream("orders", table=str(tmp_path), staging=str(tmp_path / "staging"), **changes)

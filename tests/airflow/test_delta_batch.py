@@ -99,7 +99,7 @@ def context(map_index=-1):
     return {"ti": ti, "dag_run": SimpleNamespace(run_id="manual__1", run_type="manual", run_after=None)}
 
 
-def test_a_mapped_task_fails_for_good_because_a_stream_has_one_reader():
+def test_a_mapped_task_fails_without_a_retry_because_a_stream_has_one_reader():
     with pytest.raises(AirflowFailException, match="is mapped"):
         operator_of()._load(context(map_index=0), deadline=None)
 

@@ -105,7 +105,7 @@ def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(read, argumen
         DeltaTableVersionSensor(task_id="wait", stream=stream, **arguments)
 
 
-def test_the_operator_refuses_what_does_not_go_with_the_way_a_stream_reads():
+def test_the_operator_refuses_arguments_that_contradict_how_the_stream_reads():
     days, orders = (DeltaStream("s", "s3://lake/t", read=read) for read in ("data_interval", "offset"))
     replacing = DeltaReplaceSink("s3://lake/s", replace_where="a = 1")
     with pytest.raises(ConfigurationError, match="run_time_limit"):

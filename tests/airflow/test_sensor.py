@@ -95,7 +95,7 @@ def test_it_defers_if_there_is_nothing_new(sensor, consumed, context):
     assert kwargs["deployment"] == "http://fds.test"
 
 
-def test_it_looks_again_when_the_trigger_has_fired(sensor, consumed, context):
+def test_it_polls_again_when_the_trigger_has_fired(sensor, consumed, context):
     consumed(0)
     event = {"status": "success", "version": 1, "reason": "data"}
     assert sensor(deferrable=True).execute_complete(context, event, deadline=time.time() + 60) == 1
@@ -138,7 +138,7 @@ def test_an_error_of_the_trigger_is_a_skip_with_soft_fail(sensor, context):
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_a_lost_position_fails_for_good_and_soft_fail_is_honoured(sensor, table, consumed, context, deferrable):
+def test_a_lost_position_fails_without_a_retry_and_soft_fail_is_honoured(sensor, table, consumed, context, deferrable):
     table.append(timestamp_ms=now_ms())
     table.append(timestamp_ms=now_ms())
     consumed(0)

@@ -193,7 +193,7 @@ def test_the_error_for_another_connection_type_lists_a_registered_backend(connec
         find_backend(conn_id)
 
 
-def test_a_function_gets_each_batch_once_more_after_it_failed_and_its_writes_land_once(
+def test_a_failed_function_gets_each_batch_again_and_its_writes_land_once(
     connection, installation, lake, server, tmp_path
 ):
     connection(host="127.0.0.1", port=server.port, login="fds")

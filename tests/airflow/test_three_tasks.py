@@ -223,7 +223,7 @@ def test_a_batch_of_another_stream_is_refused(dag_of, installation, lake):
     assert (run.state("load"), run.state("commit")) == ("success", "failed")
 
 
-def test_while_another_run_owns_the_batch_a_plan_skips_or_fails_as_it_is_told(dag_of, installation, lake):
+def test_while_another_run_owns_the_batch_on_busy_decides_whether_a_plan_skips_or_fails(dag_of, installation, lake):
     lake.append("orders", 1)
     lines = (
         'skipping = DeltaPlanOperator(task_id="skipping", stream=orders)',

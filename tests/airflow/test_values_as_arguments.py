@@ -110,7 +110,7 @@ def dag_serialization():
     return getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
 
 
-def test_a_dag_of_values_is_serialised_shortly_and_always_the_same_way(installation):
+def test_a_dag_of_values_has_a_short_and_deterministic_serialisation(installation):
     def serialised():
         found = json.dumps(dag_serialization().serialize_dag(installation.add(DAG_OF_ALL)), sort_keys=True)
         return found.replace("\\\\", "")

@@ -47,7 +47,7 @@ def test_a_run_that_is_overtaken_at_any_point_does_no_harm_when_it_continues(
         stall_walk(round_, is_late=is_late, from_snapshot=from_snapshot, order=seed, points=points)
 
 
-def test_a_run_that_finds_the_end_of_its_stream_dies_or_stands_still(
+def test_the_end_of_a_stream_is_recorded_once_if_its_run_dies_or_hangs(
     warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     """What a time as the end has come to mean is written once; each later time is an end of its own."""

@@ -47,7 +47,7 @@ def command(lake: Path, *options: str) -> list[str]:
 ONE_BY_ONE = ("starting_version=0", "max_versions_per_batch=1")
 
 
-def test_a_run_that_is_ended_in_the_middle_continues_and_no_row_is_lost_or_doubled(lake):
+def test_an_interrupted_run_continues_and_no_row_is_lost_or_duplicated(lake):
     first = subprocess.Popen(command(lake, *ONE_BY_ONE), stdout=subprocess.PIPE, text=True)
     started = lake / "staging" / "orders" / "attempts" / "1" / "0"
     deadline = time.monotonic() + 120

@@ -82,7 +82,7 @@ def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_onc
     assert sorted(m["batch_id"] for m in found if m is not None) == [0, 1, 2]
 
 
-def test_a_table_that_was_made_again_under_a_plan_is_named_and_its_versions_are_not_to_be_skipped(lake):
+def test_a_table_recreated_under_a_plan_is_named_without_advice_to_skip_versions(lake):
     assert fds("plan", lake).returncode == 0
     shutil.rmtree(lake / "orders")
     for version in range(4):

@@ -75,7 +75,7 @@ def test_a_shallow_clone_is_read_through_its_absolute_paths(lab, clone):
     assert lab.rows(lab.read(batch, clone)) == lab.streamed(clone)
 
 
-def test_a_file_that_comes_back_is_in_a_batch_of_its_own(lab):
+def test_a_restored_file_is_in_a_separate_batch(lab):
     path = lab.create("restored", "(id LONG) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
     lab.spark.range(10).coalesce(1).write.format("delta").mode("append").save(path)
     lab.sql("DELETE FROM {} WHERE id < 100", path)

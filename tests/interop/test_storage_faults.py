@@ -126,7 +126,9 @@ async def test_an_async_head_also_repeats_failed_requests(server, storage):
 
 @pytest.mark.parametrize("fault", ["503", "no answer"])
 @pytest.mark.parametrize("method", READS)
-def test_what_does_not_pass_ends_after_the_limit_as_an_error_that_airflow_retries(server, storage, method, fault):
+def test_a_lasting_temporary_failure_ends_after_the_limit_as_an_error_that_airflow_retries(
+    server, storage, method, fault
+):
     storage.put("f/x", BODY)
     server.requests.clear()
     kind, more = PASSING[fault]
@@ -237,7 +239,9 @@ def test_a_refusal_is_an_error_at_once(server, storage, method, refusal):
         ("409 Conflict", b""),
     ],
 )
-def test_what_the_client_does_not_repeat_and_may_pass_is_an_error_that_airflow_retries(server, storage, status, body):
+def test_a_passing_failure_that_the_client_does_not_repeat_is_an_error_that_airflow_retries(
+    server, storage, status, body
+):
     server.fail("status", "GET", status=status, body=body)
     with pytest.raises(StorageError) as caught:
         storage.get("f/x")
@@ -361,7 +365,7 @@ def test_of_many_writers_over_a_bad_connection_each_entry_has_one(server, storag
 
 @pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("kind", LOST)
-def test_a_manifest_whose_answer_was_lost_is_there_once_and_whole(
+def test_a_manifest_whose_response_was_lost_exists_once_and_complete(
     server, storage, log_builder, kind, is_large, monkeypatch
 ):
     if is_large:

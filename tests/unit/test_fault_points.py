@@ -96,7 +96,7 @@ def test_a_count_that_is_not_reached_does_nothing(tmp_path):
 @pytest.mark.parametrize(
     "text", ["kill", "kill@nowhere", "burn@ledger.read", "kill@ledger.read#0", "kill@ledger.read "]
 )
-def test_what_is_not_a_fault_is_refused(text):
+def test_an_invalid_fault_is_refused(text):
     with pytest.raises(ValueError, match="is not effect@point"):
         Fault.parse(text)
 

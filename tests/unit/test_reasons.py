@@ -107,7 +107,7 @@ def test_only_bugs_are_raised_without_a_class():
     assert all("a bug in" in call for call in calls), calls
 
 
-def test_what_the_driver_refuses_has_a_reason_of_its_own():
+def test_every_refusal_of_the_driver_has_its_own_reason():
     in_classes = ("UserFunction", "SinkSchema", "SinkAppeared")
     # retried with the general reason, or shown by the user's own job
     general = {"NotRegistered", "FenceNotWritten", "EpochClosed", "NotCommitted", "NoBatch"}

@@ -256,7 +256,7 @@ def session_of(stream, spec, batch):
     return json.loads(marker.read_bytes())["connect"]["session_id"]
 
 
-def test_jobs_of_a_stream_meet_in_one_session_which_is_made_again_when_the_server_has_ended_it(stream, connect_server):
+def test_jobs_of_a_stream_share_a_session_that_is_recreated_when_the_server_has_ended_it(stream, connect_server):
     first, second, third = stream.plan()
     specs = []
     for batch in (first, second):

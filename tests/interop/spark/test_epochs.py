@@ -154,7 +154,7 @@ EACH_ONCE = list(range(30))
 
 
 @pytest.mark.parametrize("requests", [1, 2, 3])
-def test_a_batch_that_lands_after_requests_in_a_row_is_not_read_again_unseen(desk, spark, requests):
+def test_a_batch_that_lands_after_several_requests_is_not_read_again_unnoticed(desk, spark, requests):
     late = desk.zombie()
     for number in range(requests):
         desk.move("rewind", to_version=0, replaces=number > 0)
@@ -314,9 +314,7 @@ def test_a_rewind_with_delete_is_right_although_a_zombie_lands_first(desk, spark
 
 
 @pytest.mark.parametrize("moment", ["before the statement", "after the statement"])
-def test_a_zombie_that_lands_between_the_look_and_the_write_of_the_fence_is_not_lost_or_doubled(
-    desk, spark, monkeypatch, moment
-):
+def test_rows_of_a_zombie_that_lands_while_the_fence_works_are_not_lost_or_duplicated(desk, spark, monkeypatch, moment):
     late = desk.zombie()
     desk.move("rewind", to_version=1, delete=True)
     point = "fence.commit.before" if moment == "before the statement" else "fence.commit.after"
@@ -671,7 +669,7 @@ def test_rows_that_an_unopened_epoch_removed_are_not_left_out(desk, removed_by):
     assert desk.ids() == EACH_ONCE
 
 
-def test_a_removal_that_was_asked_for_and_never_made_does_not_bind_the_next_request(desk):
+def test_a_requested_removal_that_was_never_made_does_not_bind_the_next_request(desk):
     desk.load()
     desk.move("rewind", to_version=1, delete=True)
     desk.move("replan", replaces=True)
@@ -769,7 +767,7 @@ def test_a_restore_to_the_last_committed_batch_and_a_replan_load_the_rest_again(
 
 
 @pytest.mark.parametrize("name", ["replan", "rewind"])
-def test_batches_whose_commits_log_cleanup_took_are_not_read_again_unseen(desk, spark, name):
+def test_batches_whose_commits_log_cleanup_removed_are_not_read_again_unnoticed(desk, spark, name):
     run(spark, desk.zombie())
     others = [number for first in (100, 200, 300) for number in write_as_another(desk, first)]
     clean_up_log(desk, before=5)

@@ -62,7 +62,7 @@ def test_a_zombie_of_the_closed_epoch_that_starts_late_is_refused(spark, stream)
     assert rows(spark, stream) == 10
 
 
-def test_a_zombie_that_had_looked_before_the_fence_is_skipped_by_delta_and_says_so(spark, stream):
+def test_a_zombie_that_checked_the_sink_before_the_fence_is_skipped_by_delta_and_reports_it(spark, stream):
     batches = stream.plan()
     _, (loaded,) = stream.work(spark, stream.job(batches[0]))
     late = stream.job(batches[1], **stream.after(loaded))
@@ -88,7 +88,7 @@ def test_a_missing_sink_needs_no_fence_and_a_zombie_that_creates_it_keeps_the_ne
     assert rows(spark, stream) == 10
 
 
-def test_what_landed_and_was_never_committed_is_reported_with_its_end(spark, stream):
+def test_an_uncommitted_batch_in_the_sink_is_reported_with_its_end(spark, stream):
     batches = stream.plan()
     _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
     _, closed = fence(spark, stream, **stream.after(loaded))
@@ -112,7 +112,7 @@ def test_a_batch_that_a_restore_removed_has_not_landed(spark, stream):
     assert rows(spark, stream) == 20
 
 
-def test_what_was_taken_away_after_a_fence_has_not_landed_for_the_next_one(spark, stream):
+def test_rows_removed_after_a_fence_have_not_landed_for_the_next_one(spark, stream):
     batches = stream.plan()
     _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
     assert fence(spark, stream, **stream.after(loaded))[1].landed

@@ -130,7 +130,7 @@ def test_changes_in_a_sink_that_the_stream_leaves_are_not_reported(desk):
     assert deltalake.DeltaTable(left).to_pyarrow_table().num_rows == 1
 
 
-def test_a_rewind_reads_again_what_was_taken_out_and_does_not_warn_of_it(desk):
+def test_a_rewind_rereads_removed_rows_without_a_warning(desk):
     desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
     desk.move("rewind", to_version=0)
@@ -296,7 +296,7 @@ def test_a_statement_that_is_typed_as_it_was_printed_is_not_a_warning(desk, vers
     assert (warnings(desk), desk.ids()) == ([], EACH_ONCE)
 
 
-def test_a_typed_statement_whose_rewind_was_not_asked_for_is_named_by_the_next_batch(desk):
+def test_the_next_batch_names_a_manual_statement_whose_rewind_was_never_requested(desk):
     said = desk.mover().rewind(to_version=1).describe()
     desk.typed(said.replace("file://", ""))
     desk.append(30)

@@ -160,7 +160,7 @@ def test_a_batch_that_has_not_landed_at_all_is_loaded_by_a_replan_without_a_ques
         assert Counter(stream.ids(name)) == Counter(range(30))
 
 
-def test_where_no_table_tells_each_write_is_asked_for(streamed):
+def test_if_no_table_shows_it_a_person_is_asked_about_each_write(streamed):
     stream = streamed(named=("kept",))
     stream.run(gone=False)
     with pytest.raises(ConfigurationError, match=r"--landed gone=yes\|no$"):
@@ -195,7 +195,7 @@ def test_an_orphaned_driver_writes_nothing_into_a_named_table_after_the_new_epoc
     assert opened[-1].fence.versions == {f"fds:{state.uuid}#{name}": fence for name in ("kept", "gone")}
 
 
-def test_what_an_orphaned_driver_wrote_between_the_answer_and_the_fence_is_not_loaded_again(streamed):
+def test_rows_that_an_orphaned_driver_wrote_between_answer_and_fence_are_not_loaded_again(streamed):
     stream = streamed()
     stream.run()
     stream.run(kept=False)
@@ -356,7 +356,7 @@ def test_a_restore_that_keeps_a_batch_does_not_prevent_a_replan(streamed):
     assert counted(stream) == once(range(30))
 
 
-def test_what_a_zombie_writes_between_two_requests_in_a_row_is_not_read_again_unseen(streamed):
+def test_rows_that_a_zombie_writes_between_two_requests_are_not_read_again_unnoticed(streamed):
     stream = streamed()
     stream.run()
     session = stream.session()
@@ -422,7 +422,7 @@ def test_a_stream_of_the_same_name_that_writes_at_the_same_moment_is_noticed_aft
     assert "SinkOfNamesake" in str(refused.failure)
 
 
-def test_a_ledger_that_was_lost_is_told_by_what_the_function_has_written(streamed):
+def test_a_lost_ledger_is_detected_by_the_writes_of_the_function(streamed):
     stream = streamed()
     stream.run()
     with pytest.raises(LedgerError, match=r"was written by a stream of this name .*batch 0 of epoch 1\)") as error:
@@ -561,7 +561,7 @@ def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_table_that_was_removed_after_it_was_written_is_not_made_again_in_silence(streamed, is_made_again):
+def test_a_removed_table_is_not_silently_created_again(streamed, is_made_again):
     stream = streamed()
     stream.run()
     stream.run()

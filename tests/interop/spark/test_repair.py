@@ -83,7 +83,7 @@ def test_a_driver_of_before_the_repair_writes_nothing_once_the_epoch_has_begun(d
     assert desk.ids() == list(range(40))
 
 
-def test_a_fence_that_was_asked_for_by_a_lost_entry_takes_no_row_for_good(desk, spark, capsys):
+def test_a_fence_requested_by_a_lost_entry_removes_no_row_permanently(desk, spark, capsys):
     desk.load()
     desk.move("rewind", to_version=1, delete=True)
     session = desk.session()

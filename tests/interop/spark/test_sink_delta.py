@@ -260,7 +260,7 @@ def test_a_new_sink_is_partitioned_as_asked(spark, stream):
     assert stream.sink_commits()[0]["metaData"]["partitionColumns"] == ["p"]
 
 
-def test_a_partition_column_that_is_not_there_is_named(spark, stream):
+def test_a_missing_partition_column_is_named(spark, stream):
     sink = DeltaTableSink(str(stream.sink_path), partition_by=("day",))
     message = refused(stream, spark, stream.job(stream.plan()[0], sink=sink), "SinkSchema")
     assert "day" in message

@@ -124,7 +124,7 @@ def test_a_new_table_is_clustered_in_the_transaction_of_its_first_batch(spark, s
     assert spark.conf.get("spark.databricks.delta.write.txnVersion", None) is None
 
 
-def test_small_files_of_a_batch_are_joined_to_the_size_that_was_asked_for(spark, stream):
+def test_small_files_of_a_batch_are_combined_to_the_requested_size(spark, stream):
     stream.options = {"max_versions_per_batch": 3}
     files = []
     for size in (None, "64m"):

@@ -106,7 +106,7 @@ def test_a_fence_job_survives_a_round_trip():
     assert JobSpec.from_json(job.to_json()) == job
 
 
-def test_a_fence_says_what_it_removes_and_up_to_where_it_looked():
+def test_a_fence_records_what_it_removes_and_the_version_it_checked():
     plain, removing = fence_metadata(FENCE, "t2"), replace(FENCE, removes="rows", from_version=4)
 
     assert "removes" not in read_commit_metadata(plain)
@@ -138,12 +138,12 @@ def test_a_job_spec_from_before_there_were_fences_is_read():
     assert JobSpec.from_json(json.dumps(old)) == JOB
 
 
-def test_the_fence_report_is_the_golden_file_and_comes_back():
+def test_the_fence_report_is_the_golden_file_and_is_read_back():
     assert FENCE_REPORT.to_json() + b"\n" == (GOLDEN / "fence_report.json").read_bytes()
     assert FenceReport.from_json((GOLDEN / "fence_report.json").read_text()) == FENCE_REPORT
 
 
-def test_the_fence_report_comes_back_with_its_warnings():
+def test_the_fence_report_keeps_its_warnings():
     report = replace(FENCE_REPORT, warnings=("another writer took out rows",))
     assert FenceReport.from_json(report.to_json()) == report
 
@@ -212,7 +212,7 @@ def test_a_batch_is_done_when_the_sink_has_it_and_the_count_agrees(outcome, is_d
     assert replace(REPORT, outcome=outcome).is_done is is_done
 
 
-def test_transaction_versions_rise_with_batches_and_epochs_and_the_fence_lies_between():
+def test_transaction_versions_rise_with_batches_and_epochs_with_the_fence_in_between():
     assert txn_version(1, 0) == 2**32 + 1
     assert txn_version(1, 0) < txn_version(1, 1) < txn_version(1, 2**32 - 2) < fence_version(2) < txn_version(2, 0)
     assert (BATCH.txn_app_id, BATCH.txn_version) == (f"fds:{BATCH.uuid}", 2 * 2**32 + 4)

@@ -27,12 +27,12 @@ def test_a_process_with_a_reused_id_is_not_mistaken_for_the_old_one():
     assert not arguments.owner_is_running(Owner(kind="cli", deployment="cli", run_id=earlier))
 
 
-def test_what_cannot_be_looked_up_from_here_counts_as_running():
+def test_an_owner_that_cannot_be_looked_up_counts_as_running():
     assert arguments.owner_is_running(Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"))
     assert arguments.owner_is_running(Owner(kind="airflow", deployment="prod", dag_id="d", run_id="r", task_id="t"))
 
 
-def test_what_was_only_planned_belongs_to_whoever_runs_it():
+def test_batches_that_fds_plan_planned_belong_to_whoever_runs_them():
     assert not arguments.owner_is_running(Owner.of_plan("cli"))
 
 

@@ -366,7 +366,7 @@ def test_a_sum_of_sizes_beyond_64_bits_is_the_largest_number(log_builder, log, t
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"add":{"path":1}}', '{"metaData":{"id":5}}', '{"protocol":{}}'])
-def test_what_is_json_but_no_log_is_an_error_of_fds(log_builder, log, content):
+def test_json_that_is_not_a_log_is_an_error_of_fds(log_builder, log, content):
     log_builder.write_raw(0, content)
 
     with pytest.raises(FdsError):

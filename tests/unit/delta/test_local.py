@@ -22,7 +22,7 @@ def test_the_storage_contract(storage, check):
     check(storage)
 
 
-def test_a_file_where_a_folder_is_expected_counts_as_not_there(storage):
+def test_a_file_where_a_folder_is_expected_counts_as_missing(storage):
     storage.put("a", b"x")
     assert storage.head("a/b") is None
     assert list(storage.list_after("a")) == []
@@ -89,7 +89,7 @@ def test_a_refusal_by_the_file_system_is_access_denied_and_not_absence(storage, 
         getattr(storage, call)("f/x")
 
 
-def test_a_file_system_without_hard_links_says_so(storage, monkeypatch):
+def test_a_file_system_without_hard_links_is_an_error(storage, monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 

@@ -54,7 +54,7 @@ def test_a_vector_by_uuid_becomes_a_vector_by_path():
     assert UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61").bytes == decode_z85("^-aqEH.-t@S}K{vb[*k^")
 
 
-def test_a_vector_by_uuid_without_prefix_lies_in_the_root():
+def test_a_vector_by_uuid_without_prefix_is_in_the_root():
     vector = absolute_vector("s3://lake/t", DeletionVector("u", "^-aqEH.-t@S}K{vb[*k^"))
     assert vector.pathOrInlineDv == "s3://lake/t/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 

@@ -29,7 +29,7 @@ def test_durations_are_read_as_delta_writes_them(text, expected):
 @pytest.mark.parametrize(
     "text", ["", "30", "interval", "days", "interval 1 month", "1 year", "1.5 days", "P1D", "1 day x"]
 )
-def test_what_is_not_a_duration_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(ValueError, match="is not a duration such as 'interval 30 days'"):
         parse_interval(text)
 

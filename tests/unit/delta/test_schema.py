@@ -69,7 +69,7 @@ def test_order_comments_and_properties_change_no_rows(new):
         (table(f("a", "void")), table(f("a", "string")), "~ a: void -> string"),
     ],
 )
-def test_what_reads_old_rows_the_same_is_additive(old, new, words):
+def test_a_change_that_reads_old_rows_the_same_is_additive(old, new, words):
     change = schema_change(old, new, PLAIN)
     assert change.kind == "additive"
     assert change.diff == (words,)

@@ -70,7 +70,7 @@ def test_a_commit_pushes_the_times_of_a_thousand_versions_after_it_and_no_more(l
     assert CommitTimestamps(log).at_or_before(T0 + 10**9 + 1001) == 1001
 
 
-def test_commits_that_cleanup_removed_push_nothing_any_more(log, log_builder):
+def test_commits_that_cleanup_removed_no_longer_adjust_later_times(log, log_builder):
     with_file_times(log_builder, 100, 50, 50)
     metadata = log.state_at(2).metadata
     log_builder.clean_up_before(1)

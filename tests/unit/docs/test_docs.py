@@ -55,7 +55,7 @@ def test_the_commands_of_the_cli_page_run_and_print_what_it_says(log_builder, tm
     assert ran >= 6
 
 
-def test_every_make_target_the_readme_names_is_there():
+def test_every_make_target_in_the_readme_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\w+)", "\n".join(blocks(ROOT / "README.md", "bash")), re.MULTILINE):
         assert f"\n{target}:" in makefile

@@ -430,5 +430,5 @@ class Epochs(Processes, RuleBasedStateMachine):
         assert {commit.version for _, commit in self.live()} == set(range(LAST_VERSION))
 
 
-def test_whatever_is_asked_for_a_row_is_there_twice_only_if_a_person_was_shown_it(make):
+def test_whatever_is_requested_a_row_is_there_twice_only_if_a_person_was_shown_it(make):
     explore(lambda: Epochs(make), examples=120, steps=25)

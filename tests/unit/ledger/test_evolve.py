@@ -95,7 +95,7 @@ def test_a_run_is_one_record_from_its_first_plan_to_its_last_commit(make):
     assert (record.num_files, record.num_bytes, record.rows, record.sink_version) == (6, 6000, 60, 3)
 
 
-def test_what_was_measured_of_the_batches_of_a_run_is_added_up_and_unknown_if_it_is_of_one(make):
+def test_measurements_of_a_run_are_sums_and_unknown_if_one_batch_lacks_them(make):
     first = Measures(rows_read=25, files_written=1, bytes_written=100, seconds={"look": 0.25, "write": 1.5})
     second = Measures(rows_read=5, files_written=2, bytes_written=50, seconds={"write": 0.5, "verify": 0.125})
     batches = make.plan(make.batch(0), make.batch(1), make.batch(2))

@@ -388,5 +388,5 @@ class Functions(Processes, RuleBasedStateMachine):
         self.every_row_before_the_position_is_there()
 
 
-def test_whatever_is_asked_for_no_row_is_lost_or_written_again_untold(make):
+def test_whatever_is_requested_no_row_is_lost_or_written_again_without_a_message(make):
     explore(lambda: Functions(make), examples=60, steps=20)

@@ -82,7 +82,7 @@ def days(make, tmp_path):
     return Days(make, tmp_path)
 
 
-def test_a_manifest_that_lost_its_put_goes_once_its_generation_is_planned_and_not_before(days):
+def test_an_orphaned_manifest_is_removed_only_once_its_generation_is_planned(days):
     days.open(1)
     days.manifest(1, "0-lost")
     assert days.purge_expired().leftovers == ()  # its writer may be about to name it
@@ -91,7 +91,7 @@ def test_a_manifest_that_lost_its_put_goes_once_its_generation_is_planned_and_no
     assert days.left() == ["1/0-a", "1/1-b"]
 
 
-def test_what_a_generation_left_that_was_never_planned_goes_when_the_next_is_opened(days):
+def test_files_of_an_unplanned_generation_are_removed_when_the_next_is_opened(days):
     days.open(1)
     days.execute(days.plan(1, ["0-a"]))
     days.open(2)
@@ -104,7 +104,7 @@ def test_what_a_generation_left_that_was_never_planned_goes_when_the_next_is_ope
     assert days.left() == ["1/0-a", "2/0-c", "3/0-not-planned-yet"]
 
 
-def test_what_is_planned_and_what_was_committed_not_long_ago_stays(days):
+def test_planned_and_recently_committed_batches_stay(days):
     days.open(1)
     commit = days.plan(1, ["0-a", "1-b"])
     assert days.purge_expired(timedelta(days=99)).leftovers == ()

@@ -86,7 +86,7 @@ def blocked(make, **changes):
     ),
     st.randoms(),
 )
-def test_boundaries_never_cross_whatever_the_log_said_when_each_was_resolved(found, random):
+def test_boundaries_never_cross_whenever_each_was_resolved(found, random):
     # what is found depends on which commits are left, so later answers may contradict earlier ones
     random.shuffle(found)
     state = StreamState(name="days", phase="requested", uuid="u", table="file:///t", deployment="prod", epoch=1)
@@ -184,7 +184,7 @@ def test_a_blocked_interval_is_committed_once_a_person_has_accepted_it(make, aft
     assert decide(accepted, committed(make, [batch])).was_accepted
 
 
-def test_what_replaces_is_committed_whole_and_what_appends_batch_by_batch(make, after):
+def test_a_replacing_interval_is_committed_whole_and_an_appending_one_batch_by_batch(make, after):
     batches = [make.batch(0), make.batch(1)]
     steps = (resolve(1, 0), resolve(2, 90), opened(make), planned(make, *batches))
     assert after(*steps, committed(make, batches)).interval(DAY).is_done

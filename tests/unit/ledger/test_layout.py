@@ -33,7 +33,7 @@ def test_numbered_names_sort_as_numbers_and_are_parsed_strictly():
         assert parse_numbered_name(other) is None
 
 
-def test_everything_of_a_stream_lies_below_its_name():
+def test_everything_of_a_stream_is_in_the_folder_of_its_name():
     folder = StreamFolder("orders")
     assert folder.fold(3) == "orders/ledger/_checkpoint/00000000000000000003.json"
     assert folder.attempt_reports(2, 5) == "orders/attempts/2/5"

@@ -64,7 +64,7 @@ def staging(make, tmp_path):
     return Staging(make, tmp_path)
 
 
-def test_a_manifest_that_lost_its_put_goes_once_its_batch_is_decided_and_not_before(staging):
+def test_an_orphaned_manifest_is_removed_only_once_its_batch_is_decided(staging):
     staging.plan(0)
     staging.commit(0)
     staging.manifest(1, "1-lost")
@@ -96,7 +96,7 @@ def test_planned_and_young_files_stay_however_many_others_there_are(staging):
     assert staging.left() == [f"1/{b}-d{b}" for b in range(6)]
 
 
-def test_with_an_old_batch_goes_all_that_lies_beside_it(staging):
+def test_with_an_old_batch_all_its_leftovers_are_removed(staging):
     staging.batches(0, 5)
     for b in range(6):
         staging.manifest(1, f"{b}-other")

@@ -263,7 +263,7 @@ def test_74_a_commit_with_vectors_is_admitted_whole(plan: Any, log_builder: Any)
     assert [file.index for file in found.batches[0].files] == [0, 2, 4]
 
 
-def test_74_what_restore_brings_back_are_inserts(plan: Any, log_builder: Any) -> None:
+def test_74_rows_that_restore_brings_back_are_inserts(plan: Any, log_builder: Any) -> None:
     log_builder.create(configuration=ON)
     old, new = vector(1, 2), vector(2, 3)
     log_builder.commit(*revise(log_builder, "f", old, new), operation="RESTORE")

@@ -64,6 +64,6 @@ def test_a_pattern_that_they_read_differently_is_refused(expression: str) -> Non
 
 
 @pytest.mark.parametrize("expression", ["(", "[", "*a", "a**b", "a(?i)b", "a\\", "(?<=a+)b"])
-def test_what_is_not_an_expression_is_refused(expression: str) -> None:
+def test_a_predicate_that_is_not_an_expression_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="FDS supports what"):
         compile_exclusion(expression)

@@ -262,7 +262,7 @@ def test_all_options_that_conflict_with_a_bounded_read_are_reported_together() -
     assert all(any(repr(name) in problem for problem in found) for name in given)
 
 
-def test_what_to_do_with_a_start_in_the_future_needs_such_a_start() -> None:
+def test_on_future_start_needs_a_starting_timestamp() -> None:
     (problem,) = problems({"onFutureStart": "fail", "starting_version": 1})
     assert "'onFutureStart' has no effect without starting_timestamp" in problem
     (problem,) = problems({"onFutureStart": "skip", "starting_timestamp": "2026-01-31"})
@@ -422,7 +422,7 @@ def test_options_survive_their_dictionary(name: str) -> None:
     assert SourceOptions.parse(options.to_dict()) == options
 
 
-def test_a_file_limit_beside_a_byte_limit_survives_too() -> None:
+def test_a_file_limit_next_to_a_byte_limit_is_kept() -> None:
     for name in ("max_bytes_per_batch", "max_rows_per_batch"):
         options = SourceOptions.parse({name: 1, "max_files_per_batch": 1000})
         assert SourceOptions.parse(options.to_dict()) == options

@@ -61,7 +61,7 @@ def test_12_a_snapshot_without_checkpoint_and_first_commit_says_what_is_missing(
         plan.freeze(2)
 
 
-def test_53_a_column_that_was_added_before_the_start_is_there_for_all_rows(plan: Any, log_builder: Any) -> None:
+def test_53_a_column_added_before_the_start_is_in_all_rows(plan: Any, log_builder: Any) -> None:
     field = log_builder.field
     changed(log_builder, field("id"), field("id"))
     log_builder.commit(log_builder.metadata([field("id"), field("more")]), operation="ADD COLUMNS")
@@ -114,7 +114,7 @@ def test_60_a_column_renamed_and_renamed_back_stops_the_stream_at_the_first_of_t
     assert "~ id -> other" in stops(plan)
 
 
-def test_63_column_mapping_that_is_taken_away_stops_the_stream_that_meets_it_only(plan: Any, log_builder: Any) -> None:
+def test_63_removed_column_mapping_stops_only_a_stream_that_reaches_that_version(plan: Any, log_builder: Any) -> None:
     key, mapped = "delta.columnMapping.physicalName", {"delta.columnMapping.mode": "name"}
     log_builder.create([log_builder.field("id", **{key: "id"})], protocol=MAPPING, configuration=mapped)
     log_builder.append()

@@ -183,7 +183,7 @@ def test_16_another_table_id_in_the_log_stops_the_stream(plan: Any, log_builder:
 
 
 # D38
-def test_16_a_table_made_again_with_a_new_id_is_refused(plan: Any, log_builder: Any) -> None:
+def test_16_a_recreated_table_with_a_new_id_is_refused(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     position = plan.at(2)
     log_builder.table_id = "another"

@@ -73,6 +73,6 @@ def test_of_several_sources_the_one_that_reads_the_table_counts(tmp_path):
         ({0: [at(1, sourceVersion=9)]}, [0], "v1", "has sourceVersion 9"),
     ],
 )
-def test_what_is_not_a_position_is_refused_and_says_why(tmp_path, offsets, done, version, message):
+def test_an_invalid_position_is_refused_with_the_reason(tmp_path, offsets, done, version, message):
     with pytest.raises(ConfigurationError, match=message):
         read_streaming_checkpoint(written(tmp_path, offsets, done, version=version), "t")

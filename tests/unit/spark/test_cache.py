@@ -156,7 +156,7 @@ def test_a_jar_of_the_s3_file_system_that_was_exchanged_is_not_used(tmp_path, s3
             s3a_jars(tmp_path)
 
 
-def test_a_jar_beside_those_of_the_s3_file_system_or_one_less_is_refused(tmp_path, s3a):
+def test_an_extra_or_missing_jar_of_the_s3_file_system_is_refused(tmp_path, s3a):
     (s3a / "more.jar").write_bytes(b"")
     with pytest.raises(SparkSetupError, match=r"unexpected or missing files \(more\.jar\)"):
         s3a_jars(tmp_path)
@@ -166,7 +166,7 @@ def test_a_jar_beside_those_of_the_s3_file_system_or_one_less_is_refused(tmp_pat
         s3a_jars(tmp_path)
 
 
-def test_a_large_jar_is_read_once_as_long_as_nobody_touches_it(tmp_path, s3a, monkeypatch):
+def test_an_unchanged_large_jar_is_read_only_once(tmp_path, s3a, monkeypatch):
     read = []
     monkeypatch.setattr(cache, "_compare", lambda jar, _sha256: read.append(jar.name))
     s3a_jars(tmp_path)

@@ -127,7 +127,7 @@ def test_the_innermost_condition_names_the_failure():
         "(io.delta.exceptions.ConcurrentTransactionException) something",
     ],
 )
-def test_a_lost_race_is_told_without_streaming_queries_and_may_be_tried_again(text):
+def test_the_message_about_a_lost_race_names_no_streaming_queries_and_is_retryable(text):
     failure = explain(chained(text))
     assert is_conflict(chained(text))
     assert failure.retryable is True
@@ -153,7 +153,7 @@ def test_an_unknown_failure_is_retried(text):
     assert explain(chained(text)).retryable is True
 
 
-def test_a_damaged_file_is_told_from_one_that_could_not_be_reached():
+def test_a_damaged_file_is_distinguished_from_an_unreachable_one():
     read = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a.parquet. SQLSTATE: KD001"
     assert explain(chained(read, "file:/a.parquet is not a Parquet file. Expected magic number")).retryable is False
     assert explain(chained(read, "Read timed out")).retryable is True

@@ -46,7 +46,7 @@ def test_local_paths_are_distinguished_from_uris_and_not_decoded(path, local):
     assert local_path(path) == (None if local is None else Path(local))
 
 
-def test_a_report_is_whole_or_not_there(tmp_path):
+def test_a_report_is_written_completely_or_not_at_all(tmp_path):
     path = f"file:{tmp_path}/a b/1.json"
     write_bytes(path, b"one")
     write_bytes(path, b"two")

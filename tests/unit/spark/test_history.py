@@ -43,7 +43,7 @@ def test_the_newest_transaction_is_the_highest_of_this_stream():
     "operation",
     ["RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "CREATE TABLE", "CONVERT"],
 )
-def test_what_breaks_the_chain_of_transactions_is_seen_only_after_the_last_commit(operation):
+def test_an_operation_that_breaks_the_chain_counts_only_after_the_last_commit(operation):
     history = history_of(commit(2), commit(1, operation=operation), commit(0))
     assert history.breaking_after(0).version == 1
     assert history.breaking_after(1) is None

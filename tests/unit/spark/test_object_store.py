@@ -58,7 +58,7 @@ def test_the_environment_of_this_process_counts_where_no_option_is_given(monkeyp
     assert secret == {}
 
 
-def test_what_needs_a_clouds_own_library_stays_with_airflow():
+def test_credentials_that_need_a_clouds_own_library_stay_with_airflow():
     assert settings({"credential_provider": object()}) == ({}, {})
     plain, _ = settings({"skip_signature": True})
     assert plain[LAKE + "aws.credentials.provider"].endswith(".AnonymousAWSCredentialsProvider")

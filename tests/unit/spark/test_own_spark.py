@@ -236,7 +236,7 @@ def test_a_delta_in_the_folder_of_that_spark_is_used_and_two_are_refused(worker)
     )
 
 
-def test_a_folder_on_the_class_path_is_looked_through_for_delta(tmp_path):
+def test_a_folder_on_the_class_path_is_searched_for_delta(tmp_path):
     for version in ("3.3.1", "3.3.2"):
         (tmp_path / f"delta-spark_2.12-{version}.jar").touch()
     (problem,) = own_delta_problems(SPARK_35, [f"/etc/hadoop:{tmp_path}/*:/etc/hive"])

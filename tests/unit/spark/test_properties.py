@@ -20,13 +20,13 @@ def test_the_users_own_lines_come_last_and_take_precedence(tmp_path):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_file_goes_with_an_error_too(tmp_path):
+def test_the_file_is_also_removed_after_an_error(tmp_path):
     with pytest.raises(KeyboardInterrupt), private_file(tmp_path, {"a": "1"}, "") as path:
         raise KeyboardInterrupt
     assert not path.exists()
 
 
-def test_what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_is_not(tmp_path):
+def test_files_of_a_killed_process_are_removed_and_those_of_a_running_one_are_kept(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     host = socket.gethostname().replace("-", "_").replace(".", "_")
@@ -89,7 +89,7 @@ def test_keys_are_read_as_java_reads_them():
         ("TZ", False),
     ],
 )
-def test_what_is_secret_is_known_by_its_name(name, secret):
+def test_a_secret_is_recognised_by_its_name(name, secret):
     assert is_secret(name) is secret
 
 

@@ -134,7 +134,7 @@ def test_a_delta_of_the_user_must_be_the_version_that_pip_has(name, said):
     assert all(said in problem and problem.startswith(name) for problem in problems)
 
 
-def test_packages_jars_and_class_paths_are_looked_through_for_delta():
+def test_packages_jars_and_class_paths_are_searched_for_delta():
     own = delta_package().split(":")[1]
     assert brought_delta_problems(delta_package(), f"/a/{own}-{metadata.version('delta-spark')}.jar", None) == []
     found = brought_delta_problems("org.x:y:1, io.delta:delta-core_2.12:2.4.0", "/a/b.jar:/a/delta-core_2.12-2.3.0.jar")

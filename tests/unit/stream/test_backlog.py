@@ -49,7 +49,7 @@ def test_the_limits_decide_how_many_batches_are_left(options: Any, batches: int,
 
 
 @pytest.mark.parametrize("suggested", ["50g", "125g"])
-def test_what_is_suggested_leads_to_a_thousand_batches(suggested: str) -> None:
+def test_the_suggested_limit_leads_to_a_thousand_batches(suggested: str) -> None:
     backlog = Backlog(versions=0, files=5_000_000, bytes=50_000 * GIB, rows=0)
     assert backlog.batches(SourceOptions.parse({"max_bytes_per_batch": suggested})) <= 1_000
 

@@ -52,7 +52,7 @@ class Boundaries:
     late=st.integers(0, 7),
     cleaned=st.integers(0, 8),
 )
-def test_no_version_is_in_two_intervals_and_none_in_neither(times, arrivals, order, late, cleaned):
+def test_each_version_is_in_exactly_one_interval(times, arrivals, order, late, cleaned):
     """Commit times go back and forth, some are equal, most lie on boundaries; commits come and go between two runs."""
     with tempfile.TemporaryDirectory() as folder:
         builder = LogBuilder(Path(folder) / "table")

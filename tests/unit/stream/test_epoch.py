@@ -166,7 +166,7 @@ def test_a_stream_of_a_restored_table_is_rewound_to_the_version_that_comes_next(
 
 
 @pytest.mark.parametrize("name", ["rewind", "reset", "replan", "rebind"])
-def test_nothing_of_a_closed_epoch_is_committed_any_more(bench, two_appends, sink, name):
+def test_nothing_of_a_closed_epoch_is_committed(bench, two_appends, sink, name):
     late = bench.session("run-1")
     work = late.begin(sink)
     spec = late.job(work, sink)
@@ -198,7 +198,7 @@ def test_a_replan_continues_after_the_planned_batches_that_are_in_the_sink(bench
 
 
 @pytest.mark.parametrize("name", ["rewind", "reset"])
-def test_what_lands_while_a_rewind_is_asked_for_is_not_read_again_unseen(bench, log_builder, sink, name):
+def test_a_batch_that_lands_during_a_rewind_request_is_not_read_again_unnoticed(bench, log_builder, sink, name):
     target = {"to_version": 1} if name == "rewind" else {}
     log_builder.create()
     log_builder.append(1)
@@ -282,7 +282,7 @@ def test_the_same_batch_in_another_version_of_the_sink_is_another_one(bench, log
         fence_with(bench, sink, "run-3", replace(landed, sink_version=5))
 
 
-def test_what_is_shown_again_is_recorded_once(bench, log_builder, sink):
+def test_a_batch_shown_again_is_recorded_once(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(1)
     planned = bench.session("run-1").begin(sink).batches[0]

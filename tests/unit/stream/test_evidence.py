@@ -67,9 +67,7 @@ def edit_commit(sink: DeltaTableSink, version: int, old: str, new: str) -> None:
         ({"sink_version": 7}, "the sink has no version 7"),
     ],
 )
-def test_a_report_that_is_not_of_this_batch_this_try_and_this_commit_moves_nothing(
-    bench, two_appends, sink, changes, why
-):
+def test_a_report_of_another_batch_attempt_or_commit_moves_nothing(bench, two_appends, sink, changes, why):
     session, found = collected(bench, sink, **changes)
 
     assert found.committed == ()

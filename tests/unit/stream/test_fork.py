@@ -134,7 +134,7 @@ def test_a_fork_reads_on_where_its_stream_is_and_leaves_that_alone(bench, table,
     assert bench.load_once(other_sink, "run-3", audit).status == "up_to_date"
 
 
-def test_a_fork_keeps_its_start_when_its_stream_goes_on_before_the_first_batch(bench, table, sink, other_sink):
+def test_a_fork_keeps_its_start_when_its_stream_continues_before_the_first_batch(bench, table, sink, other_sink):
     live = bench.stream(max_versions_per_batch=1)
     position = load_some(bench, sink, live, 2)
     bench.session(stream=live.fork("audit")).ensure_open()

@@ -163,7 +163,7 @@ def test_a_write_between_request_and_fence_is_refused_until_it_is_asked_again(ta
     assert (state.phase, state.epoch) == ("open", 3)
 
 
-def test_tables_that_are_not_there_need_no_fence_and_are_warned_of(tables, caplog):
+def test_missing_tables_need_no_fence_and_cause_a_warning(tables, caplog):
     for table in tables.tables.values():
         for version in range(table.version + 1):
             table.path_of(version).unlink()
@@ -178,7 +178,7 @@ def test_tables_that_are_not_there_need_no_fence_and_are_warned_of(tables, caplo
     assert "write 'gone' has no table" in caplog.text
 
 
-def test_a_restore_takes_out_the_commits_after_its_version_and_no_others(tables):
+def test_a_restore_removes_only_the_commits_after_its_version(tables):
     storage = open_storage(str(tables.tables["kept"].root))
     first, second = (tables.write("kept", txn_version(1, batch)) for batch in (0, 1))
     restored = tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(first)})
@@ -237,7 +237,7 @@ def test_a_batch_that_the_ledger_does_not_know_keeps_a_replan_from_going_on(tabl
     assert tables.mover().replan().commands[0].to is None
 
 
-def test_a_request_looks_back_to_the_first_one_since_an_epoch_was_opened(tables):
+def test_a_request_keeps_the_table_versions_of_the_first_one_since_an_epoch_was_opened(tables):
     tables.replan()
     first = tables.mover().ledger.state.request.table_versions
     version = tables.write("kept", txn_version(1, 0))

@@ -288,7 +288,7 @@ def test_another_run_that_still_works_on_the_interval_is_left_alone_and_one_that
     assert load(bench, minutes(0, 6), append, "run-2")[1].rows == 50
 
 
-def test_rows_that_differ_block_an_appended_interval_until_a_person_has_looked(bench, six_commits, append):
+def test_rows_that_differ_block_an_appended_interval_until_a_person_decides(bench, six_commits, append):
     mismatch = {"outcome": "mismatch", "rows_written": 49}
     with pytest.raises(VerificationError, match="fds accept days --interval"):
         load(bench, minutes(0, 6), append, report=mismatch)
@@ -390,7 +390,7 @@ def test_the_message_about_missing_files_names_the_interval(bench, six_commits, 
     assert "replan" not in str(failure)
 
 
-def test_a_failed_try_of_a_sink_that_replaces_is_followed_by_a_new_generation_with_the_options_of_then(
+def test_after_a_failed_attempt_a_replacing_sink_gets_a_new_generation_with_the_current_options(
     bench, six_commits, replacing
 ):
     session = session_of(bench, minutes(0, 6))
@@ -440,7 +440,7 @@ def test_a_merge_is_refused_because_intervals_run_in_any_order(bench, six_commit
     assert not bench.staging.exists()
 
 
-def test_planned_rows_of_a_table_that_was_made_again_are_refused_before_spark_starts(bench, six_commits, append):
+def test_planned_rows_of_a_recreated_table_are_refused_before_spark_starts(bench, six_commits, append):
     assert session_of(bench, minutes(0, 3)).begin(append).status == "work"
     for path in six_commits.log.iterdir():
         path.unlink()

@@ -156,7 +156,7 @@ def test_a_stream_that_begins_with_a_snapshot_of_an_old_table_is_not_warned(benc
     assert "may be removed soon" not in caplog.text
 
 
-def test_the_status_of_a_stream_whose_position_is_lost_says_so(bench, behind, sink):
+def test_the_status_shows_a_lost_position(bench, behind, sink):
     session = bench.session("looker")
     assert session.status().problem is None
     clean_up(behind)

@@ -55,7 +55,7 @@ def test_the_status_shows_a_request_that_waits_for_its_run(loaded):
     assert (status.phase, status.extra["requested"]) == ("requested", "rewind: a test")
 
 
-def test_a_rewind_says_where_the_stream_stands_and_what_would_be_in_the_sink_twice(loaded, sink):
+def test_a_rewind_shows_the_position_and_the_rows_that_would_be_in_the_sink_twice(loaded, sink):
     said = mover(loaded).rewind(to_version=2).describe()
 
     assert "before: epoch 1, the beginning of version 4" in said
@@ -77,7 +77,7 @@ def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench,
     assert "DELETE FROM" not in said
 
 
-def test_a_rewind_to_where_the_stream_stands_reads_nothing_again(loaded):
+def test_a_rewind_to_the_current_position_reads_nothing_again(loaded):
     assert mover(loaded).rewind(to_version=4).notes == ("No committed batch is read again.",)
 
 

@@ -31,7 +31,7 @@ def test_recover_is_a_survey_with_its_arguments():
     assert {a.name for a in ACTIONS["recover"].arguments} - {"airflow"} <= set(surveyed.parameters)
 
 
-def test_what_is_about_the_machine_of_a_command_is_not_a_field_of_a_form():
+def test_an_argument_about_the_local_machine_is_not_a_field_of_a_form():
     # the operator itself needs Airflow; its tests trigger the DAG that is made from the form
     assert [a.name for a in ACTIONS["recover"].arguments if not a.is_cli_only] == ["sink_uri", "table"]
     assert ACTIONS["recover"].parse({"sink_uri": "s3://lake/sink", "table": "", "sink": None}) == {
@@ -42,7 +42,7 @@ def test_what_is_about_the_machine_of_a_command_is_not_a_field_of_a_form():
 
 
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=lambda action: action.name)
-def test_an_action_is_a_command_with_its_arguments_and_stands_on_the_page(action, capsys):
+def test_an_action_is_a_command_with_its_arguments_and_is_on_the_page(action, capsys):
     with pytest.raises(SystemExit):
         parser().parse_args([action.name, "--help"])
     text = capsys.readouterr().out

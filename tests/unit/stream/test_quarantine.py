@@ -84,7 +84,7 @@ def test_later_runs_end_at_once_and_read_only_the_ledger(bench, table, sink):
     assert session.connected.ledger.n == entries
 
 
-def test_an_acknowledged_violation_is_passed_over_whole_and_its_line_says_who_and_why(bench, table, sink):
+def test_an_acknowledged_violation_is_skipped_whole_and_recorded_with_who_and_why(bench, table, sink):
     options = {"on_violation": "quarantine"}
     for name in ("run-1", "run-2"):
         run(bench, sink, name, **options)

@@ -416,7 +416,7 @@ def test_a_file_with_a_number_that_fds_never_gives_is_named(bench, loaded, capsy
     assert (code, "has a file for entry 99999999999999999999" in told) == (2, True)
 
 
-def test_an_entry_that_is_put_back_after_the_repair_changes_nothing(bench, loaded, capsys):
+def test_an_entry_restored_after_the_repair_changes_nothing(bench, loaded, capsys):
     original = entries_of(bench)[3].read_bytes()
     damage(bench, 3)
     recover(bench, loaded, capsys)

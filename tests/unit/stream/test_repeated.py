@@ -40,7 +40,7 @@ def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
     return bench
 
 
-def test_a_rewind_into_a_batch_offers_no_restore_which_would_take_out_rows_that_are_not_read_again(two_batches):
+def test_a_rewind_into_a_batch_offers_no_restore_that_would_remove_rows_that_are_not_read_again(two_batches):
     said = mover(two_batches).rewind(to_version=4).describe()
 
     assert "1 committed batch (up to 20 rows) is read again, only the last part of one of them" in said
@@ -86,7 +86,7 @@ def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_
     assert "RESTORE" not in said
 
 
-def test_a_restore_is_not_offered_where_it_would_take_out_older_rows_that_were_loaded_later(two_batches, sink):
+def test_a_restore_is_not_offered_if_it_would_remove_older_rows_that_were_loaded_later(two_batches, sink):
     move(two_batches, "rewind", to_version=2)
     load(two_batches, sink, "run-2", max_versions_per_batch=1)
 
@@ -160,7 +160,7 @@ def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read
     assert "WHERE _source_version >= 1;" in said
 
 
-def test_a_batch_after_the_one_that_a_replan_counted_as_loaded_is_taken_out_by_a_restore(counted_batch):
+def test_a_restore_removes_a_batch_after_the_one_that_a_replan_counted_as_loaded(counted_batch):
     said = Mover(counted_batch, "a test").rewind(to_version=2).describe()
 
     assert "1 committed batch (20 rows) is read again" in said

@@ -105,7 +105,7 @@ def test_each_further_batch_costs_eight_requests_at_most(costs):
 
 
 @pytest.mark.parametrize("commits", [1, 40])
-def test_what_a_run_costs_does_not_grow_with_the_history_of_the_stream(costs, commits):
+def test_the_cost_of_a_run_does_not_grow_with_the_history_of_the_stream(costs, commits):
     for i in range(commits):
         costs.run(f"run-{i}")
         appended(costs, 1)

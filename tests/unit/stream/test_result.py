@@ -10,7 +10,7 @@ def report(**fields: object) -> AttemptReport:
     return AttemptReport("uuid", 1, 0, "digest", "attempt", **{"outcome": "written", **fields})  # type: ignore[arg-type]
 
 
-def test_what_an_application_has_done_is_one_line_with_rows_files_bytes_and_seconds() -> None:
+def test_the_result_of_an_application_is_one_line_with_rows_files_bytes_and_seconds() -> None:
     first = {"rows_read": 1000, "rows_written": 900, "files_written": 1, "bytes_written": 2048}
     second = {"rows_read": 500, "rows_written": 500, "files_written": 2, "bytes_written": 1024}
     reports = [
@@ -47,7 +47,7 @@ def test_a_run_is_one_line_with_rows_in_and_out_files_bytes_versions_and_seconds
     )
 
 
-def test_a_result_of_a_job_that_measured_nothing_says_so() -> None:
+def test_the_result_of_a_job_without_measurements_says_unknown() -> None:
     words = result(rows=None).describe()
     assert "unknown rows in from 2 files of 4,096 bytes, unknown rows out in unknown files of unknown bytes" in words
     assert words.endswith("sink version 7.")

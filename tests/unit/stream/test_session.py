@@ -161,7 +161,7 @@ def test_batches_are_committed_while_spark_works_on_the_next_and_the_result_has_
     assert session.result().batches == 2
 
 
-def test_what_the_driver_measured_is_in_the_result_of_the_run_and_in_that_of_its_retry(bench, two_appends, sink):
+def test_the_measurements_of_the_driver_are_in_the_result_of_the_run_and_its_retry(bench, two_appends, sink):
     session = bench.session(stream=bench.stream(max_versions_per_batch=1))
     # one that leaves rows out: as many are written as are left
     sink = replace(sink, where="id > 10")
@@ -449,7 +449,7 @@ def test_old_batches_leave_staging_and_the_next_run_continues(bench, two_appends
 
 
 @pytest.mark.parametrize(("kept", "left"), [("interval 0 hours", 1), (None, 2), ("interval 400 days", 2)])
-def test_manifests_go_with_the_files_of_the_source_that_they_list(bench, log_builder, sink, kept, left):
+def test_manifests_are_removed_with_the_source_files_that_they_list(bench, log_builder, sink, kept, left):
     log_builder.create(configuration={"delta.deletedFileRetentionDuration": kept} if kept else None)
     log_builder.append(2)
     session, work = bench.run_once(sink, stream=bench.stream(max_files_per_batch=1))
@@ -609,7 +609,7 @@ def test_a_commit_that_lists_files_elsewhere_is_not_read_unless_their_place_is_a
     assert bench.session(stream=allowed).begin(sink).batches[-1].last_version == 2
 
 
-def test_what_others_did_to_the_sink_is_in_log_result_and_status(bench, two_appends, sink, caplog):
+def test_changes_by_other_writers_are_in_log_result_and_status(bench, two_appends, sink, caplog):
     stream = bench.stream(max_versions_per_batch=1)
     session = bench.session(stream=stream)
     work = session.begin(sink)

@@ -45,7 +45,7 @@ def test_a_stream_survives_json_and_pickle():
     assert DeltaStream.coerce(stream) is stream
 
 
-def test_what_airflow_shows_of_a_stream_is_short_and_the_same_every_time():
+def test_the_representation_of_a_stream_in_airflow_is_short_and_deterministic():
     stream = DeltaStream("s", "s3://lake/t", storage_conn_id="aws")
 
     assert repr(stream) == "DeltaStream('s', table='s3://lake/t')"

@@ -114,7 +114,7 @@ def recreated(bench, four_commits, begin):
     return anew
 
 
-def test_planned_batches_of_a_table_that_was_made_again_are_refused_before_spark_starts(bench, recreated, begin):
+def test_planned_batches_of_a_recreated_table_are_refused_before_spark_starts(bench, recreated, begin):
     with pytest.raises(TableReplacedError) as refused:
         begin(bench.session("run-2"))
 
@@ -154,7 +154,7 @@ def test_planned_batches_whose_commits_were_cleaned_up_are_loaded(bench, sink):
     assert bench.session("run-2").begin(sink).status == "work"
 
 
-def test_a_batch_that_a_person_has_accepted_is_committed_although_the_table_was_made_again(bench, four_commits, sink):
+def test_an_accepted_batch_is_committed_although_the_table_was_recreated(bench, four_commits, sink):
     session = bench.session()
     work = session.begin(sink)
     bench.report(session, work, session.job(work, sink))
