@@ -18,9 +18,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "export-checkpoint",
         help="write a Structured Streaming checkpoint that continues where a stream is",
-        description="Write the checkpoint of a query that reads on at the stream's committed position. The stream must "
-        "be held or retired, with nothing planned. Give the options that the stream has; the command prints those that "
-        "the query needs.",
+        description="Write the checkpoint of a query that continues at the stream's committed position. The stream "
+        "must be held or retired, with nothing planned. Give the options that the stream has; the command prints those "
+        "that the query needs.",
     )
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     parser.add_argument("path", metavar="PATH", help="new checkpointLocation of the query, URI or path")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import Application
+from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
@@ -300,8 +301,9 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
                 break
             is_out_of_time = self._work(context, session, sink, work, deadline_ms)
             has_committed = True
-            if is_out_of_time:
-                self.log.warning("The time limit of %s is reached; the next run loads the rest.", limit)
+            if is_out_of_time and limit is not None:
+                left = "The time limit of %s is reached; the next run loads the rest."
+                self.log.warning(left, format_duration(limit))
             self._warn(work.warning)
             if is_out_of_time or not work.is_more:
                 break

@@ -122,7 +122,7 @@ def _resting_position(connected: ConnectedStream, state: StreamState) -> Offset:
         problem = "reads data intervals and has no position. Start a query with startingVersion instead"
     elif state.held is None and state.retired is None:
         problem = (
-            "may go on, and its rows would then be in the sink twice. Stop it first: `fds hold "
+            "may continue, and its rows would then be in the sink twice. Stop it first: `fds hold "
             f"{name} --why …`, or `fds retire {name} --why …`"
         )
     elif state.position is None:
@@ -149,7 +149,7 @@ def _refuse_other_options(state: StreamState, options: SourceOptions, *, is_with
         return
     given = json.dumps(options.to_dict()) if options.to_dict() else "none"
     raise ConfigurationError(
-        f"the options of the stream's last plan were others than those given here ({given}). A query must have the "
+        f"the options of the stream's last plan differ from those given here ({given}). A query must have the "
         "same ones to read the same rows: repeat the options of the stream as --option KEY=VALUE"
         + ("." if is_other_meaning else ", or use --any-options if they were changed on purpose."),
         subject=f"stream {state.name!r}",
@@ -168,8 +168,8 @@ def _refuse_unknown(connected: ConnectedStream, state: StreamState, options: Sou
         problems.append(f"skipped version {skipped[0]} (`fds skip`)")
     if problems:
         raise ConfigurationError(
-            f"stream {state.name!r} has what a query cannot do: {', '.join(problems)}. It would read rows that the "
-            "stream would not. Let the stream get past these versions first, or write the query yourself.",
+            f"stream {state.name!r} uses what a query does not have: {', '.join(problems)}. It would read rows that "
+            "the stream would not. Let the stream get past these versions first, or write the query yourself.",
             table=connected.table.uri,
             reason=Reason.EXPORT_NOT_AVAILABLE,
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.retention import LOG_RETENTION, retention
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import (
     ConfigurationError,
     LogTruncatedError,
@@ -340,5 +341,6 @@ class IntervalPoller:
     def _grace_passed(self) -> PollResult | None:
         if self._grace is None or self._newest is None or datetime.now(UTC) < self._end + self._grace:
             return None
-        reason = f"no commit has reached {instant_text(self._end)}, but {self._grace} have passed since then"
+        waited = format_duration(self._grace)
+        reason = f"no commit has reached {instant_text(self._end)}, but {waited} have passed since then"
         return PollResult(self._newest, has_data=False, reason=reason)

@@ -33,7 +33,7 @@ def test_a_commit_at_the_end_makes_it_complete(log_builder):
 def test_while_nothing_is_committed_grace_decides(log_builder):
     log_builder.create()
     end = START + timedelta(minutes=1)
-    assert "have passed since" in watch(log_builder, end, timedelta(hours=2)).check().reason
+    assert ", but 2 h have passed since then" in watch(log_builder, end, timedelta(hours=2)).check().reason
     now = datetime.now(UTC)
     waiting = watch(log_builder, now - timedelta(hours=1), timedelta(hours=2))
     assert waiting.check() is None
