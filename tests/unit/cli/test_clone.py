@@ -73,3 +73,13 @@ def test_a_stream_that_exists_is_refused(fds, log_builder):
     assert fds("plan", str(log_builder.root), "--stream", "audit", "--option", "starting_version=0")[0] == 0
     code, text = fds("clone", "orders", "audit", "--deployment", "cli")
     assert (code, "exists and is not a fork of 'orders'" in text) == (2, True), text
+
+
+def test_a_stream_of_another_table_is_refused(fds, tmp_path):
+    from deltalake import write_deltalake
+    from pyarrow import table
+
+    write_deltalake(tmp_path / "customers", table({"id": [1]}))
+    assert fds("plan", str(tmp_path / "customers"), "--stream", "audit", "--option", "starting_version=0")[0] == 0
+    code, text = fds("clone", "orders", "audit", "--deployment", "cli")
+    assert (code, "customers since it was created, but its table is now" in text) == (2, True), text
