@@ -69,7 +69,8 @@ class BatchSpec:
 
     ``start`` is exclusive, ``end`` inclusive; both are Delta streaming offset JSON (format 1). ``after`` is the end of
     the epoch's last batch with a transaction in the sink, or else the start of the epoch. ``num_rows`` is the number of
-    rows by the statistics of the log, without rows in deletion vectors, or ``None`` if a file has no row count.
+    rows by the statistics of the log, without rows in deletion vectors, or ``None`` if a file has no row count or the
+    rows are filtered by ``where``, a predicate in Spark's SQL; ``None``: all rows of the files belong to the batch.
 
     A batch of a data interval names its ``interval``; ``epoch`` is then the interval's generation. If a whole interval
     is one transaction, its rows may be in several manifests: ``more_manifests`` follow ``manifest``.
@@ -96,6 +97,7 @@ class BatchSpec:
     interval: Optional[str] = None
     more_manifests: Tuple[str, ...] = ()
     divides_commit: Optional[bool] = None
+    where: Optional[str] = None
 
     @property
     def inner_versions(self) -> Tuple[int, ...]:

@@ -262,6 +262,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             prev_txn_version=first.prev_txn_version,
             interval=interval,
             more_manifests=tuple(more),
+            where=first.where or None,
         )
 
 

@@ -232,7 +232,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         manifest: Folder of the manifest, relative to the stream's folder; empty without a manifest.
         digest: Digest of the manifest.
-        num_rows: Rows according to the log's statistics, or ``None`` if a file has no statistics.
+        num_rows: Rows according to the log's statistics, or ``None`` if a file has no statistics or there is ``where``.
         prev_txn_version: Newest transaction that the sink must have before this batch, or ``None`` for none.
         log_digest: Digest over versions and sizes of the commit files of the range.
         last_commit_sha256: Digest of the commit file of ``last_version``.
@@ -240,6 +240,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         log_etags: Digest over versions and ETags of these files; empty if the storage has no ETags.
         schema_changes: Changes of the schema in the range.
         event_time: Its event times, ``None`` if the stream names no column of them.
+        where: The predicate, in Spark's SQL, that its rows satisfy; empty: they are all rows of its files.
     """
 
     batch_id: int
@@ -260,6 +261,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     log_etags: str = ""
     schema_changes: tuple[PassedSchema, ...] = ()
     event_time: EventTime | None = None
+    where: str = ""
 
     def __post_init__(self) -> None:
         check_manifest_key(self.manifest)

@@ -47,6 +47,7 @@ def batch_message(
         "num_files": str(batch.num_files),
         "num_bytes": str(batch.num_bytes),
         "num_rows": "" if batch.num_rows is None else str(batch.num_rows),
+        "where": batch.where or "",
         "stream_definition": json.dumps(stream.to_dict(), sort_keys=True),
         "plan_task_id": task_id,
         "plan_map_index": str(map_index),

@@ -37,8 +37,12 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         The XCom has one key per value, all strings: ``batch`` (for ``current_batch(spark)`` in the job), ``manifest``,
         ``txn_app_id``, ``txn_version``, ``stream``, ``uuid``, ``epoch``, ``batch_id``, ``start`` (exclusive), ``end``
         (inclusive), ``first_version``, ``last_version`` (both inclusive), ``num_files``, ``num_bytes``, ``num_rows``
-        (``""`` if the log does not say). ``plan.output["manifest"]`` is the key ``manifest``; pass ``plan.output`` as a
-        whole to the commit.
+        (``""`` if the log does not say), ``where`` (``""`` without one). ``plan.output["manifest"]`` is the key
+        ``manifest``; pass ``plan.output`` as a whole to the commit.
+
+    Filter:
+        With ``where`` on the stream, ``current_batch(spark).dataframe()`` returns only the rows that satisfy it. A job
+        that loads the manifest itself filters by the key ``where``, a predicate in Spark's SQL.
 
     Change feed:
         A commit that both adds and removes rows is one batch, even if it exceeds the limits, because the job may apply

@@ -39,6 +39,7 @@ class BatchBuilder:
     __slots__ = (
         "_checksums",
         "_first_version",
+        "_is_filtered",
         "_last_commit",
         "_last_version",
         "admission",
@@ -62,6 +63,7 @@ class BatchBuilder:
         self.schema_changes: list[PassedSchemaChange] = []
         self.keys: set[int] = set()
         self.admission = Admission(options)
+        self._is_filtered = options.where is not None
         self._checksums = RangeChecksums()
         self._first_version = self._last_version = start.version
         # its digest is computed when the batch is built: the digest of most commits is never needed
@@ -98,6 +100,7 @@ class BatchBuilder:
             log_checksum=self._checksums.of_contents,
             log_etags=self._checksums.of_etags,
             schema_changes=tuple(self.schema_changes),
+            is_filtered=self._is_filtered,
         )
 
 

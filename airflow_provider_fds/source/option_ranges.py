@@ -1,10 +1,11 @@
-"""Which options of start and end can be combined, checked without the table."""
+"""Which options can be combined, as far as it is known without the table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.source.limits import LIMITS, default_limits
+from airflow_provider_fds.source.predicate import columns_of, parse_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,3 +150,19 @@ def _time(value: str) -> int:
     from airflow_provider_fds.delta.timestamps import parse_timestamp
 
     return parse_timestamp(value)
+
+
+def column_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    """Return the columns of ``where`` that ``columns`` leaves out, one sentence each.
+
+    Args:
+        found: Name of the option -> its spelling and its parsed value.
+    """
+    if "where" not in found or "columns" not in found:
+        return []
+    chosen = {name.lower() for name in found["columns"][1]}
+    return [
+        f"option 'where' uses {name}, which option 'columns' leaves out: Spark filters the rows by it. Add it there."
+        for name in columns_of(parse_predicate(found["where"][1]))
+        if name.lower() not in chosen
+    ]

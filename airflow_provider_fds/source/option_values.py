@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.exclusion import compile_exclusion
-from airflow_provider_fds.source.partition_filter import PartitionFilter
+from airflow_provider_fds.source.predicate import parse_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -187,10 +187,19 @@ def regex(value: object) -> str:
 
 def predicate(value: object) -> str:
     """Parse a predicate on partition columns; whether the columns exist is known only with the table."""
+    return _predicate(value, "partition columns")
+
+
+def row_predicate(value: object) -> str:
+    """Parse a predicate on columns; whether the columns exist is known only with the table."""
+    return _predicate(value, "columns")
+
+
+def _predicate(value: object, on: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be a predicate on partition columns such as \"day >= '2026-01-31'\", got {value!r}")
+        raise ValueError(f"must be a predicate on {on} such as \"day >= '2026-01-31'\", got {value!r}")
     try:
-        PartitionFilter(value)
+        parse_predicate(value)
     except ValueError as error:
         raise ValueError(f"cannot be {_short(value)}: {error}") from error
     return value.strip()

@@ -13,7 +13,12 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source import option_values as values_of
 from airflow_provider_fds.source.foreign_options import foreign_option
 from airflow_provider_fds.source.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILES, DEFAULT_MAX_WAIT, default_limits
-from airflow_provider_fds.source.option_ranges import interval_problems, minimum_problems, range_problems
+from airflow_provider_fds.source.option_ranges import (
+    column_problems,
+    interval_problems,
+    minimum_problems,
+    range_problems,
+)
 from airflow_provider_fds.source.schema_policy import (
     DELTA_OPTIONS,
     DELTA_SETTINGS,
@@ -75,6 +80,9 @@ class SourceOptions:
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
         partition_filter: Read only files whose partition values satisfy this predicate, such as
             ``"day >= DATE '2026-01-01' AND country IN ('DE', 'FR')"``. Other files do not count towards any limit.
+        where: Read only rows that satisfy this predicate on columns of the table, such as ``"price > 100 AND note IS
+            NULL"``. Files whose statistics prove that they have no such row are not listed in a batch and do not count
+            towards any limit. Frozen with each batch.
         on_violation: What a run does if the next version is one that the stream may not pass: ``"fail"``, or
             ``"quarantine"``: it records the version in the ledger and is skipped, as are all later runs, until a person
             acknowledges the version or resumes the stream.
@@ -129,6 +137,7 @@ class SourceOptions:
     ending_timestamp: str | None = None
     partition_filter: str | None = None
     event_time_column: str | None = None
+    where: str | None = None
     on_violation: str = "fail"
     on_lost_position: str = "fail"
     acknowledged_schema: int | None = None
@@ -271,6 +280,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "ending_timestamp": _Option(values_of.timestamp),
     "partition_filter": _Option(values_of.predicate),
     "event_time_column": _Option(values_of.column),
+    "where": _Option(values_of.row_predicate),
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(values_of.lost_position),
     "acknowledged_schema": _Option(values_of.version),
@@ -367,7 +377,7 @@ def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         problems.append(
             f"options {first!r} and {second!r} cannot be combined: a stream starts at a version or at a time."
         )
-    problems += range_problems(found) + minimum_problems(found)
+    problems += range_problems(found) + minimum_problems(found) + column_problems(found)
     if "read_change_feed" in found and found["read_change_feed"][1]:
         feed = found["read_change_feed"][0]
         problems += [

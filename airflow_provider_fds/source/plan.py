@@ -121,7 +121,7 @@ class BatchPlanner:
         self._keeps_replaced_rows = keeps_replaced_rows
         self._timestamps = CommitTimestamps(log)
         self._cutter = BatchCutter(log.table_uri, start, options, state)
-        self._filter = TableFilter(options.partition_filter, self._table) if options.partition_filter else None
+        self._filter = TableFilter.of_options(options, self._table)
         self._is_timed = False
         self._reading = start.version
         self._given_state = state
@@ -248,7 +248,7 @@ class BatchPlanner:
             if self._filter is not None and not delivered:
                 # files that the filter excludes count for no limit
                 self._cutter.make_room()
-                reason = f"partition_filter excludes {left} data files of the initial snapshot"
+                reason = self._filter.excludes(f"{left} data files of the initial snapshot")
                 self._cutter.skip(version, None, reason)
         self._cutter.end_version(version)
 
@@ -344,14 +344,14 @@ class BatchPlanner:
             self._cutter.skip(content.version, content.operation, reason)
 
     def _leave_out(self, commit: Commit, content: CommitContent, state: TableState, num_files: int) -> None:
-        """Skip a commit, or the rest of one, if ``partition_filter`` keeps nothing of it.
+        """Skip a commit, or the rest of one, if the filters keep nothing of it.
 
         ``num_files`` is 0 for a rest: the commit was read in part, which is not recorded as a skip.
         """
         self._pass(commit, state)
-        if not num_files:
+        if not num_files or self._filter is None:
             return
-        reason = f"partition_filter excludes all of its {num_files} data files"
+        reason = self._filter.excludes(f"all of its {num_files} data files")
         self._cutter.skip(content.version, content.operation, reason)
 
     def _time_of(self, commit: Commit) -> int:

@@ -108,6 +108,7 @@ class SourceBatch:
         log_etags: The same digest over the storage's ETags, ``""`` if the storage has no ETags.
         feed: The kind of change data feed files it holds; ``None`` if the stream does not read the feed.
         schema_changes: Changes of the schema in the range; the batch before ends at the first of them.
+        is_filtered: Whether Spark filters the rows of the files by the stream's ``where``.
     """
 
     start: Offset
@@ -123,6 +124,7 @@ class SourceBatch:
     log_checksum: str = ""
     log_etags: str = ""
     schema_changes: tuple[PassedSchemaChange, ...] = ()
+    is_filtered: bool = False
 
     @property
     def num_files(self) -> int:
@@ -150,7 +152,12 @@ class SourceBatch:
 
     @cached_property
     def num_rows(self) -> int | None:
-        """Number of rows by the log's statistics, minus deleted rows; ``None`` if a file has no statistics."""
+        """Number of rows by the log's statistics, minus deleted rows; ``None`` if they do not say it.
+
+        They do not if a file has no statistics, or if the rows are filtered.
+        """
+        if self.is_filtered:
+            return None
         total = 0
         for file in self.files:
             rows = num_rows_of(file.add)

@@ -23,7 +23,7 @@ _HEAD = ("Protocol", "Metadata")
 
 
 def batch_rows(spark: Any, batch: BatchSpec, *, are_all_read: bool = False) -> Any:
-    """Return the DataFrame of the batch, with ``_commit_version`` and ``_commit_timestamp``.
+    """Return the DataFrame of the batch, with ``_commit_version`` and ``_commit_timestamp``, filtered by its ``where``.
 
     Args:
         spark: Session.
@@ -34,12 +34,12 @@ def batch_rows(spark: Any, batch: BatchSpec, *, are_all_read: bool = False) -> A
         RefusalError: Spark does not find a manifest at its location.
     """
     frame = _load(spark, batch, batch.manifest)
-    if are_all_read and not batch.more_manifests:
+    if batch.where is None and are_all_read and not batch.more_manifests:
         return listed_rows(spark, frame, batch.manifest, batch.num_files)
     for manifest in batch.more_manifests:
         # columns that were added in the middle of an interval are NULL in earlier rows
         frame = frame.unionByName(_load(spark, batch, manifest), allowMissingColumns=True)
-    return frame
+    return frame if batch.where is None else frame.where(batch.where)
 
 
 def _load(spark: Any, batch: BatchSpec, manifest: str) -> Any:

@@ -35,7 +35,8 @@ class CurrentBatch:
         end: Where it ends (inclusive).
         first_version: First version of the source with rows in the batch (inclusive).
         last_version: Last version (inclusive).
-        num_rows: Number of rows according to the source's log statistics, or ``None`` if a file has no statistics.
+        num_rows: Number of rows according to the source's log statistics, or ``None`` if a file has no statistics or
+            the stream has ``where``.
     """
 
     def __init__(self, spark: Any, handed_out: UserJobBatch) -> None:

@@ -26,7 +26,9 @@ class UnknownRows:
 
     def see(self, batch: PlannedBatch | SourceBatch) -> None:
         """Add the next batch."""
-        if self._stream.options.max_rows_per_batch is None:
+        options = self._stream.options
+        # a filtered batch never says how many rows it has
+        if options.max_rows_per_batch is None or options.where is not None:
             return
         self._num_batches += 1
         if batch.num_rows is None:

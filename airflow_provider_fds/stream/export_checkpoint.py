@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.batch.location import hadoop_path
+from airflow_provider_fds.batch.manifest_schema import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint, write_streaming_checkpoint
+from airflow_provider_fds.source.where import Where
 from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.verifying import check_position
 
@@ -51,18 +53,22 @@ class ExportedCheckpoint:
         offset: Everything up to and including it is committed; the query reads what follows.
         options: The options that the query must have to read what the stream would read, by Delta's names.
         where: The predicate that the query must have, or ``None``.
+        columns: The columns that the query must select; empty: all.
     """
 
     offset: Offset
     options: dict[str, str]
     where: str | None
+    columns: tuple[str, ...] = ()
 
     def describe(self, table: str, checkpoint: str) -> str:
         """Return the beginning of the query in Python, for the URIs of the table and of the checkpoint."""
         options = "".join(f".option({name!r}, {value!r})" for name, value in self.options.items())
         where = "" if self.where is None else f".where({self.where!r})"
+        names = ", ".join(repr("`" + name.replace("`", "``") + "`") for name in self.columns)
+        columns = f".select({names})" if names else ""
         return (
-            f"spark.readStream.format('delta'){options}.load({hadoop_path(table)!r}){where}.writeStream"
+            f"spark.readStream.format('delta'){options}.load({hadoop_path(table)!r}){where}{columns}.writeStream"
             f".option('checkpointLocation', {hadoop_path(checkpoint)!r})…"
         )
 
@@ -88,15 +94,21 @@ def export_checkpoint(
     _refuse_other_options(state, options, is_within=_is_within(offset), any_options=any_options)
     _refuse_unknown(connected, state, options, offset)
     check_position(connected.log, state)
-    table_id = connected.log.state_at(connected.log.latest()).metadata.id
+    metadata = connected.log.state_at(connected.log.latest()).metadata
+    table_id = metadata.id
     offset.ensure_table(table_id, table=connected.log.table_uri)
+    predicates = [options.partition_filter] if options.partition_filter else []
+    if options.where:
+        predicates.append(Where(options.where).bind(metadata, table=connected.log.table_uri).sql)
     if offset.is_initial_snapshot:
         _check_snapshot(connected, state, offset)
     write_streaming_checkpoint(checkpoint, offset)
     found = read_streaming_checkpoint(checkpoint, table_id)
     if found.offset != offset:
         raise AssertionError(f"{checkpoint.uri} has {found.offset.to_json()} instead of {offset.to_json()}")
-    return ExportedCheckpoint(offset, _query_options(options), options.partition_filter)
+    where = " AND ".join(predicates if len(predicates) == 1 else [f"({text})" for text in predicates]) or None
+    added = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP) if options.read_change_feed and options.columns else ()
+    return ExportedCheckpoint(offset, _query_options(options), where, (*options.columns, *added))
 
 
 def _is_within(offset: Offset) -> bool:

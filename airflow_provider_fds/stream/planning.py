@@ -18,6 +18,7 @@ from airflow_provider_fds.source.barrier import Allowances
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_digest
 from airflow_provider_fds.source.start import starting_state
+from airflow_provider_fds.source.where import Where
 from airflow_provider_fds.stream.backlog import guard_batches
 from airflow_provider_fds.stream.batch_sizes import UnknownRows
 from airflow_provider_fds.stream.event_times import EventTimes
@@ -302,7 +303,14 @@ def _written(
         log_etags=batch.log_etags,
         schema_changes=schema_changes_of(batch),
         event_time=event_time,
+        where=_where_of(connected, batch),
     )
+
+
+def _where_of(connected: ConnectedStream, batch: SourceBatch) -> str:
+    """Return the stream's ``where`` in Spark's SQL, for the columns that the batch has."""
+    where = connected.stream.options.where
+    return Where(where).bind(batch.state.metadata, table=connected.log.table_uri).sql if where else ""
 
 
 def acknowledged_of(state: StreamState) -> dict[int, str]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options import SourceOptions
-    from airflow_provider_fds.source.partition_filter import Keeps
+    from airflow_provider_fds.source.where import Keeps
     from airflow_provider_fds.stream.min_batch import WaitingWork
     from airflow_provider_fds.stream.value import DeltaStream
 
@@ -78,7 +78,7 @@ class TablePoller:
 
     A poll costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked (:meth:`check`),
     and one GET per commit that was not read before. The first commit without data, and any stream with
-    ``partition_filter`` or ``min_batch_bytes``, cost one extra read of the table's metadata.
+    ``partition_filter``, ``where`` or ``min_batch_bytes``, cost one extra read of the table's metadata.
 
     Data below ``min_batch_bytes`` is no reason for a run until ``max_batch_wait`` has passed (:attr:`waiting`).
 
@@ -96,11 +96,7 @@ class TablePoller:
         self._log = DeltaLog(storage)
         self._position = position
         self._next: int | None = None if position is None else position.version
-        self._filter = (
-            TableFilter(stream.options.partition_filter, self._log.table_uri)
-            if stream.options.partition_filter
-            else None
-        )
+        self._filter = TableFilter.of_options(stream.options, self._log.table_uri)
         self._metadata: Metadata | None = None
         self._has_looked_for_metadata = False
         self._minimum = MinBatch.of(stream)
@@ -266,7 +262,7 @@ class TablePoller:
         for file in files:
             if excluded and excluded(file.path):
                 continue
-            if keeps is None or file.partitionValues is None or keeps(file.partitionValues):
+            if keeps is None or file.partitionValues is None or keeps(file):
                 yield file
 
     def _keeps(self) -> Keeps | None:

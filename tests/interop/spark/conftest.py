@@ -16,10 +16,12 @@ from airflow_provider_fds.batch.report import AttemptReport, report_name, starte
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, job_name, txn_version
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.snapshot import freeze_snapshot
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch
+from airflow_provider_fds.source.where import Where
 from airflow_provider_fds.spark.job import run
 
 if TYPE_CHECKING:
@@ -60,14 +62,21 @@ class Stream:
     def sink(self) -> DeltaTableSink:
         return DeltaTableSink(str(self.sink_path))
 
-    def plan(self, epoch: int = 1, first_id: int = 0, **changes: Any) -> list[BatchSpec]:
+    def plan(
+        self, epoch: int = 1, first_id: int = 0, *, from_snapshot: bool = False, **changes: Any
+    ) -> list[BatchSpec]:
         """One batch per commit of the source, consecutive, the first one without a predecessor in the sink."""
         log = DeltaLog(LocalStorage(str(self.source)))
-        state = log.state_at(0)
-        start = Offset.after(-1, state.metadata.id)
+        first = log.latest() if from_snapshot else 0
+        state = log.state_at(first)
+        table_id = state.metadata.id
+        start = Offset(table_id, first, is_initial_snapshot=True) if from_snapshot else Offset.after(-1, table_id)
+        frozen = freeze_snapshot(log, first, self.staging, "orders/snapshots") if from_snapshot else None
         options = SourceOptions.parse(self.options)
         batches: list[BatchSpec] = []
-        for planned in BatchPlanner(log, start, state, options, log.latest()):
+        for planned in BatchPlanner(
+            log, start, state, options, log.latest(), snapshot=frozen, snapshot_storage=self.staging
+        ):
             if not planned.files:
                 continue
             manifest = build_manifest(
@@ -91,6 +100,7 @@ class Stream:
                 num_bytes=planned.num_bytes,
                 num_rows=planned.num_rows,
                 prev_txn_version=txn_version(epoch, number - 1) if batches else None,
+                where=Where(options.where).bind(planned.state.metadata, table="").sql if options.where else None,
             )
             batches.append(replace(batch, **changes))
         return batches

@@ -66,6 +66,7 @@ def every_action(make):
         log_etags="tags0",
         schema_changes=passed,
         event_time=times,
+        where="`id` > 5",
     )
     fence = Fence(
         status="done",

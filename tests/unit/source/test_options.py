@@ -37,6 +37,7 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "timestamp_as_of": ("2026-01-31", "2026-01-31"),
     "on_future_start": ("FAIL", "fail"),
     "on_changed_start": ("fail", "fail"),
+    "where": (" amount > 1.5 AND name IS NOT NULL ", "amount > 1.5 AND name IS NOT NULL"),
     "partition_filter": (" day = '2026-01-31' ", "day = '2026-01-31'"),
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),

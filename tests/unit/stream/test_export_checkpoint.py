@@ -175,3 +175,10 @@ def test_a_checkpoint_in_the_table_or_with_a_credential_is_refused(held):
     held.checkpoint = "s3://key:secret@lake/checkpoint"
     code, text = held.export()
     assert (code, "secret" in text) == (2, False), text
+
+
+def test_the_query_gets_the_filter_and_the_columns_of_the_stream(held):
+    held.hold(held.begin(where="ID >= 0", columns=["id"]))
+    code, text = held.export()
+    assert code == 0, text
+    assert """.where('`id` >= 0').select('`id`').writeStream""" in text

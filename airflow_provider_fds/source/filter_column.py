@@ -1,4 +1,4 @@
-"""A partition column in a predicate: how its values are logged, and how values and literals are compared."""
+"""A column in a predicate: how its values are logged, and how values and literals are compared."""
 
 from __future__ import annotations
 
@@ -56,7 +56,30 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionColumn:
+class AskedFilter:
+    """A predicate as the user gave it, for messages.
+
+    Attributes:
+        option: The option.
+        text: Its value.
+        table: URI of the table.
+    """
+
+    option: str
+    text: str
+    table: str
+
+    def refusal(self, problem: str) -> ConfigurationError:
+        """Return the error that the predicate does not fit the table."""
+        return ConfigurationError(
+            f"{self.table}: {self.option} {self.text!r} {problem}",
+            table=self.table,
+            reason=Reason.WHERE_INVALID if self.option == "where" else Reason.PARTITION_FILTER_INVALID,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FilterColumn:
     """A column of the table.
 
     Attributes:
@@ -71,32 +94,33 @@ class PartitionColumn:
     type: str
     is_partition: bool
 
-    def constant(self, literal: Literal, *, text: str, table: str) -> Any:
+    @property
+    def kind(self) -> str | None:
+        """How its values are compared, such as ``integer`` or ``text``; ``None`` if they cannot be."""
+        return _kind(self.type)
+
+    def constant(self, literal: Literal, asked: AskedFilter) -> Any:
         """Convert a literal to this column's type, for comparison with values of :meth:`reader`.
 
         Raises:
             ConfigurationError: The literal has another type, or columns of this type cannot be compared.
         """
-        kind = _kind(self.type)
+        kind = self.kind
         if kind is None:
-            raise ConfigurationError(
-                f"{table}: partition_filter {text!r} compares {self.name!r}, but cannot compare values of "
-                f"type {self.type}. Filter by this column in the job that reads the batch.",
-                table=table,
-                reason=Reason.PARTITION_FILTER_INVALID,
+            raise asked.refusal(
+                f"compares {self.name!r}, but cannot compare values of type {self.type}. Filter by this column in the "
+                "job that reads the batch."
             )
         try:
             return _FROM_LITERAL[kind](literal)
         except ValueError as error:
-            raise ConfigurationError(
-                f"{table}: partition_filter {text!r} compares {self.name!r}, of type {self.type}, with {literal}: "
-                f"expected {_EXPECTED[kind]}{f' ({error})' if str(error) else ''}.",
-                table=table,
-                reason=Reason.PARTITION_FILTER_INVALID,
+            raise asked.refusal(
+                f"compares {self.name!r}, of type {self.type}, with {literal}: expected {_EXPECTED[kind]}"
+                f"{f' ({error})' if str(error) else ''}."
             ) from error
 
-    def reader(self, *, table: str) -> Callable[[str], Any]:
-        """Return the function that parses a logged value. It raises ``StoppedError`` for an invalid one."""
+    def reader(self, asked: AskedFilter) -> Callable[[str], Any]:
+        """Return the function that parses a logged partition value. It raises ``StoppedError`` for an invalid one."""
         kind = _kind(self.type)
         name, type_, read = self.name, self.type, _FROM_LOG[kind or "text"]
 
@@ -106,16 +130,16 @@ class PartitionColumn:
                 return read(raw)
             except (ValueError, ArithmeticError, ConfigurationError) as error:
                 raise StoppedError(
-                    f"{table}: a file has the value {raw!r} in partition column {name!r}, which is not of type "
+                    f"{asked.table}: a file has the value {raw!r} in partition column {name!r}, which is not of type "
                     f"{type_}: the log is damaged, or its writer does not follow the protocol. Omit the column "
-                    "from partition_filter to read such files.",
-                    table=table,
+                    f"from {asked.option} to read such files.",
+                    table=asked.table,
                 ) from error
 
         return str if kind == "text" else value_of
 
 
-def partition_columns(metadata: Metadata) -> Mapping[str, PartitionColumn]:
+def table_columns(metadata: Metadata) -> Mapping[str, FilterColumn]:
     """Return the columns of a table by lower-case name (Spark's column names are case-insensitive)."""
     is_mapped = (metadata.property("delta.columnMapping.mode") or "none") != "none"
     partitions = {name.lower() for name in metadata.partitionColumns}
@@ -128,7 +152,7 @@ def partition_columns(metadata: Metadata) -> Mapping[str, PartitionColumn]:
             type_ = "string with a collation" if "__COLLATIONS" in extra else "char"
         name = field["name"]
         key = extra.get("delta.columnMapping.physicalName", name) if is_mapped else name
-        found[name.lower()] = PartitionColumn(name, key, type_, name.lower() in partitions)
+        found[name.lower()] = FilterColumn(name, key, type_, name.lower() in partitions)
     return found
 
 
