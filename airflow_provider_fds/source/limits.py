@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from datetime import timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,23 @@ DEFAULT_MAX_WAIT: Final = timedelta(minutes=15)
 _SIZE: Final = attrgetter("size")
 
 
-class Limit:
+class Amounts(NamedTuple):
+    """What is left to load, estimated.
+
+    Attributes:
+        versions: Versions whose commits are left, beside the initial snapshot.
+        files: Data files.
+        bytes: Their bytes.
+        rows: Their rows.
+    """
+
+    versions: int
+    files: int
+    bytes: int
+    rows: int
+
+
+class Limit(ABC):
     """The rest of one limit in a batch.
 
     Attributes:
@@ -49,6 +65,11 @@ class Limit:
     def __init__(self, maximum: int) -> None:
         self.left = maximum
 
+    @classmethod
+    @abstractmethod
+    def count_left(cls, left: Amounts) -> int | None:
+        """Return what the limit counts in all that is left to load, ``None`` if it cannot be told before the plan."""
+
 
 class VersionLimit(Limit):
     """Counts the versions that have files."""
@@ -58,8 +79,13 @@ class VersionLimit(Limit):
     option = "max_versions_per_batch"
     is_about_commits = True
 
+    @classmethod
+    def count_left(cls, left: Amounts) -> int:
+        """Return the number of versions."""
+        return left.versions
 
-class FileCountingLimit(Limit, ABC):
+
+class FileCountingLimit(Limit):
     """Counts something in each file, and adds it up.
 
     Attributes:
@@ -83,7 +109,7 @@ class FileCountingLimit(Limit, ABC):
         self.left -= self.count(file)
 
 
-class LearningLimit(FileCountingLimit, ABC):
+class LearningLimit(FileCountingLimit):
     """A limit for which a file counts differently after other files."""
 
     __slots__ = ()
@@ -98,7 +124,7 @@ class LearningLimit(FileCountingLimit, ABC):
         self.learn()
 
 
-class DependentLimit(Limit, ABC):
+class DependentLimit(Limit):
     """Counts something that does not add up: what a file takes depends on the files that the batch has already.
 
     ``left`` stays above 0 as long as some file may still be admitted.
@@ -128,6 +154,11 @@ class FileLimit(FileCountingLimit):
     default = DEFAULT_MAX_FILES
     least = 1
 
+    @classmethod
+    def count_left(cls, left: Amounts) -> int:
+        """Return the number of files."""
+        return left.files
+
     def count(self, file: Add) -> int:  # noqa: ARG002
         """Return 1."""
         return 1
@@ -149,6 +180,11 @@ class ByteLimit(FileCountingLimit):
     option = "max_bytes_per_batch"
     bounds_data = True
     default = DEFAULT_MAX_BYTES
+
+    @classmethod
+    def count_left(cls, left: Amounts) -> int:
+        """Return the number of bytes."""
+        return left.bytes
 
     def count(self, file: Add) -> int:
         """Return the size of the file."""
@@ -189,6 +225,11 @@ class RowLimit(LearningLimit):
         #: Rows and bytes of the files in the batch whose rows are known.
         self._rows = self._bytes = 0
         self._counted = (0, 0)
+
+    @classmethod
+    def count_left(cls, left: Amounts) -> int:
+        """Return the number of rows."""
+        return left.rows
 
     def count(self, file: Add) -> int:
         """Return the number of rows in the file, estimated if they are unknown."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,7 @@ import msgspec
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.source.limits import BYTES_PER_UNKNOWN_ROW
+from airflow_provider_fds.source.limits import BYTES_PER_UNKNOWN_ROW, LIMITS, Amounts
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog
@@ -39,36 +38,21 @@ _ACTION_BYTES: Final = 30
 _UNITS: Final = (("g", 30), ("m", 20), ("k", 10))
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What is left to load, estimated.
+class Backlog(Amounts):
+    """What is left to load, and the batches that it leads to."""
 
-    Attributes:
-        versions: Versions whose commits are left, beside the initial snapshot.
-        files: Data files.
-        bytes: Their bytes.
-        rows: Their rows.
-    """
-
-    versions: int
-    files: int
-    bytes: int
-    rows: int
+    __slots__ = ()
 
     def by_limit(self, options: SourceOptions) -> dict[str, tuple[int, int]]:
         """Return each limit that is set, with its value and the batches that it alone leads to."""
         found = {}
-        for name, left in (
-            ("max_files_per_batch", self.files),
-            ("max_bytes_per_batch", self.bytes),
-            ("max_rows_per_batch", self.rows),
-            ("max_versions_per_batch", self.versions),
-        ):
-            limit: int | None = getattr(options, name)
-            if limit is not None:
+        for limit in LIMITS:
+            maximum: int | None = getattr(options, limit.option)
+            left = limit.count_left(self)
+            if maximum is not None and left is not None:
                 # every batch has a file, however large that is
-                most = self.versions if name == "max_versions_per_batch" else self.files
-                found[name] = (limit, min(-(-left // limit), most))
+                most = self.versions if limit.is_about_commits else self.files
+                found[limit.option] = (maximum, min(-(-left // maximum), most))
         return found
 
     def batches(self, options: SourceOptions) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
@@ -14,6 +14,8 @@ from airflow_provider_fds.ledger.commit_entries import Blocked
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.stream.explanation import _ANSWERS
+from airflow_provider_fds.stream.status import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +186,10 @@ def test_the_text_has_cause_evidence_and_commands(plan, staging, capsys):
     assert evidence.startswith("Evidence:\n  table file://")
     assert re.search(r"\n  last entry of the ledger: held at \S+Z \(\d\S* s ago\) by \S+@\S+$", evidence)
     assert run.splitlines() == ["Run:", f"  fds resume orders --why … --staging {staging}  continues it"]
+
+
+def test_every_condition_has_an_explanation():
+    assert set(_ANSWERS) == set(get_args(Condition))
 
 
 def test_an_unknown_stream_is_named(plan, staging, capsys):

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.source.admission import Admission
-from airflow_provider_fds.source.limits import BYTES_PER_UNKNOWN_ROW, LIMITS, DependentLimit, RowLimit
+from airflow_provider_fds.source.limits import BYTES_PER_UNKNOWN_ROW, LIMITS, Amounts, DependentLimit, RowLimit
 from airflow_provider_fds.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -235,6 +235,10 @@ class PartitionLimit(DependentLimit):
     def __init__(self, maximum: int) -> None:
         super().__init__(maximum)
         self._seen: set[str] = set()
+
+    @classmethod
+    def count_left(cls, left: Amounts) -> None:
+        return None
 
     def has_room_for(self, files: Iterable[Add]) -> bool:
         return len(self._seen | {str(file.partitionValues) for file in files}) <= self.left

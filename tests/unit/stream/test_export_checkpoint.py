@@ -6,6 +6,7 @@ A query goes on in tests/interop/spark/test_take_over.py.
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held
+from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint
+from airflow_provider_fds.stream.export_checkpoint import _OF_DELTA, _UNKNOWN_TO_DELTA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,3 +185,31 @@ def test_the_query_gets_the_filter_and_the_columns_of_the_stream(held):
     code, text = held.export()
     assert code == 0, text
     assert """.where('`id` >= 0').select('`id`').writeStream""" in text
+
+
+#: Options that decide when and how rows are read, not which.
+_WITHOUT_MEANING_FOR_A_QUERY = {
+    "starting_version",
+    "starting_timestamp",
+    "on_future_start",
+    "on_changed_start",
+    "max_rows_per_batch",
+    "max_versions_per_batch",
+    "whole_commits",
+    "min_batch_bytes",
+    "max_batch_wait",
+    "event_time_column",
+    "on_violation",
+    "on_lost_position",
+    "acknowledged_schema",
+    "allow_schema_changes",
+    "allowed_roots",
+    "stats",
+}
+
+
+def test_every_source_option_is_given_to_a_query_or_refused_or_has_no_meaning_for_it():
+    given = {*_OF_DELTA, "partition_filter", "where", "columns"}
+    decided = [given, {*_UNKNOWN_TO_DELTA, "skip_versions"}, _WITHOUT_MEANING_FOR_A_QUERY]
+    assert {field.name for field in fields(SourceOptions)} == set().union(*decided)
+    assert sum(map(len, decided)) == len(set().union(*decided))
