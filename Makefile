@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help demo demo-picture test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -10,6 +10,10 @@ help:  ## List the targets
 demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up)
 	@scripts/bootstrap.sh demo
 	@.venv/bin/python scripts/demo.py
+
+demo-picture:  ## Run the demo, and draw its output as docs/demo.svg
+	@scripts/bootstrap.sh demo
+	@.venv/bin/python scripts/terminal_picture.py docs/demo.svg "make demo" .venv/bin/python scripts/demo.py
 
 test:  ## Run all tests (SUITES="unit interop" runs these)
 	@scripts/bootstrap.sh dev
