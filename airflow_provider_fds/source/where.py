@@ -9,6 +9,7 @@ Of each part of the predicate, the planner derives which of SQL's three truth va
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal
@@ -41,6 +42,7 @@ _OF_TRUTH: Final = {True: _TRUE, False: _FALSE, None: _UNKNOWN}
 _MAX_DIGITS: Final = 38
 #: Digits before the point of the largest integer type as a decimal.
 _INTEGER_DIGITS: Final = 20
+_ZONE: Final = re.compile(r"(?:Z|[+-][0-9]{2}:[0-9]{2})$", re.ASCII)
 _PLAIN_TEXT: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.:/@")
 
 
@@ -151,13 +153,7 @@ def _comparison(predicate: Comparison, columns: _Columns) -> Possible:
         # Spark decides some of these without looking at the column, even for NULL
         return lambda _: _ANY
     if column.is_partition:
-        read, compare, key = column.reader(columns.asked), COMPARISONS[predicate.operator], column.key
-
-        def of_partition(file: _File) -> int:
-            raw = file.values.get(key)
-            return _OF_TRUTH[compare(read(raw), constant)] if raw else _UNKNOWN
-
-        return of_partition
+        return _partition_comparison(predicate, column, constant, columns.asked)
     bounds_of, outcomes = bounds_reader(column), _OUTCOMES[predicate.operator]
     is_comparable = _is_exact(column, predicate.literal.value) and not (
         isinstance(constant, str) and LAST_CHARACTER in constant
@@ -171,6 +167,21 @@ def _comparison(predicate: Comparison, columns: _Columns) -> Possible:
         return found
 
     return of_bounds
+
+
+def _partition_comparison(predicate: Comparison, column: FilterColumn, constant: Any, asked: AskedFilter) -> Possible:
+    read, compare, key = column.reader(asked), COMPARISONS[predicate.operator], column.key
+    is_exact, is_instant = _is_exact(column, predicate.literal.value), column.type == "timestamp"
+
+    def possible(file: _File) -> int:
+        raw = file.values.get(key)
+        if not raw:
+            return _UNKNOWN
+        # without a zone, Spark reads an instant in the zone of its session
+        is_certain = is_exact and (not is_instant or _ZONE.search(raw) is not None)
+        return _OF_TRUTH[compare(read(raw), constant)] if is_certain else _TRUE | _FALSE
+
+    return possible
 
 
 def _is_exact(column: FilterColumn, value: object) -> bool:

@@ -196,6 +196,29 @@ def test_a_number_out_of_range_leaves_out_nothing_because_spark_then_ignores_eve
     assert may_match("i = 1 AND l < -12345678901234567890 OR i IS NULL", file(5, 7)) is False
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "text", "is_read"),
+    [
+        ("timestamp", "2026-01-01T00:00:00.000000Z", "p < '2026-01-01'", False),
+        ("timestamp", "2026-01-01 02:00:00+02:00", "p != '2026-01-01'", False),
+        # without a zone, Spark reads it in the zone of its session
+        ("timestamp", "2026-01-01 00:00:00", "p < '2026-01-01'", True),
+        ("timestamp", "2026-01-01 00:00:00", "NOT p < '2026-01-01'", True),
+        ("timestamp_ntz", "2026-01-01 00:00:00", "p < '2026-01-01'", False),
+        # Spark rounds the number to fit 38 digits
+        ("decimal(38,10)", "1.0000000000", "p = 1.00000000001", True),
+        ("decimal(38,10)", "1.0000000000", "p = 1.0000000001", False),
+    ],
+)
+def test_a_partition_value_proves_only_what_every_session_of_spark_reads(
+    kind: str, value: str, text: str, is_read: bool
+) -> None:
+    schema = json.dumps({"type": "struct", "fields": [{"name": "p", "type": kind, "nullable": True, "metadata": {}}]})
+    bound = Where(text).bind(Metadata("id", schema, ("p",), None), table="t")
+    assert bound.may_match(Add("a", partitionValues={"p": value})) is is_read
+    assert not bound.may_match(Add("a", partitionValues={"p": None}))
+
+
 def test_change_files_have_no_statistics_and_are_read_unless_their_partition_does_not_match() -> None:
     assert may_match("i = 1 AND p = 'x'", Cdc("c", partitionValues={"p": "x"}))
     assert not may_match("i = 1 AND p = 'x'", Cdc("c", partitionValues={"p": "y"}))
