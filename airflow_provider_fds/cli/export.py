@@ -72,10 +72,23 @@ def _refuse_running(state: StreamState) -> None:
             f"has {len(state.planned)} planned batches for {state.sink.describe()}. Resume it, run it until they are "
             "committed, then hold it again"
         )
+    elif (interval := _interval_in_progress(state)) is not None:
+        # the manifests are not in the file, and only a sink that replaces has its intervals planned again
+        problem = (
+            f"has planned batches of the data interval {interval}, which is never planned again. Resume it, run the "
+            "interval until it is loaded, then hold the stream again"
+        )
     if problem is not None:
         raise ConfigurationError(
             f"stream {state.name!r} {problem}.", table=state.table, reason=Reason.EXPORT_NOT_AVAILABLE
         )
+
+
+def _interval_in_progress(state: StreamState) -> str | None:
+    """Return a data interval whose planned batches only this staging folder can load, or ``None``."""
+    if state.sink is not None and state.sink.replaces:
+        return None
+    return next((record.interval for record in state.intervals if record.planned), None)
 
 
 def import_(arguments: argparse.Namespace) -> int:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
 
 #: Version of the file. It is raised when a reader of the old format would misread the new one.
 ARCHIVE_FORMAT: Final = 1
@@ -112,8 +113,7 @@ def write_archive(ledger: Ledger, path: Path) -> Contents:
     names = (meta.key.rpartition("/")[2] for meta in storage.list_after(folder.entries))
     numbers = [n for n in map(parse_numbered_name, names) if n is not None and n <= ledger.n]
     keys = [f"ledger/{numbered_name(n)}" for n in numbers]
-    if state.snapshot is not None:
-        keys.append(state.snapshot.key)
+    keys += _snapshots(state, storage, folder)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -138,6 +138,19 @@ def write_archive(ledger: Ledger, path: Path) -> Contents:
     finally:
         partial.unlink(missing_ok=True)
     return contents
+
+
+def _snapshots(state: StreamState, storage: Storage, folder: StreamFolder) -> list[str]:
+    """Return the keys of the frozen snapshot of the open epoch, or of the one that a requested epoch may begin in."""
+    if state.phase != "requested":
+        return [] if state.snapshot is None else [state.snapshot.key]
+    # a fork that has not begun has no epoch before
+    before = state.origin if state.closed is None else state.closed
+    snapshot = None if before is None else before.snapshot
+    # most requests begin after it, so it may be gone
+    if snapshot is None or storage.head(folder.below(snapshot.key)) is None:
+        return []
+    return [snapshot.key]
 
 
 def _taken(path: Path) -> ConfigurationError:

@@ -6,6 +6,7 @@ Runs on both sides are in tests/interop/spark/test_take_over.py.
 from __future__ import annotations
 
 import zipfile
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,12 +18,13 @@ from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.archive import LedgerArchive, write_archive
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Retired
+from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_fds.ledger.action import BaseAction
-    from airflow_provider_fds.stream import DeltaStream
 
 
 class Sites:
@@ -190,6 +192,45 @@ def test_a_stream_can_return_to_the_folder_that_it_came_from(sites):
     code, text = sites.fds("import", str(back), *place)
     assert code == 0, text
     assert sites.ledger(there=False).state.deployment == "test"
+
+
+def test_a_requested_epoch_takes_the_snapshot_that_it_may_begin_in_with_it(sites):
+    snapshot = sites.ledger(there=False).state.snapshot
+    assert sites.fds("replan", "orders", "--staging", str(sites.bench.staging), "--why", "again", "--yes")[0] == 0
+    assert sites.export()[0] == 0
+    assert sites.import_()[0] == 0
+    state = sites.ledger(there=True).state
+    assert (state.phase, state.closed.snapshot) == ("requested", snapshot)
+    assert (sites.there / "orders" / snapshot.key).exists()
+
+
+def test_a_fork_that_has_not_begun_takes_its_snapshot_with_it(sites, tmp_path):
+    from airflow_provider_fds.stream.opening import ensure_created
+
+    session = sites.bench.session("fork", stream=sites.stream.fork("audit"))
+    state = ensure_created(session.connected, None)
+    session.connected.execute(Held(why="a move"))
+    assert sites.fds("export", "audit", str(sites.file), "--staging", str(sites.bench.staging))[0] == 0
+    assert sites.import_()[0] == 0
+    assert (sites.there / "audit" / state.origin.snapshot.key).exists()
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_an_interval_in_progress_is_refused_unless_it_would_be_planned_again(sites, tmp_path, replaces):
+    uri = str(tmp_path / "days")
+    sink = DeltaReplaceSink(uri, replace_where="true") if replaces else DeltaTableSink(uri)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    context = sites.bench.session("day").context
+    stream = DeltaStream("days", table=str(sites.bench.table), read="data_interval")
+    session = StreamSession(stream, context, DataInterval(start, start + timedelta(minutes=2)))
+    assert session.begin(sink).status == "work"
+    session.connected.execute(Held(why="a move"))
+    code, text = sites.fds("export", "days", str(sites.file), "--staging", str(sites.bench.staging))
+    if replaces:
+        assert code == 0, text
+    else:
+        assert (code, "has planned batches of the data interval 2024-01-01T00:00:00" in text) == (2, True), text
+        assert not sites.file.exists()
 
 
 # -- damage
