@@ -12,6 +12,8 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -27,6 +29,16 @@ _RANGE: Final = (*_START, "ending_version", "ending_timestamp", "version_as_of",
 def range_options(options: SourceOptions) -> dict[str, Any]:
     """Return the given options of start and end, as the ledger records them when an epoch is opened."""
     return _given(options, _RANGE)
+
+
+def start_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of :func:`range_options` that say where a stream begins."""
+    return {name: value for name, value in options.items() if name in _START}
+
+
+def end_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of :func:`range_options` that say where a stream ends, or that it reads one version."""
+    return {name: value for name, value in options.items() if name not in _START}
 
 
 def changed_start(state: StreamState, options: SourceOptions) -> dict[str, Any]:
@@ -111,4 +123,12 @@ def _plain(name: str, value: Any) -> Any:
     return parse_timestamp(value) if name.endswith("timestamp") else value
 
 
-__all__ = ["changed_start", "describe_changed_start", "keep_start", "range_options", "start_note"]
+__all__ = [
+    "changed_start",
+    "describe_changed_start",
+    "end_options",
+    "keep_start",
+    "range_options",
+    "start_note",
+    "start_options",
+]

@@ -12,6 +12,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.values import Origin
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.move import describe_batches
 from airflow_provider_fds.stream.verifying import check_position
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def refuse_other_stream(connected: ConnectedStream, state: StreamState) -> None:
 def refuse_sink_of_origin(connected: ConnectedStream, sink: Sink | None) -> None:
     """Refuse a fork into a sink that the stream it continues still loads into.
 
-    A retired stream loads nothing more, so its fork may take its place in the sink.
+    A retired stream loads nothing more, so its fork may take its place in the sink. But a batch that it had planned may
+    be there already, or land later, since nothing closes its epoch.
 
     Raises:
         ConfigurationError: The sinks are the same; the message names both ways out.
@@ -141,11 +143,30 @@ def refuse_sink_of_origin(connected: ConnectedStream, sink: Sink | None) -> None
         return
     theirs = Ledger(connected.staging, of).find()
     target = connected.open_sink(sink.table_uri).uri
-    if theirs.retired is not None or theirs.sink is None or theirs.sink.target != target:
+    if theirs.sink is None or theirs.sink.target != target:
+        return
+    if theirs.retired is not None:
+        _refuse_left_batches(connected, theirs, target)
         return
     raise ConfigurationError(
         f"Stream {connected.stream.name!r} is a fork of stream {of!r}, which itself loads the same versions into the "
-        f"sink {target}. Use another sink; or, if the fork replaces {of!r}, end that first: `fds retire {of} --why …`.",
+        f"sink {target}. Use another sink; or, if the fork replaces {of!r}, let that commit what it has planned, and "
+        f"end it: `fds retire {of} --why …`.",
+        table=connected.table.uri,
+        reason=Reason.RANGES_OVERLAP,
+    )
+
+
+def _refuse_left_batches(connected: ConnectedStream, theirs: StreamState, target: str) -> None:
+    """Refuse the sink of a retired stream with planned batches, which the fork would load again."""
+    planned = theirs.planned if theirs.closed is None else theirs.closed.planned
+    if not planned:
+        return
+    raise ConfigurationError(
+        f"Stream {connected.stream.name!r} is a fork of stream {theirs.name!r}, which was retired with "
+        f"{describe_batches(len(planned))} for the sink {target}: they may be there already or land later, and the "
+        "fork loads the same rows. Use another sink; or, if no job of them runs and the sink has none of them, set "
+        "allow_overlap=True on the fork (`fds`: --allow-overlap).",
         table=connected.table.uri,
         reason=Reason.RANGES_OVERLAP,
     )

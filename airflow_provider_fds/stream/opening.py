@@ -24,7 +24,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.start import SnapshotStart
-from airflow_provider_fds.stream.changed_start import keep_start, range_options
+from airflow_provider_fds.stream.changed_start import end_options, keep_start, range_options, start_options
 from airflow_provider_fds.stream.connect import lie_inside_each_other
 from airflow_provider_fds.stream.epoch import (
     EpochStart,
@@ -309,11 +309,11 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
 
 
 def _range_of(connected: ConnectedStream, asked: EpochStart) -> dict[str, Any] | None:
-    """Return the options of start and end to record; a fork has those of the stream that it continues."""
+    """Return the options of start and end to record; a fork has the start of the stream that it continues."""
+    given = range_options(connected.stream.options)
     if asked.origin is not None and asked.origin.range_options is not None:
-        return asked.origin.range_options
-    is_new = asked.follows_options or asked.origin is not None
-    return range_options(connected.stream.options) if is_new else None
+        return start_options(asked.origin.range_options) | end_options(given)
+    return given if asked.follows_options or asked.origin is not None else None
 
 
 def _digest_of(connected: ConnectedStream, asked: EpochStart, start: Offset) -> str | None:

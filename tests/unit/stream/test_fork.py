@@ -267,6 +267,30 @@ def test_the_sink_of_the_stream_is_refused_until_that_is_retired(bench, table, t
     assert bench.session("run-2", stream=audit).begin(sink).batches[0].start == position
 
 
+@pytest.mark.parametrize("is_replanned", [False, True])
+def test_the_sink_of_a_stream_that_was_retired_with_planned_batches_is_refused(bench, table, sink, is_replanned):
+    live = bench.stream(max_versions_per_batch=2)
+    load_some(bench, sink, live, 1)
+    rest(bench, sink, live)
+    bench.session(stream=live.fork("audit")).ensure_open()
+    if is_replanned:
+        decide(bench, live, Requested(reason="replan", why="again"))
+    decide(bench, live, Retired(why="replaced"))
+    message = refusal(lambda: bench.session(stream=live.fork("audit")).begin(sink))
+    assert "which was retired with 2 planned batches for the sink" in message
+    allowed = live.fork("audit", allow_overlap=True)
+    assert bench.session(stream=allowed).begin(sink).status == "work"
+
+
+def test_the_ledger_of_a_fork_has_the_start_of_its_stream_and_an_end_of_its_own(bench, table, sink, other_sink):
+    live = bench.stream(ending_version=3, max_versions_per_batch=1)
+    load_some(bench, sink, live, 1)
+    for name, end in (("open", {}), ("longer", {"ending_version": 5})):
+        fork = DeltaStream(name, table=live.table, fork_of="orders", **end)
+        state = bench.session(stream=fork).ensure_open()
+        assert state.range_options == {"starting_version": 0, **end}
+
+
 def test_the_sink_of_the_stream_is_refused_also_if_the_fork_exists(bench, table, sink):
     live = bench.stream(max_versions_per_batch=2)
     load_some(bench, sink, live, 1)
