@@ -23,6 +23,7 @@ from airflow_provider_fds.ledger.values import (
     SinkBinding,
     SnapshotRef,
 )
+from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -234,7 +235,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             next_batch_id=0,
             prev_txn_version=None,
             meaning_digest=self.meaning_digest,
-            watermark=state.watermark if self.continues else None,
+            watermark=self._watermark(state) if self.continues else None,
             sink_warnings=self._sink_warnings(state),
             # the function creates a table that is missing now
             tables={app_id.partition("#")[2]: 0 for app_id in self.fence.versions if "#" in app_id and state.sink},
@@ -249,6 +250,17 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         if self.fence.status == "sink_missing":
             return replace(state, sink_table_id=None, sink_version=None)
         return state
+
+    def _watermark(self, state: StreamState) -> str | None:
+        """Return the watermark with the planned batches that the epoch begins after, because they had landed."""
+        found, start = state.watermark, Offset.from_json(self.start)
+        for batch in () if state.closed is None else state.closed.planned:
+            if batch.event_time is None or not batch.event_time.seen:
+                continue
+            end = Offset.from_json(batch.end)
+            if end.table_id == start.table_id and end <= start:
+                found = max(found or "", batch.event_time.seen)
+        return found
 
     def _sink_warnings(self, state: StreamState) -> tuple[str, ...]:
         """Return the warnings still to be given. After a rewind or reset, the missed rows are read again."""

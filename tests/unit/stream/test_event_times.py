@@ -137,6 +137,19 @@ def test_a_stream_that_reads_again_begins_a_new_watermark(bench, table, sink, mo
     assert opened.apply(state).watermark == kept
 
 
+def test_a_batch_that_counts_as_loaded_after_a_replan_moves_the_watermark(bench, table, sink):
+    stream = timed(bench, max_versions_per_batch=1)
+    for last in ("05", "06", "07"):
+        table.append(stats=stats("03", last))
+    bench.run_once(sink, "run-1", stream, max_batches=1)
+    landed, _ = bench.session("run-2", stream=stream).begin(sink).batches
+    ledger = Ledger(open_storage(str(bench.staging)), "orders")
+    ledger.find()
+    perform(ledger, Mover(ledger, why="again").replan(), Actor(deployment="test", user="me"))
+    opened = Opened(epoch=2, start=landed.end, table_id=table.table_id, continues=True)
+    assert opened.apply(ledger.state).watermark == day(6)
+
+
 def test_a_column_that_does_not_exist_is_refused_before_anything_is_planned(bench, table, sink):
     table.append()
     with pytest.raises(ConfigurationError, match="version 1 has no column 'when', which event_time_column"):
