@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.action import BaseAction, register
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
+from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         """Allow it unless already acknowledged; with ``skip`` only for a version that is not read or planned yet."""
         if self.skip:
             self._check_unread(state)
+        self._check_room(state)
         is_known = any((known.version, known.skip) == (self.version, self.skip) for known in state.acknowledged)
         is_waited_for = state.quarantined is not None and state.quarantined.version == self.version
         return None if is_known and not is_waited_for else self
@@ -103,6 +105,19 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
             raise refusals.refusal(
                 state,
                 f"the stream is at {state.position} and has already read version {self.version}, or a part of it",
+            )
+
+    def _check_room(self, state: StreamState) -> None:
+        """Refuse it if the stream would forget another skipped version that it may still read."""
+        others = [known for known in state.acknowledged if known.version != self.version]
+        if len(others) < KEPT_ACKNOWLEDGEMENTS or not others[0].skip:
+            return
+        oldest = others[0].version
+        if state.position is None or oldest >= Offset.from_json(state.position).version:
+            raise refusals.refusal(
+                state,
+                f"the stream remembers {KEPT_ACKNOWLEDGEMENTS} versions, and would load version {oldest}, which is "
+                "skipped, if this one were added. Set skip_versions on the stream for all of them",
             )
 
     def _check_not_appended(self, state: StreamState) -> None:

@@ -154,6 +154,16 @@ def own_job_planned(bench: Bench, log_builder: Any) -> None:
     bench.session("run-1", stream=stream).begin(None, user_job=True, max_batches=1)
 
 
+def test_a_skipped_version_is_never_forgotten_before_it_is_read(loaded):
+    asked = mover(loaded)
+    perform(asked.ledger, asked.skip((10, 109)), PERSON)
+    with pytest.raises(LedgerError, match="would load version 10, which is skipped, if this one were added"):
+        perform(asked.ledger, asked.skip((110, 110)), PERSON)
+    # one that is known takes no room
+    perform(asked.ledger, asked.skip((109, 109)), PERSON)
+    assert len(asked.ledger.state.acknowledged) == 100
+
+
 def test_a_skipped_version_is_recorded_with_who_and_why(loaded, log_builder, sink):
     log_builder.append(1)
     log_builder.append(1)
