@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
 
 
+def skipped_in(state: StreamState, batches: tuple[PlannedBatch, ...]) -> tuple[int, ...]:
+    """Return the versions of the batches that people skipped."""
+    first = min((batch.first_version for batch in batches), default=0)
+    last = max((batch.last_version for batch in batches), default=-1)
+    return tuple(sorted(word.version for word in state.acknowledged if word.skip and first <= word.version <= last))
+
+
 @register
 class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
     """Batches frozen by a run; their manifests are written.
@@ -42,6 +49,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         meaning_digest: Digest of the options that change what an index within a version counts.
         skipped: Commits of a data interval that are skipped and in none of its batches.
         schema_changes: Changes of the schema in its commits after the last batch.
+        left_out: Versions of the batches that people had skipped when the batches were planned.
     """
 
     subject: ClassVar[str] = "plan batches"
@@ -53,6 +61,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
     meaning_digest: str
     skipped: tuple[Skipped, ...] = ()
     schema_changes: tuple[PassedSchema, ...] = ()
+    left_out: tuple[int, ...] = ()
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow batches that follow the position without a gap if nothing else is planned; for an interval, once."""
@@ -65,7 +74,14 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         check_target(state, self.owner, self.target)
         check_batches(state, self.batches)
         check_meaning(state, self.meaning_digest)
+        self._check_left_out(state)
         return self
+
+    def _check_left_out(self, state: StreamState) -> None:
+        """Refuse a plan that may have rows of a version that a person skipped in the meantime."""
+        for version in skipped_in(state, self.batches):
+            if version not in self.left_out:
+                raise refusals.moved(state, f"cannot {self.describe()}: version {version} was skipped in the meantime")
 
     def _decide_of_interval(self, state: StreamState) -> Self | None:
         what = self.describe()
@@ -92,6 +108,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
             )
         if self.batches and state.sink is not None and not state.sink.replaces:
             self._check_others(state, record)
+        self._check_left_out(state)
         return self
 
     def _check_others(self, state: StreamState, record: IntervalRecord) -> None:
@@ -207,4 +224,4 @@ class Advanced(BaseAction, frozen=True, kw_only=True, tag="advanced"):
         return replace(state, position=self.end, last_commit_sha256=self.last_commit_sha256)
 
 
-__all__ = ["Advanced", "Claimed", "Planned"]
+__all__ = ["Advanced", "Claimed", "Planned", "skipped_in"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.errors import StreamBusyError
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, rows_of_parts
-from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.plan_entries import Planned, skipped_in
 from airflow_provider_fds.stream.attempts import new_attempt_id
 from airflow_provider_fds.stream.batch_failure import batch_failure
 from airflow_provider_fds.stream.planning import schema_changes_of, skipped_of
@@ -208,6 +208,8 @@ class Scope(ABC):
                 meaning_digest=options.meaning_digest(),
                 skipped=() if rest is None else skipped_of(rest),
                 schema_changes=() if rest is None else schema_changes_of(rest),
+                # of the state that the batches were planned with: nothing has been read since
+                left_out=skipped_in(self.connected.state, batches),
             )
         )
 

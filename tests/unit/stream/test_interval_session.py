@@ -490,6 +490,32 @@ def test_a_version_that_a_person_skipped_is_left_out_of_its_interval(bench, six_
     assert (skipped.version, skipped.reason.startswith("skipped by ")) == (3, True)
 
 
+@pytest.mark.parametrize("read", ["offset", "data_interval"])
+def test_a_version_that_is_skipped_while_batches_are_planned_is_not_in_them(
+    bench, six_commits, append, monkeypatch, read
+):
+    from airflow_provider_fds.stream import planning
+
+    if read == "offset":
+        session = bench.session(stream=bench.stream("days"))
+        session.ensure_open()
+    else:
+        load(bench, minutes(0, 2), append)
+        session = session_of(bench, minutes(2, 6), "run-2")
+    write = planning.write_manifest
+
+    def slow(*arguments: Any) -> None:
+        write(*arguments)
+        move(bench, "skip", version=(3, 3))
+
+    monkeypatch.setattr(planning, "write_manifest", slow)
+    with pytest.raises(LedgerError, match="version 3 was skipped in the meantime"):
+        session.begin(append)
+    monkeypatch.setattr(planning, "write_manifest", write)
+    work = session.begin(append)
+    assert [one.version for batch in work.batches for one in batch.skipped if "by " in one.reason] == [3]
+
+
 def test_a_replaced_interval_is_loaded_again_without_the_version_that_a_person_skipped(bench, six_commits, replacing):
     assert load(bench, minutes(0, 6), replacing)[1].rows == 50
     move(bench, "skip", version=(3, 3))
