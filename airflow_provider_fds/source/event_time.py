@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,7 @@ class TimeRange:
         min_us: No value is earlier.
         max_us: No value is later.
         seen_us: A value of the column is at least as late: ``max_us``, or up to 999 less if the log cut it to
-            milliseconds.
+            milliseconds, or ``min_us`` under a deletion vector.
     """
 
     min_us: int
@@ -124,7 +124,9 @@ class TimeColumn:
             rows = stats.get("numRecords")
             if rows == 0 or (rows is not None and self._value(stats, "nullCount") == rows):
                 return None
-            return self._range(self._value(stats, "minValues"), self._value(stats, "maxValues"))
+            found = self._range(self._value(stats, "minValues"), self._value(stats, "maxValues"))
+            # the latest row may be deleted; those that are left are not before the first one
+            return found if file.deletionVector is None else replace(found, seen_us=found.min_us)
         except (*DAMAGE, ConfigurationError, KeyError, AttributeError, OverflowError) as error:
             raise LookupError from error
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from airflow_provider_fds.delta.actions import Add, Metadata
+from airflow_provider_fds.delta.actions import Add, DeletionVector, Metadata
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.event_time import TimeColumn, TimeRange, time_text
 
@@ -64,6 +65,13 @@ def test_the_times_of_a_file_are_bounds_that_no_row_is_outside_of(type_, first, 
         f"2026-01-02T00:00:00{high}Z",
         f"2026-01-02T00:00:00{seen}Z",
     )
+
+
+def test_the_latest_row_under_a_deletion_vector_may_be_deleted():
+    first, last = {"ts": "2026-01-01T00:00:00.123Z"}, {"ts": "9000-01-02T00:00:00.456Z"}
+    file = msgspec.structs.replace(file_of(first, last), deletionVector=DeletionVector("u", "x", 1, 1))
+    found = column(field("ts")).times_of(file)
+    assert shown(found) == ("2026-01-01T00:00:00.123000Z", "9000-01-02T00:00:00.456999Z", "2026-01-01T00:00:00.123000Z")
 
 
 def test_a_nested_column_is_found_by_its_physical_names():
