@@ -54,10 +54,14 @@ def export(arguments: argparse.Namespace) -> int:
         f"{arguments.file}: ledger entries 0 to {contents.n}"
     )
     print(f"import it with: fds import {arguments.file} --staging URI --deployment NAME")
-    print(
-        f"do not resume stream {contents.stream!r} here: once the other one runs, the sink refuses what this one loads"
-    )
+    print(f"do not resume stream {contents.stream!r} here: {_what_if_both_run(ledger.state)}")
     return EXIT_OK
+
+
+def _what_if_both_run(state: StreamState) -> str:
+    if state.sink is None or (state.sink.is_fenced and not state.reads_by_interval):
+        return "once the other one runs, the sink refuses what this one loads"
+    return "nothing closes its epoch, so both would load the same rows"
 
 
 def _refuse_running(state: StreamState) -> None:
