@@ -170,6 +170,74 @@ def test_random_predicates_mean_what_they_mean_to_spark_and_leave_out_no_file_wi
     assert left_out > PREDICATES
 
 
+PARTITIONS = {
+    "ts": ("TIMESTAMP", ["TIMESTAMP '2026-01-01 00:00:00Z'", "TIMESTAMP '2026-01-01 05:30:00.000001Z'"]),
+    "tn": ("TIMESTAMP_NTZ", ["TIMESTAMP_NTZ '2026-01-01 00:00:00'", "TIMESTAMP_NTZ '2026-01-01 05:30:00.000001'"]),
+    "d": ("DATE", ["DATE '2026-01-01'", "DATE '1500-02-28'", "DATE '0001-01-01'"]),
+    "n": ("DECIMAL(38,10)", ["1", "1.0000000001", "-1"]),
+    "l": ("BIGINT", ["9007199254740993", "-1", "0"]),
+    "x": ("DOUBLE", ["double('NaN')", "double('-Infinity')", "-0.0D", "0.1D"]),
+    "f": ("FLOAT", ["float('NaN')", "0.1F", "-0.0F"]),
+    "b": ("BOOLEAN", ["true", "false"]),
+    "s": ("STRING", ["''", "' a'", "'é%/='", "'a'", "'A'", "'__HIVE_DEFAULT_PARTITION__'"]),
+}
+PARTITION_LITERALS = {
+    "ts": ["'2026-01-01'", "'2026-01-01 05:30:00.000001'", "DATE '2025-12-31'", "'2026-01-01 12:00'"],
+    "tn": ["'2026-01-01'", "'2026-01-01 05:30:00.000001'", "DATE '2025-12-31'"],
+    "d": ["'2026-01-01'", "'1500-02-28'", "'0001-01-01'"],
+    "n": ["1", "1.00000000001", "1.0000000001", "0.99999999999999999999999999999999999"],
+    "l": ["9007199254740993", "9007199254740992", "0.5", "0.00000000000000000001"],
+    "x": ["0", "0.1", "1"],
+    "f": ["0", "0.1"],
+    "b": ["true", "false"],
+    "s": ["''", "'a'", "' a'", "'é%/='", "'__HIVE_DEFAULT_PARTITION__'"],
+}
+
+
+def test_partition_values_of_each_type_leave_out_no_file_with_a_row_in_any_zone(spark, stream):
+    table = f"delta.`{stream.folder / 'source'}`"
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in PARTITIONS.items())
+    spark.sql(f"CREATE TABLE {table} (id INT, {columns}) USING delta PARTITIONED BY ({', '.join(PARTITIONS)})")
+    rows, number = [], 0
+    for at in range(max(len(values) for _, values in PARTITIONS.values())):
+        values = (f"CAST({v[at % len(v)]} AS {kind}) AS {name}" for name, (kind, v) in PARTITIONS.items())
+        rows.append(", ".join(values))
+    rows.append(", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in PARTITIONS.items()))
+    # with and without a zone in the partition values of times
+    for in_utc in ("true", "false"):
+        spark.conf.set("spark.databricks.delta.write.utcTimestampPartitionValues", in_utc)
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        try:
+            selects = (f"SELECT {number + n} AS id, {row}" for n, row in enumerate(rows))
+            spark.sql(f"INSERT INTO {table} {' UNION ALL '.join(selects)}")
+        finally:
+            spark.conf.unset("spark.databricks.delta.write.utcTimestampPartitionValues")
+            spark.conf.unset("spark.sql.session.timeZone")
+        number += len(rows)
+    log = DeltaLog(LocalStorage(str(stream.folder / "source")))
+    version = log.latest()
+    metadata = log.state_at(version).metadata
+    adds = [add for _, add in freeze_snapshot(log, version, stream.staging, "snapshots").adds(stream.staging)]
+    forms = ("{0} {1} {2}", "NOT {0} {1} {2}")
+    predicates = [
+        form.format(name, mark, literal)
+        for name, literals in PARTITION_LITERALS.items()
+        for literal in literals
+        for mark in ("=", "!=", "<", "<=", ">", ">=")
+        for form in forms
+    ]
+    predicates += [f"{name} IS {negation}NULL" for name in PARTITIONS for negation in ("", "NOT ")]
+    bound = [Where(text).bind(metadata, table="t") for text in predicates]
+    left_out = 0
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        found, files = truths(spark, stream.folder / "source", [one.sql for one in bound], zone)
+        for n, one in enumerate(bound):
+            kept = {unquote(add.path).rpartition("/")[2] for add in adds if one.may_match(add)}
+            left_out += len(adds) - len(kept)
+            assert {files[key] for key, row in found.items() if row[n] is True} <= kept, (zone, one.sql)
+    assert left_out > len(predicates)
+
+
 @pytest.mark.parametrize("where", ["s = 'it''s' OR ts < TIMESTAMP '2026-01-01 00:00:00.001'", "n > 1.5 AND NOT p = 1"])
 def test_a_snapshot_read_with_where_has_the_rows_of_the_filtered_table(spark, stream, random_table, where):
     stream.source = random_table
