@@ -129,7 +129,7 @@ def refuse_other_stream(connected: ConnectedStream, state: StreamState) -> None:
 
 
 def refuse_sink_of_origin(connected: ConnectedStream, sink: Sink | None) -> None:
-    """Refuse a fork into a sink that the stream it continues still loads into.
+    """Refuse a fork into a sink that a stream it continues, directly or through other forks, still loads into.
 
     A retired stream loads nothing more, so its fork may take its place in the sink. But a batch that it had planned may
     be there already, or land later, since nothing closes its epoch.
@@ -141,13 +141,21 @@ def refuse_sink_of_origin(connected: ConnectedStream, sink: Sink | None) -> None
     of = connected.stream.fork_of or (None if origin is None else origin.stream)
     if of is None or sink is None or sink.table_uri is None or connected.stream.allow_overlap:
         return
-    theirs = Ledger(connected.staging, of).find()
     target = connected.open_sink(sink.table_uri).uri
-    if theirs.sink is None or theirs.sink.target != target:
-        return
+    seen = {connected.stream.name}
+    while of is not None and of not in seen:
+        seen.add(of)
+        theirs = Ledger(connected.staging, of).find()
+        if theirs.sink is not None and theirs.sink.target == target:
+            _refuse_shared(connected, theirs, target)
+        of = None if theirs.origin is None else theirs.origin.stream
+
+
+def _refuse_shared(connected: ConnectedStream, theirs: StreamState, target: str) -> None:
     if theirs.retired is not None:
         _refuse_left_batches(connected, theirs, target)
         return
+    of = theirs.name
     raise ConfigurationError(
         f"Stream {connected.stream.name!r} is a fork of stream {of!r}, which itself loads the same versions into the "
         f"sink {target}. Use another sink; or, if the fork replaces {of!r}, let that commit what it has planned, and "

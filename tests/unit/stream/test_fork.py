@@ -282,6 +282,17 @@ def test_the_sink_of_a_stream_that_was_retired_with_planned_batches_is_refused(b
     assert bench.session(stream=allowed).begin(sink).status == "work"
 
 
+def test_a_fork_of_a_fork_is_refused_in_the_sink_of_the_first_stream(bench, table, tmp_path, other_sink):
+    sink = DeltaMergeSink(str(tmp_path / "merged"), keys=["id"])
+    live = bench.stream(max_versions_per_batch=2)
+    load_some(bench, sink, live, 1)
+    bench.sink_version = 0
+    bench.load_once(other_sink, "run-1", live.fork("audit"))
+    copy = live.fork("audit").fork("copy")
+    message = refusal(lambda: bench.session(stream=copy).begin(sink))
+    assert "'copy' is a fork of stream 'orders', which itself loads the same versions" in message
+
+
 def test_the_ledger_of_a_fork_has_the_start_of_its_stream_and_an_end_of_its_own(bench, table, sink, other_sink):
     live = bench.stream(ending_version=3, max_versions_per_batch=1)
     load_some(bench, sink, live, 1)
