@@ -237,24 +237,26 @@ class LedgerArchive:
         """Write what is missing in a staging folder, and return the number of entries written.
 
         The oldest entry is written last, so until all are there the stream cannot be read. A repeated call completes an
-        interrupted one. Entries that the folder has must be the same: then the file continues them.
+        interrupted one. Entries that the folder has must be the same: then the file continues them, in their order, so
+        that nobody else who continues them at this moment gets between.
 
         Raises:
             LedgerError: The folder has another stream of this name, or other entries of this one. Nothing was written.
         """
         folder = StreamFolder(self.contents.stream)
-        written = 0
+        written, is_begun = 0, False
         with zipfile.ZipFile(self.path) as archive:
             for meta in storage.list_after(folder.entries):
                 key = f"ledger/{meta.key.rpartition('/')[2]}"
                 if key not in self.contents.files or storage.get(folder.below(key))[0] != archive.read(key):
                     self._refuse(storage, key)
-            for key in sorted(self.contents.files, reverse=True):
-                if _ENTRY.fullmatch(key) is None:
-                    # snapshots come first in this order
-                    with archive.open(key) as source:
-                        storage.put_file(folder.below(key), source)
-                elif storage.put_if_absent(folder.below(key), data := archive.read(key)):
+                is_begun = is_begun or meta.key == folder.entry(0)
+            entries = sorted((key for key in self.contents.files if _ENTRY.fullmatch(key)), reverse=not is_begun)
+            for key in self.contents.files.keys() - set(entries):
+                with archive.open(key) as source:
+                    storage.put_file(folder.below(key), source)
+            for key in entries:
+                if storage.put_if_absent(folder.below(key), data := archive.read(key)):
                     written += 1
                 elif storage.get(folder.below(key))[0] != data:
                     self._refuse(storage, key)

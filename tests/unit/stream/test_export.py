@@ -139,6 +139,26 @@ def test_an_import_that_is_interrupted_leaves_no_stream_and_is_completed_by_the_
     assert sites.ledger(there=True).state.deployment == "new"
 
 
+def test_entries_that_continue_an_older_copy_never_mix_with_those_of_a_run_there(sites, monkeypatch):
+    assert sites.export()[0] == 0
+    archive = LedgerArchive.read(sites.file)
+    storage = open_storage(str(sites.there))
+    before = sites.bytes_of(sites.bench.staging)
+    folder = sites.ledger(there=False).folder
+    for name in list(before)[:3]:
+        storage.put(f"{folder.entries}/{name}", before[name])
+    listed = storage.list_after
+
+    def meanwhile(*arguments: str) -> Any:
+        yield from listed(*arguments)
+        storage.put_if_absent(folder.entry(3), b"another run")
+
+    monkeypatch.setattr(storage, "list_after", meanwhile)
+    with pytest.raises(Exception, match="ledger entry 3 is not the one in"):
+        archive.put_into(storage)
+    assert len(sites.bytes_of(sites.there)) == 4
+
+
 def test_a_stream_that_may_go_on_or_has_ended_is_refused(sites, tmp_path):
     other = sites.bench.stream("second")
     sites.bench.run_once(type(sites.sink)(str(tmp_path / "second")), "run-1", other)
