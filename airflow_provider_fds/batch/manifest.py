@@ -101,6 +101,7 @@ def build_manifest(
     stats: bool = True,
     allowed_roots: Sequence[str] = (),
     columns: Sequence[str] = (),
+    where: str = "",
 ) -> Manifest:
     """Return the manifest of ``batch``. Pure, and deterministic to the byte.
 
@@ -111,6 +112,8 @@ def build_manifest(
             rows, and no values except those of partition columns get into staging.
         allowed_roots: Locations that files may be in besides the table's own store; see :mod:`.file_roots`.
         columns: Columns of the source that the batch has; empty: all.
+        where: Predicate by which the job filters the rows, in Spark's SQL; empty: none. It is part of the id of the
+            manifest's table, so batches of the same files with other predicates have other digests.
 
     Raises:
         UnsupportedFeatureError: The source has a reader feature that FDS does not support.
@@ -121,7 +124,7 @@ def build_manifest(
     """
     check_table_uri(table_uri)
     try:
-        return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots, columns=columns)
+        return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots, columns=columns, where=where)
     except DAMAGE as error:
         raise StoppedError(
             f"{table_uri}: no manifest can be written for versions {batch.first_version} to {batch.last_version} "
@@ -133,7 +136,13 @@ def build_manifest(
 
 
 def _manifest(
-    batch: SourceBatch, table_uri: str, *, stats: bool, allowed_roots: Sequence[str], columns: Sequence[str]
+    batch: SourceBatch,
+    table_uri: str,
+    *,
+    stats: bool,
+    allowed_roots: Sequence[str],
+    columns: Sequence[str],
+    where: str,
 ) -> Manifest:
     base = spark_uri(table_uri.rstrip("/"))
     state = batch.state
@@ -166,7 +175,8 @@ def _manifest(
     files = listed_files(batch.files, roots=roots, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)
     commit = tempfile.SpooledTemporaryFile(_KEPT_BYTES, prefix="fds-manifest-")  # noqa: SIM115 - lives with the manifest
     try:
-        metadata = _write_commit(commit, state.metadata.id, protocol, schema, files)
+        source = f"{state.metadata.id}\n{where}" if where else state.metadata.id
+        metadata = _write_commit(commit, source, protocol, schema, files)
         digest = _sha256(commit)[:_DIGEST_CHARACTERS]
     except BaseException:
         commit.close()
@@ -187,9 +197,12 @@ def _manifest(
 
 
 def _write_commit(
-    commit: IO[bytes], table_id: str, protocol: ManifestProtocol, schema: ManifestSchema, files: Iterable[ListedFile]
+    commit: IO[bytes], source: str, protocol: ManifestProtocol, schema: ManifestSchema, files: Iterable[ListedFile]
 ) -> _MetaData:
-    """Write the lines of the commit, with at most one chunk of them in memory; return its metadata."""
+    """Write the lines of the commit, with at most one chunk of them in memory; return its metadata.
+
+    Its id is derived from ``source`` (the source's id, and what else tells its batches apart), schema and files.
+    """
     metadata = _MetaData(
         id=_NO_ID,
         format=_Format(provider="parquet", options={}),
@@ -204,7 +217,7 @@ def _write_commit(
     for lines in _encoded(files):
         listed.update(lines)
         commit.write(lines)
-    content = f"{table_id}\n{schema.schema_string}\n{listed.hexdigest()}"
+    content = f"{source}\n{schema.schema_string}\n{listed.hexdigest()}"
     metadata = msgspec.structs.replace(metadata, id=str(uuid.uuid5(NAMESPACE, content)))
     commit.seek(0)
     commit.write(_head(protocol, metadata))

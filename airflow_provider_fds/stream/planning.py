@@ -167,6 +167,7 @@ def _built(connected: ConnectedStream, batch: SourceBatch) -> Manifest:
         stats=options.keeps_statistics,
         allowed_roots=options.allowed_roots,
         columns=options.columns,
+        where=_where_of(connected, batch),
     )
 
 

@@ -44,6 +44,18 @@ def test_a_planned_batch_keeps_the_predicate_that_it_was_planned_with(bench: Ben
     assert UserJobBatch.from_json(UserJobBatch(spec, "r").to_json()).batch.where == "`id` > 100"
 
 
+def test_batches_of_the_same_files_with_other_predicates_have_other_digests(bench: Bench, table: Any) -> None:
+    def digest_of(name: str, **options: Any) -> str:
+        session = bench.session(stream=bench.stream(name=name, **options))
+        session.begin(DeltaTableSink(str(bench.staging.parent / name)))
+        (planned,) = session.connected.load().planned
+        return planned.digest
+
+    digests = [digest_of("a", where="id > 100"), digest_of("b", where="id > 200"), digest_of("c")]
+    assert len(set(digests)) == 3
+    assert digest_of("d", where="ID  > 100") == digests[0]
+
+
 def test_a_batch_without_where_has_all_rows_of_its_files(bench: Bench, table: Any) -> None:
     session = bench.session()
     (spec,) = session.batch_specs(session.begin(DeltaTableSink(str(bench.staging.parent / "sink"))))
