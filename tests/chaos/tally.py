@@ -17,13 +17,13 @@ KINDS = {
     "killed": "SIGKILL, then a retry",
     "group": "SIGKILL to spark-submit, JVM and driver, then a retry",
     "stalled": "SIGSTOP until a retry has finished, then SIGCONT",
-    "orphaned": "the driver stands still, its `fds run` is killed, a retry finishes, the driver goes on",
+    "orphaned": "the driver is stalled, its `fds run` is killed, a retry finishes, the driver continues",
     "pair, first": "the first of two: stalled until the second was hit and a third has finished",
-    "pair, second": "the second of two: killed or stalled while the first stands still",
+    "pair, second": "the second of two: killed or stalled while the first is stalled",
     "stack, killed": "with Airflow: SIGKILL to a task's process, or to the driver's, then Airflow's retry",
     "stack, group": "with Airflow: SIGKILL to the task, spark-submit, JVM and driver at once",
-    "stack, stalled": "with Airflow: driver, task and supervisor stand still until Airflow's retry has succeeded",
-    "stack, orphaned": "with Airflow: the task is killed, its driver goes on beside the retry",
+    "stack, stalled": "with Airflow: driver, task and supervisor are stalled until Airflow's retry has succeeded",
+    "stack, orphaned": "with Airflow: the task is killed, its driver continues beside the retry",
     "stack, process": "with Airflow: SIGKILL to one of its own processes, which is started again",
 }
 
