@@ -329,7 +329,7 @@ def connect_row(spark: str) -> Row:
 
 ROWS = {row.name: row for row in (*map(airflow_row, AIRFLOWS), *map(spark_row, SPARKS), *map(connect_row, SPARKS))}
 HEADS = {
-    "airflow": ("Airflow", "tests of its seam", "example DAGs parsed", "load and deferral in the real processes"),
+    "airflow": ("Airflow", "integration tests", "example DAGs parsed", "load and deferral in the real processes"),
     "spark": ("Spark", *(f"`{sink}`" for sink in SINKS)),
     "connect": ("server", *(f"`{sink}`" for sink in SINKS), f"client {NEWEST_CLIENT}"),
 }
