@@ -18,7 +18,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "clone",
         help="create a stream that continues where another one is",
         description="Create the stream NAME at the committed position of the stream SOURCE, for a second sink or to "
-        "replace SOURCE. SOURCE is only read, never changed. The same command again does nothing. Run NAME with the "
+        "replace SOURCE. SOURCE is only read, never changed. Repeating the command does nothing. Run NAME with the "
         "options that SOURCE has.",
     )
     parser.add_argument("source", metavar="SOURCE", help="name of the stream to continue")

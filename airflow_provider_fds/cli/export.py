@@ -33,8 +33,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "import",
         help="continue a stream from a file that `fds export` wrote",
         description="Write the ledger in a file to this staging folder, and transfer the stream to --deployment. Its "
-        "next run closes the epoch of the old deployment in the sink, so that nothing more of it can land there. The "
-        "stream stays on hold until `fds resume`. The same command again completes an interrupted one.",
+        "next run closes the epoch of the old deployment in the sink, so that the old one can load nothing more. The "
+        "stream stays on hold until `fds resume`. If the command is interrupted, run it again.",
     )
     parser.add_argument("file", metavar="FILE", help="file that `fds export` wrote")
     common.add_storage(parser, staging_required=True)
@@ -70,7 +70,7 @@ def _refuse_running(state: StreamState) -> None:
     if state.retired is not None:
         problem = "is retired, so no deployment can continue it"
     elif state.held is None:
-        problem = f"may go on here. Stop it first: `fds hold {state.name} --why …`"
+        problem = f"may continue here. Stop it first: `fds hold {state.name} --why …`"
     elif state.planned and state.sink is not None and state.sink.is_user_defined:
         problem = (
             f"has {len(state.planned)} planned batches for {state.sink.describe()}. Resume it, run it until they are "
@@ -122,8 +122,8 @@ def import_(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     if not is_begun and ledger.n > archive.contents.n:
         raise ConfigurationError(
-            f"stream {name!r} in {staging.uri} has gone on since it was exported: its ledger has entries up to "
-            f"{ledger.n}, and {arguments.file} up to {archive.contents.n}. There is nothing to import",
+            f"stream {name!r} in {staging.uri} has continued since it was exported: its ledger has entries up to "
+            f"{ledger.n}, but {arguments.file} only up to {archive.contents.n}. There is nothing to import",
             table=state.table,
             reason=Reason.STREAM_ALREADY_BEGUN,
         )

@@ -33,7 +33,7 @@ _RIGHT: Final = frozenset({"LAG", "OLDEST UNREAD", "RETENTION LEFT"})
 _METRICS: Final = (
     ("fds_lag_versions", "Versions of the table that are not committed."),
     ("fds_lag_seconds", "Age of the oldest version that is not committed."),
-    ("fds_retention_left_seconds", "Time for which that version is safe from the retention of the table."),
+    ("fds_retention_left_seconds", "How long that version is safe from the retention of the table."),
     ("fds_planned_batches", "Batches that are planned and not committed."),
     ("fds_stuck", "1 if the stream needs a person, else 0; the label state says why."),
 )
@@ -65,7 +65,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="prometheus needs --all (default: %(default)s)",
     )
     parser.set_defaults(command=status)
-    text = "why a stream does not move, what shows it, and what to run"
+    text = "why a stream does not move, the evidence, and what to run"
     parser = commands.add_parser("explain", help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     common.add_storage(parser, staging_required=True)
@@ -77,10 +77,10 @@ def status(arguments: argparse.Namespace) -> int:
     """Perform ``fds status``."""
     if arguments.all:
         if arguments.stream is not None:
-            raise ConfigurationError(f"either STREAM or --all: got {arguments.stream!r} and --all")
+            raise ConfigurationError(f"give either a STREAM or --all, not both: got {arguments.stream!r} and --all")
         return _all(arguments)
     if arguments.stream is None:
-        raise ConfigurationError("name a STREAM, or use --all for all streams of the staging folder")
+        raise ConfigurationError("give the name of a STREAM, or --all for all streams of the staging folder")
     if arguments.lagging is not None or arguments.output == "prometheus":
         raise ConfigurationError("--lagging and --output prometheus need --all")
     return _one(arguments)
@@ -165,8 +165,8 @@ def _all(arguments: argparse.Namespace) -> int:
             if one.problem is not None:
                 print(f"{one.name}: [{one.reason_code}] {one.problem}", file=sys.stderr)
     else:
-        which = "need a person or lag that long" if found else f"found in {arguments.staging}"
-        print(f"{len(shown)} of {len(found)} streams {which}")
+        none_bad = f"none of the {len(found)} streams needs a person or lags that long"
+        print(none_bad if found else f"no streams found in {arguments.staging}")
     return _EXIT_STUCK if bad else EXIT_OK
 
 
@@ -227,5 +227,5 @@ def _escaped(label: str) -> str:
 def _duration(text: str) -> timedelta:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"a duration such as 90s, 10m, 2h or 1d, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a duration such as 90s, 10m, 2h or 1d, got {text!r}")
     return timedelta(**{_UNITS[match[2]]: float(match[1])})

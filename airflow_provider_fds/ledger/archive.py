@@ -154,7 +154,7 @@ def _snapshots(state: StreamState, storage: Storage, folder: StreamFolder) -> li
 
 
 def _taken(path: Path) -> ConfigurationError:
-    return ConfigurationError(f"{path} exists, and is not overwritten. Give a file that does not exist")
+    return ConfigurationError(f"{path} already exists and is not overwritten. Name a file that does not exist")
 
 
 def _refuse_unreadable(ledger: Ledger) -> None:
@@ -228,8 +228,8 @@ class LedgerArchive:
             raise
         except _DAMAGE as error:
             raise ConfigurationError(
-                f"{path} is damaged, or is no exported stream: {error}. Nothing was imported; copy the file again, or "
-                "export the stream again"
+                f"{path} is damaged, or is not an exported stream: {error}. Nothing was imported. Copy the file again, "
+                "or export the stream again"
             ) from error
         return cls(path, contents, stored.sum)
 

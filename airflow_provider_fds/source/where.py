@@ -121,8 +121,8 @@ class _Columns:
         if found is None:
             columns = ", ".join(column.name for column in self.known.values()) or "none"
             raise self.asked.refusal(
-                f"names {name!r}, which is not a column of the table. Its columns are: {columns}. A where of the sink "
-                "can also use the columns that a batch adds, and any expression."
+                f"names {name!r}, which is not a column of the table. Its columns are: {columns}. The where of a sink "
+                "can use any expression, and also the columns that a batch adds."
             )
         return found
 
@@ -131,7 +131,7 @@ class _Columns:
         value = predicate.literal.value
         if isinstance(value, Decimal) and len(f"{abs(value):f}".replace(".", "")) > _MAX_DIGITS:
             raise self.asked.refusal(
-                f"compares {column.name!r} with {value}: a number has at most {_MAX_DIGITS} digits."
+                f"compares {column.name!r} with {value}: a number can have at most {_MAX_DIGITS} digits."
             )
         return column.constant(predicate.literal, self.asked)
 

@@ -137,12 +137,12 @@ def _waiting(facts: _Facts) -> _Answer:
     if state.request is not None:
         return _requested(facts)
     cause = (
-        "The ledger shows nothing that stops the stream, and no run has planned what is new. Either no run has begun "
-        "since (the DAG is paused, or its schedule is not due), or runs fail before they plan, for example at a "
-        "version that the stream's options do not let it pass: then the log of the newest task says why."
+        "Nothing in the ledger stops the stream, but no run has planned the new data. Either no run has started since "
+        "then (the DAG is paused, or its next run is not due), or runs fail before they plan, for example at a version "
+        "that the stream's options do not let it pass. In that case, the log of the newest task says why."
     )
     dry = f"fds plan {state.table} --dry-run --option starting_version={_next_version(facts)}"
-    return _Answer(cause, ((dry, "with the other options of the stream, names the version that stops it"),))
+    return _Answer(cause, ((dry, "with the other options of the stream, shows the version that stops it"),))
 
 
 def _next_version(facts: _Facts) -> int:
@@ -155,24 +155,24 @@ def _loading(facts: _Facts) -> _Answer:
     batches = "1 batch is" if planned == 1 else f"{planned:,} batches are"
     if owner is None:
         cause = (
-            "A data interval is planned and not loaded. Its own task continues it: look at that task, and clear it if "
-            "it failed."
+            "A data interval is planned but not loaded. Only its own task can load it: check that task, and clear it "
+            "if it failed."
         )
         return _Answer(cause, ((f"fds status {name}", "lists the unfinished intervals"),))
     if owner.only_plans:
         return _Answer(
-            f"{batches} planned and not taken by a run yet. The next run of the stream loads what is planned."
+            f"{batches} planned, but not taken by a run yet. The next run of the stream loads what is planned."
         )
     if facts.owner_runs is False:
         return _Answer(
-            f"{batches} planned. Their owner, {owner.describe()}, no longer runs: it was killed or failed. The next "
-            "run of the stream takes over and checks the sink first."
+            f"{batches} planned. The owner, {owner.describe()}, is no longer running: it was killed or failed. The "
+            "next run of the stream first checks the sink, then takes over."
         )
     cause = (
-        f"{batches} planned and owned by {owner.describe()}. As far as can be seen from here, it still works on them: "
-        "look at its log and at Spark."
+        f"{batches} planned and owned by {owner.describe()}, which appears to be running. Check its log and its Spark "
+        "application."
     )
-    effect = "releases the batches if that owner is gone; the next run checks the sink first"
+    effect = "only if that owner is gone: releases the batches; the next run checks the sink first"
     return _Answer(cause, ((f"fds adopt {name} --force --why …", effect),))
 
 
@@ -191,9 +191,9 @@ def _quarantined(facts: _Facts) -> _Answer:
     version = f"{name} --version {found.version} --why …"
     acknowledge = (
         f"fds acknowledge {version}",
-        "passes it: a change of the schema applies, other commits are left out",
+        "lets the stream pass it: a schema change takes effect, any other commit is skipped",
     )
-    return _Answer(cause, (acknowledge, (f"fds skip {version}", "leaves everything in the version out"), resume))
+    return _Answer(cause, (acknowledge, (f"fds skip {version}", "skips everything in the version"), resume))
 
 
 def _stopped(facts: _Facts) -> _Answer:
@@ -221,20 +221,22 @@ def _finished(facts: _Facts) -> _Answer:
 
 def _retired(facts: _Facts) -> _Answer:
     why = facts.state.retired.why if facts.state.retired is not None else ""
-    return _Answer(f"A person ended the stream for good ({why}). A stream with another name can read the table again.")
+    return _Answer(
+        f"A person ended the stream permanently ({why}). Only a stream with another name can read the table again."
+    )
 
 
 def _not_begun(facts: _Facts) -> _Answer:
     if facts.state.request is not None:
         return _requested(facts)
-    return _Answer("The stream was created, and no run has planned anything yet. The next run begins it.")
+    return _Answer("The stream was created, but no run has planned anything yet. The next run begins it.")
 
 
 def _requested(facts: _Facts) -> _Answer:
     request = facts.state.request
     assert request is not None  # noqa: S101  # the callers have looked
     return _Answer(
-        f"A new epoch was requested ({request.reason}: {request.why}) and waits for the next run, which begins it."
+        f"A new epoch was requested ({request.reason}: {request.why}). The next run of the stream begins it."
     )
 
 

@@ -118,11 +118,11 @@ def _is_within(offset: Offset) -> bool:
 def _refuse_used(connected: ConnectedStream, checkpoint: Storage) -> None:
     for own in (connected.table.uri, connected.staging.uri):
         if lie_inside_each_other(checkpoint.uri, own):
-            raise ConfigurationError(f"the checkpoint {checkpoint.uri} overlaps {own}. Give it a folder of its own")
+            raise ConfigurationError(f"the checkpoint {checkpoint.uri} overlaps {own}. Use a separate folder")
     if next(iter(checkpoint.list_after("")), None) is not None or checkpoint.list_folders(""):
         raise ConfigurationError(
-            f"{checkpoint.uri} exists and is not empty. Give a folder that does not exist: a checkpoint is never "
-            "overwritten"
+            f"{checkpoint.uri} exists and is not empty. Name a folder that does not exist: the command never "
+            "overwrites a checkpoint"
         )
 
 
@@ -180,8 +180,9 @@ def _refuse_unknown(connected: ConnectedStream, state: StreamState, options: Sou
         problems.append(f"skipped version {skipped[0]} (`fds skip`)")
     if problems:
         raise ConfigurationError(
-            f"stream {state.name!r} uses what a query does not have: {', '.join(problems)}. It would read rows that "
-            "the stream would not. Let the stream get past these versions first, or write the query yourself.",
+            f"stream {state.name!r} uses features that a query does not have: {', '.join(problems)}. The query would "
+            "read rows that the stream would not. First let the stream pass these versions, or write the query "
+            "yourself.",
             table=connected.table.uri,
             reason=Reason.EXPORT_NOT_AVAILABLE,
         )
@@ -205,7 +206,7 @@ def _check_snapshot(connected: ConnectedStream, state: StreamState, offset: Offs
         ) from error
     if state.snapshot is not None and found.digest != state.snapshot.digest:
         raise ConfigurationError(
-            f"{lead}but the log now has other files for it than the frozen snapshot. {advice}",
+            f"{lead}but the files of that version in the log are no longer those of the frozen snapshot. {advice}",
             table=connected.table.uri,
             version=offset.version,
             reason=Reason.EXPORT_NOT_AVAILABLE,

@@ -122,7 +122,7 @@ def refuse_other_stream(connected: ConnectedStream, state: StreamState) -> None:
     began = f"began at {state.epoch_start}" if state.origin is None else f"is a fork of {state.origin.stream!r}"
     raise ConfigurationError(
         f"stream {state.name!r} exists and is not a fork of {of!r}: it {began}. A stream can only be forked under a "
-        "new name: choose another one, or declare the stream as it was",
+        "new name: choose another name, or declare the stream as it was",
         table=connected.table.uri,
         reason=Reason.STREAM_ALREADY_BEGUN,
     )
@@ -158,8 +158,8 @@ def _refuse_shared(connected: ConnectedStream, theirs: StreamState, target: str)
     of = theirs.name
     raise ConfigurationError(
         f"Stream {connected.stream.name!r} is a fork of stream {of!r}, which itself loads the same versions into the "
-        f"sink {target}. Use another sink; or, if the fork replaces {of!r}, let that commit what it has planned, and "
-        f"end it: `fds retire {of} --why …`.",
+        f"sink {target}. Use another sink; or, if the fork replaces {of!r}, let it commit what it has planned, then "
+        f"run `fds retire {of} --why …`.",
         table=connected.table.uri,
         reason=Reason.RANGES_OVERLAP,
     )

@@ -88,9 +88,9 @@ class WaitingWork:
         age = format_duration(timedelta(seconds=max(0, round(time.time() - self.oldest_ms / 1000))))
         latest = datetime.fromtimestamp(time.time() + self.seconds_left, UTC)
         return (
-            f"Stream {self.minimum.stream!r} is waiting for more data: {_size_text(self.num_bytes)} of "
-            f"{_size_text(self.minimum.min_bytes)} (min_batch_bytes), the oldest commit is {age} old. A run "
-            f"after {latest:%Y-%m-%dT%H:%M:%SZ} loads it in any case (max_batch_wait)."
+            f"Stream {self.minimum.stream!r} is waiting for more data: it has {_size_text(self.num_bytes)} of "
+            f"{_size_text(self.minimum.min_bytes)} (min_batch_bytes), and the oldest commit is {age} old. A run "
+            f"after {latest:%Y-%m-%dT%H:%M:%SZ} loads it anyway (max_batch_wait)."
         )
 
 

@@ -93,10 +93,10 @@ def test_a_stream_whose_newest_versions_no_run_planned_names_the_way_to_see_what
     ("owner", "cause", "command"),
     [
         (None, "not taken by a run yet", None),
-        (Owner(kind="cli", deployment="cli", run_id="HERE:1:1"), "no longer runs", None),
+        (Owner(kind="cli", deployment="cli", run_id="HERE:1:1"), "is no longer running", None),
         (
             Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"),
-            "it still works on them",
+            "appears to be running",
             "fds adopt orders --force",
         ),
         (

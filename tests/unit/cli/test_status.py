@@ -76,7 +76,7 @@ def test_lagging_shows_what_lags_longer_and_exits_with_1(staging, log_builder, c
     assert [*statuses(capsys, staging, "--lagging", "50m")[1]] == ["planned"]
     assert statuses(capsys, staging, "--lagging", "50m")[0] == 1
     assert statuses(capsys, staging, "--lagging", "2h") == (0, {})
-    assert "0 of 2 streams" in fds(capsys, "status", "--all", "--staging", staging, "--lagging", "2h")[1]
+    assert "none of the 2 streams" in fds(capsys, "status", "--all", "--staging", staging, "--lagging", "2h")[1]
 
 
 def test_a_held_stream_is_listed_but_needs_nobody(staging, capsys):
@@ -125,7 +125,7 @@ def test_folders_that_are_no_streams_are_left_out(staging, capsys):
     (staging / "notes").mkdir()
     assert [*statuses(capsys, staging)[1]] == ["newest", "planned"]
     code, out, _ = fds(capsys, "status", "--all", "--staging", staging / "notes")
-    assert (code, out) == (0, f"0 of 0 streams found in {staging / 'notes'}\n")
+    assert (code, out) == (0, f"no streams found in {staging / 'notes'}\n")
 
 
 def test_prometheus_gets_a_sample_for_what_is_known_with_escaped_labels(staging, capsys, monkeypatch):
@@ -152,11 +152,11 @@ def test_prometheus_gets_a_sample_for_what_is_known_with_escaped_labels(staging,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "name a STREAM, or use --all"),
-        (("planned", "--all"), "either STREAM or --all"),
+        ((), "give the name of a STREAM, or --all"),
+        (("planned", "--all"), "give either a STREAM or --all, not both"),
         (("planned", "--lagging", "10m"), "--lagging and --output prometheus need --all"),
         (("planned", "--output", "prometheus"), "--lagging and --output prometheus need --all"),
-        (("--all", "--lagging", "ten minutes"), "a duration such as 90s, 10m, 2h or 1d, got 'ten minutes'"),
+        (("--all", "--lagging", "ten minutes"), "expected a duration such as 90s, 10m, 2h or 1d, got 'ten minutes'"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(staging, capsys, arguments, said):

@@ -271,7 +271,7 @@ def test_quotes_in_a_name_are_doubled() -> None:
         ("price = 1", "where 'price = 1' names 'price', which is not a column of the table. Its columns are: i, l,"),
         ("i = 'x'", "compares 'i', of type integer, with 'x': expected a number"),
         ("st = 1", "cannot compare values of type struct"),
-        (f"i = {'1' * 39}", "a number has at most 38 digits"),
+        (f"i = {'1' * 39}", "a number can have at most 38 digits"),
     ],
 )
 def test_a_predicate_that_does_not_fit_the_table_is_refused(text: str, words: str) -> None:

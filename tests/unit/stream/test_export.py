@@ -199,7 +199,7 @@ def test_an_old_file_does_not_touch_a_stream_that_has_gone_on(sites):
     main(["resume", "orders", "--staging", str(sites.there), "--why", "go on"])
     before = sites.bytes_of(sites.there)
     code, text = sites.import_()
-    assert (code, "has gone on since it was exported" in text) == (2, True), text
+    assert (code, "has continued since it was exported" in text) == (2, True), text
     assert sites.bytes_of(sites.there) == before
 
 
@@ -263,7 +263,7 @@ def test_a_truncated_file_is_refused_and_nothing_is_written(sites, share):
     data = sites.file.read_bytes()
     sites.file.write_bytes(data[: int(len(data) * share)])
     code, text = sites.import_()
-    assert (code, "is damaged, or is no exported stream" in text) == (2, True), text
+    assert (code, "is damaged, or is not an exported stream" in text) == (2, True), text
     assert not (sites.there / "orders" / "ledger").exists()
 
 

@@ -137,7 +137,7 @@ def test_options_that_count_files_otherwise_are_refused_within_a_version(held):
 def test_what_a_query_cannot_do_is_refused(held, options, part):
     held.hold(held.begin(max_versions_per_batch=1, **options))
     code, text = held.export()
-    assert (code, part in text, "what a query does not have" in text) == (2, True, True), text
+    assert (code, part in text, "that a query does not have" in text) == (2, True, True), text
 
 
 def test_a_version_that_a_person_skips_later_is_refused(held):

@@ -51,7 +51,7 @@ def test_small_work_waits_and_says_how_much_is_there_and_until_when(bench, table
     append(table, clock.now - 120, 3)
     work = bench.session(stream=small(bench)).begin(sink)
     assert (work.status, work.batches) == ("up_to_date", ())
-    assert "waiting for more data: 2.9 KiB of 4.9 KiB (min_batch_bytes)" in work.reason
+    assert "waiting for more data: it has 2.9 KiB of 4.9 KiB (min_batch_bytes)" in work.reason
     assert "the oldest commit is 2 min old" in work.reason
     latest = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(clock.now + 15 * 60 - 120))
     assert f"A run after {latest}" in work.reason
@@ -192,7 +192,7 @@ def test_fds_run_says_that_data_waits_and_succeeds(table, clock, tmp_path, capsy
     options = ("--option", "starting_version=0", "--option", "min_batch_bytes=1m", "--option", "max_batch_wait=10m")
     run = ("run", str(table.root), "--sink", str(tmp_path / "sink"), *where, *options)
     assert main([*run]) == 0
-    assert "Stream 'orders' is waiting for more data: 1000 bytes of 1 MiB" in capsys.readouterr().out
+    assert "Stream 'orders' is waiting for more data: it has 1000 bytes of 1 MiB" in capsys.readouterr().out
     assert main([*run, "--output", "json"]) == 0
     end = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (end["status"], end["error"]) == ("up_to_date", None)
