@@ -26,12 +26,12 @@ _SPARK: Final = "Structured Streaming"
 _AUTO_LOADER: Final = "Databricks Auto Loader"
 
 _HOW_OFTEN: Final = (
-    "poll_interval of the sensor or the operator says how often a waiting task looks at the table, in seconds"
+    "poll_interval of the sensor or the operator says how often a waiting task polls the table, in seconds"
 )
 
 FOREIGN: Final = (
     ForeignOption(_FLINK, "updateCheckIntervalMillis", _HOW_OFTEN),
-    ForeignOption(_FLINK, "updateCheckDelayMillis", f"a task looks at the table as soon as it starts; {_HOW_OFTEN}"),
+    ForeignOption(_FLINK, "updateCheckDelayMillis", f"a task polls the table as soon as it starts; {_HOW_OFTEN}"),
     ForeignOption(
         _FLINK,
         "parquetBatchSize",

@@ -139,7 +139,7 @@ def _waiting(facts: _Facts) -> _Answer:
     cause = (
         "Nothing in the ledger stops the stream, but no run has planned the new data. Either no run has started since "
         "then (the DAG is paused, or its next run is not due), or runs fail before they plan, for example at a version "
-        "that the stream's options do not let it pass. In that case, the log of the newest task says why."
+        "that the stream's options do not let it pass. If runs fail, the log of the newest task says why."
     )
     dry = f"fds plan {state.table} --dry-run --option starting_version={_next_version(facts)}"
     return _Answer(cause, ((dry, "with the other options of the stream, shows the version that stops it"),))
@@ -166,7 +166,7 @@ def _loading(facts: _Facts) -> _Answer:
     if facts.owner_runs is False:
         return _Answer(
             f"{batches} planned. The owner, {owner.describe()}, is no longer running: it was killed or failed. The "
-            "next run of the stream first checks the sink, then takes over."
+            "next run of the stream takes over, and checks the sink before it writes."
         )
     cause = (
         f"{batches} planned and owned by {owner.describe()}, which appears to be running. Check its log and its Spark "

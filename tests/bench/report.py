@@ -81,8 +81,9 @@ def write(groups: dict[str, Group], *, machine: str) -> None:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench`: {machine}. Values are medians. The programs that are compared ran in turn in the same",
-        "run, so ratios hold on other machines; seconds do not. Each measurement is a separate process; memory is its peak.",
+        f"Written by `make bench`: {machine}. Values are medians. The programs that are compared ran in turn in",
+        "the same run, so ratios hold on other machines; seconds do not. Each measurement is a separate process; memory is",
+        "its peak.",
         "",
         "![How far each number is from its target](benchmarks.svg)",
         "",
