@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.errors import ConfigurationError
+from tests.manifests import commit_json
 
 PROVENANCE = ["_commit_version", "_commit_timestamp"]
 
@@ -41,7 +42,7 @@ def test_spark_reads_no_other_column_and_the_manifest_has_no_value_of_one(lab, p
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "ReadSchema: struct<a:bigint>" in plan
     built = build_manifest(batch, table_uri=lab.log(partitioned).table_uri, columns=["a"], stats=False)
-    adds = [json.loads(line)["add"] for line in built.commit_json.splitlines() if b'"add"' in line]
+    adds = [json.loads(line)["add"] for line in commit_json(built).splitlines() if b'"add"' in line]
     assert all(set(add["partitionValues"]) == set(PROVENANCE) for add in adds)
     assert all(set(json.loads(add["stats"])) == {"numRecords"} for add in adds)
 
