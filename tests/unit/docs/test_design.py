@@ -51,9 +51,7 @@ def test_every_page_that_a_docstring_cites_exists(module, page, section):
 
 
 def test_the_ledger_page_lists_every_action_with_all_its_fields():
-    documented = {
-        row[0].strip("`"): tuple(re.findall(r"`(\w+)`", row[1])) for row in table(LEDGER, "Entries")
-    }
+    documented = {row[0].strip("`"): tuple(re.findall(r"`(\w+)`", row[1])) for row in table(LEDGER, "Entries")}
     in_code = {kind: action.__struct_fields__ for kind, action in KINDS.items()}
 
     assert documented == in_code
@@ -61,13 +59,23 @@ def test_the_ledger_page_lists_every_action_with_all_its_fields():
 
 def test_the_ledger_page_lists_the_files_of_staging():
     documented = " ".join(row[0] for row in table(LEDGER, "Files in staging"))
-    for folder in ("ledger/", "ledger/_checkpoint/", "ledger/_probe/", "manifests/", "snapshots/", "jobs/", "attempts/"):
+    for folder in (
+        "ledger/",
+        "ledger/_checkpoint/",
+        "ledger/_probe/",
+        "manifests/",
+        "snapshots/",
+        "jobs/",
+        "attempts/",
+    ):
         assert f"`{folder}" in documented
 
 
 def test_the_packages_are_listed_in_the_order_that_the_linter_enforces():
     listed = [name for row in table(ARCHITECTURE, "Packages") for name in re.findall(r"`(\w+)/`", row[0])]
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     layers = [layer for layer in contracts[0]["layers"] if (PACKAGE / layer).is_dir()]
 
     assert sorted(listed) == sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))

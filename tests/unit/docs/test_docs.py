@@ -13,8 +13,15 @@ from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.source.options import SourceOptions
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 TESTED_CODE = [*(ROOT / "airflow_provider_fds" / "example_dags").rglob("*.py")]
 
 
@@ -83,13 +90,22 @@ def test_every_public_name_can_be_imported_from_the_root_of_the_package():
 def test_every_message_of_the_troubleshooting_page_is_one_of_ours():
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "airflow_provider_fds").rglob("*.py"))
     joined = re.sub(r'"\s*\n\s*f?"', "", code)
-    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    first_table = page.split("What dies")[0]
-    seen = [row.split("|")[1] for row in first_table.splitlines() if row.startswith("| `")]
-    assert len(seen) > 8
-    for cell in seen:
-        for message in re.findall(r"`([^`]+)`", cell):
-            assert message in joined, message
+    messages = re.findall(r"\*\*`([^`]+)`\*\*", TROUBLESHOOTING.read_text(encoding="utf-8"))
+    assert len(messages) > 80
+    for message in messages:
+        assert message in joined, message
+
+
+def test_each_message_of_the_troubleshooting_page_has_a_cause_and_one_line_on_what_to_do():
+    groups = TROUBLESHOOTING.read_text(encoding="utf-8").split("\n## ")
+    for group in groups[1:-2]:  # the last two sections are about events, not messages
+        title = group.splitlines()[0]
+        assert f"[{title}](#{title.lower().replace(' ', '-')})" in groups[0], title
+        entries = [line for line in group.splitlines() if line.startswith(("- ", "    "))]
+        assert entries, title
+        for entry, advice in zip(entries[::2], entries[1::2], strict=True):
+            assert re.match(r"- (\*\*`[^`]+`\*\*(,? …)?,? ?|a DAG .*)+: .*\.$", entry), entry
+            assert re.match(r"    - .*\.$", advice), entry
 
 
 def test_no_page_or_file_mentions_machines_or_registries():
