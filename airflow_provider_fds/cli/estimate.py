@@ -39,7 +39,7 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
     """Return the stream that staging has, ``None`` if it does not exist yet or no staging is given. Writes nothing.
 
     Raises:
-        ConfigurationError: The stream has no position from which to estimate.
+        ConfigurationError: The stream has no position from which to read.
     """
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
@@ -57,8 +57,8 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
     state = connected.load()
     if state.reads_by_interval:
         raise ConfigurationError(
-            f"stream {stream.name!r} reads data intervals, so nothing is left for it to load from a position. "
-            "Estimate a range with --option starting_timestamp=… and --option ending_timestamp=…, without --staging."
+            f"stream {stream.name!r} reads data intervals, so it has no position from which to read. "
+            "Show a range with --option starting_timestamp=… and --option ending_timestamp=…, without --staging."
         )
     if state.position is None:
         raise ConfigurationError(

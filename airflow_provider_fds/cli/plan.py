@@ -52,7 +52,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     common.add_stream(parser)
     common.add_storage(parser, staging_required=False)
-    parser.add_argument("--dry-run", action="store_true", help="only read and print; no staging is needed")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="only read and print; with --staging, from the position of the stream, whoever it belongs to",
+    )
     parser.add_argument(
         "--estimate",
         action="store_true",
@@ -82,8 +86,11 @@ def plan(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
     if arguments.estimate:
         return _estimate(arguments)
-    if arguments.dry_run and arguments.staging:
-        raise ConfigurationError("--dry-run writes nothing, so it cannot be combined with --staging: omit one of them")
+    if arguments.dry_run and arguments.staging and arguments.offset:
+        raise ConfigurationError(
+            "--from and --staging cannot be combined with --dry-run: omit --staging to read from the offset, or --from "
+            "to read from the position of the stream"
+        )
     if not arguments.dry_run and not arguments.staging:
         raise ConfigurationError(
             "fds plan needs --staging DIR to write plans and manifests, or --dry-run or --estimate to write nothing"
@@ -93,8 +100,7 @@ def plan(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("--from and version_as_of or timestamp_as_of cannot be combined: omit one of them")
     number = 0
     outcome: _Outcome = _Outcome(None)
-    rows = _dry(arguments, stream) if arguments.dry_run else _written(arguments, stream)
-    for row in rows:
+    for row in _shown(arguments, stream) if arguments.dry_run else _written(arguments, stream):
         if isinstance(row, _Outcome):
             outcome = row
             break
@@ -140,11 +146,26 @@ def _estimate(arguments: argparse.Namespace) -> int:
     return _end(arguments, outcome, found["batches"])
 
 
-def _left(connected: ConnectedStream) -> Iterator[dict[str, Any] | _Outcome]:
+def _shown(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
+    """Return the next batches, from the position of the stream if it exists. Writes nothing."""
+    from airflow_provider_fds.stream.min_batch import MinBatch
+
+    connected = known_stream(arguments, stream)
+    rows = _dry(arguments, stream) if connected is None else _left(connected, MinBatch.of(stream))
+    for number, row in enumerate(rows):
+        if number == arguments.max_batches and not isinstance(row, _Outcome):
+            yield _Outcome(None, is_more=True)
+            return
+        yield row
+
+
+def _left(connected: ConnectedStream, minimum: MinBatch | None = None) -> Iterator[dict[str, Any] | _Outcome]:
     """Return the batches that are planned and all that follow them. Writes nothing."""
+    from airflow_provider_fds.stream.changed_options import tell_changed_options
     from airflow_provider_fds.stream.verifying import check_position
 
     state = connected.state
+    tell_changed_options(connected)
     for batch in state.planned:
         yield _of_ledger(batch, batch.manifest)
     assert state.position is not None  # noqa: S101  # the caller has checked it
@@ -155,7 +176,8 @@ def _left(connected: ConnectedStream) -> Iterator[dict[str, Any] | _Outcome]:
     if isinstance(planner, _Outcome):
         yield planner
     else:
-        yield from _numbered(planner, connected.stream)
+        for row in _numbered(planner, connected.stream, minimum, first=state.next_batch_id):
+            yield row._replace(note=connected.options_note) if isinstance(row, _Outcome) else row
 
 
 def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
@@ -176,7 +198,7 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
     else:
         waits = work.status == "up_to_date"
         found = _Outcome(work.warning, finished="" if waits else work.reason, waiting=work.reason if waits else "")
-    yield found._replace(note=session.start_note())
+    yield found._replace(note=session.option_notes())
 
 
 def _after_planned(session: StreamSession, end: Offset) -> _Outcome:
@@ -252,11 +274,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
         whole = keeps_replaced_rows(stream, None, None)
         planner = BatchPlanner(log, start, state, stream.options, target, keeps_replaced_rows=whole)
         planned = _numbered(planner, stream, minimum)
-    for number, row in enumerate(planned):
-        if arguments.max_batches is not None and number == arguments.max_batches and not isinstance(row, _Outcome):
-            yield _Outcome(None, is_more=True)
-            return
-        yield row
+    yield from planned
 
 
 def _with_frozen(
@@ -287,12 +305,12 @@ def _with_frozen(
 
 
 def _numbered(
-    planner: BatchPlanner, stream: DeltaStream, minimum: MinBatch | None = None
+    planner: BatchPlanner, stream: DeltaStream, minimum: MinBatch | None = None, *, first: int = 0
 ) -> Iterator[dict[str, Any] | _Outcome]:
     from airflow_provider_fds.stream.batch_sizes import UnknownRows
 
     unknown_rows = UnknownRows(stream)
-    batch_id, waiting = 0, ""
+    batch_id, waiting = first, ""
     for batch in planner:
         if minimum is not None and planner.has_ended and (found := minimum.waiting_batch(batch)) is not None:
             waiting = found.describe()

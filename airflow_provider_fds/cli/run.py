@@ -260,7 +260,7 @@ def _show_end(
 ) -> None:
     finished = session.finished_reason() if error is None and not is_more else None
     if arguments.output == "json":
-        note = session.start_note()
+        note = session.option_notes()
         end = end_of(error, is_more=is_more, is_finished=finished is not None, note=note, waiting=waiting)
         print(json.dumps(end))
         return

@@ -192,10 +192,11 @@ def other_deployment(state: StreamState, deployment: str) -> LedgerError:
     """Return the refusal of a request from another Airflow installation."""
     return refusal(
         state,
-        f"the stream belongs to the Airflow installation {state.deployment!r}, but this one is {deployment!r}. "
-        "Two installations that work on one stream would load rows twice. If this one is a copy, use another "
-        f"staging folder or stream name; if the stream has moved here, run `fds transfer {state.name} "
-        f"--deployment {deployment} --why …` (the name is set by `[fds] deployment`)",
+        f"the stream belongs to the Airflow installation {state.deployment!r}, but this one is {deployment!r}. To look "
+        f"at it, use `fds status {state.name}` or fds plan with --dry-run; if only the name has changed, set "
+        "`[fds] deployment` back; if this one is a copy, use another staging folder or stream name. Only if the "
+        f"stream has moved for good, run `fds transfer {state.name} --deployment {deployment} --why …`: "
+        f"{state.deployment!r} then loads nothing more",
     )
 
 

@@ -93,7 +93,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 is_three_task=True,
             )
             result = session.commit_user_job(self.batch, verify=verify)
-            if (note := session.start_note()) is not None:
+            if (note := session.option_notes()) is not None:
                 result = replace(result, warnings=[*result.warnings, note])
             session.purge_expired(retention())
         extra = asset_event.uncovered(

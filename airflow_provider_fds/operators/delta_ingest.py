@@ -241,7 +241,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         if result is None:
             reason = "" if self._idle is None else self._idle.reason
             message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
-            if (note := session.start_note()) is not None:
+            if (note := session.option_notes()) is not None:
                 message = f"{message} {note}"
             if self._idle is not None and self._idle.warning is not None:
                 push_error(context, {"error": type(self._idle.warning).__name__, **self._idle.warning.facts()})
@@ -254,7 +254,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
 
     def _tell(self, context: Any, session: StreamSession, sink: Sink, result: LoadResult) -> dict[str, Any]:
         """Report to the log and the asset event what this run has committed, and return it."""
-        note = session.start_note()
+        note = session.option_notes()
         result = replace(
             result,
             seconds={**self._phases.to_dict(), **result.seconds},

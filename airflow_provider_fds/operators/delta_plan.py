@@ -111,7 +111,7 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         if work.reason or work.status != "work":
             # finished, in quarantine or held; or up to date
             message = work.reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
-            if (note := session.start_note()) is not None:
+            if (note := session.option_notes()) is not None:
                 message = f"{message} {note}"
             raise AirflowSkipException(with_staging_of(message, stream))
         batch = session.batch_specs(work)[0]

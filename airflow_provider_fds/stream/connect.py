@@ -95,6 +95,8 @@ class ConnectedStream:
         self.batches_in: dict[str, list[tuple[int, dict[str, object]]]] = {}
         #: The warning about a start option that has no effect, or ``None`` without such an option.
         self.start_note: str | None = None
+        #: The warning about options that take effect after the planned batches, or ``None`` without such options.
+        self.options_note: str | None = None
         self._shown: Checkpoint | None = None
 
     @property

@@ -111,6 +111,10 @@ class Scope(ABC):
         del sink, user_job
 
     @abstractmethod
+    def tell_changed_options(self) -> None:
+        """Warn if the planned batches were planned with other options."""
+
+    @abstractmethod
     def plan(self, sink: Sink | None, max_batches: int, *, user_job: bool) -> RunWork:
         """Plan new batches and record them; return the work."""
 

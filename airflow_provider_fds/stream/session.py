@@ -165,6 +165,7 @@ class StreamSession:
         opening.ensure_bound(self.connected, sink, user_job=user_job)
         if (work := scope.settled(retry=retry, user_job=user_job)) is not None:
             return work
+        scope.tell_changed_options()
         if not scope.planned:
             return scope.plan(sink, max_batches, user_job=user_job)
         if scope.record.blocked is None and scope.record.accepted is None:
@@ -258,9 +259,10 @@ class StreamSession:
         """Return what this run has committed, or ``None`` if nothing."""
         return self.scope.result()
 
-    def start_note(self) -> str | None:
-        """Return a sentence if start options of this stream have no effect, as this run or an earlier one found."""
-        return start_note(self.connected)
+    def option_notes(self) -> str | None:
+        """Return what was said about options that have no effect (the start), or none yet (of a planned batch)."""
+        notes = [note for note in (start_note(self.connected), self.connected.options_note) if note is not None]
+        return ". ".join(notes) or None
 
     def status(self) -> StreamStatus:
         """Return the status of the stream. Writes nothing."""

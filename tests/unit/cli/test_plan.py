@@ -227,7 +227,42 @@ def test_a_folder_that_is_not_a_table_exits_with_2_and_is_named(tmp_path, capsys
 
 def test_planning_needs_staging_or_a_dry_run(table, capsys, tmp_path):
     assert "--staging DIR" in fds(capsys, "plan", table.root)[2]
-    assert "omit one of them" in fds(capsys, "plan", table.root, "--dry-run", "--staging", tmp_path)[2]
+
+
+def test_a_dry_run_with_staging_shows_the_stream_of_any_installation_and_writes_nothing(table, capsys, tmp_path):
+    options = ("--option", "starting_version=0", "--option", "max_versions_per_batch=1", "--output", "json")
+    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--stream", "x", *options)
+    assert fds(capsys, *arguments, "--deployment", "prod", "--max-batches", "1")[0] == 0
+    before = sorted((tmp_path / "s").rglob("*"))
+
+    code, _, text = fds(capsys, *arguments)
+    assert code == 2
+    assert "`fds status x`" in text
+    assert text.index("--dry-run") < text.index("fds transfer")
+
+    code, rows, text = fds(capsys, *arguments, "--dry-run")
+    assert code == 0, text
+    assert [(row["batch_id"], row["last_version"]) for row in rows[:-1]] == [(0, 1), (1, 2), (2, 3)]
+    assert fds(capsys, *arguments, "--dry-run", "--max-batches", "1")[1][-1]["status"] == "more"
+    assert sorted((tmp_path / "s").rglob("*")) == before
+
+
+def test_a_dry_run_reads_from_the_stream_or_from_an_offset(table, capsys, tmp_path):
+    code, _, text = fds(capsys, "plan", table.root, "--dry-run", "--staging", tmp_path, "--from", "{}")
+    assert code == 2
+    assert "--from and --staging" in text
+
+
+@pytest.mark.parametrize("how", [(), ("--dry-run",)])
+def test_options_that_are_changed_while_a_batch_is_planned_say_when_they_take_effect(table, capsys, tmp_path, how):
+    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--stream", "x", "--output", "json", "--option",
+                 "starting_version=0")  # fmt: skip
+    assert "warnings" not in fds(capsys, *arguments)[1][-1]
+    _, rows, _ = fds(capsys, *arguments, "--option", "max_files_per_batch=1", *how)
+    assert rows[0]["num_files"] == 6
+    (note,) = rows[-1]["warnings"]
+    assert "options of stream 'x' have changed since batch 0 was planned. They take effect after batch 0" in note
+    assert "`fds replan x --why" in note
 
 
 def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):

@@ -127,7 +127,7 @@ def test_a_fork_reads_on_where_its_stream_is_and_leaves_that_alone(bench, table,
     live_state = Ledger(open_storage(str(bench.staging)), "orders").find()
     assert (origin.stream, origin.uuid, origin.offset) == ("orders", live_state.uuid, position)
     assert "fork of" in session.status().extra
-    assert session.start_note() is None
+    assert session.option_notes() is None
     # the other stream goes on by itself, and so does the fork
     bench.sink_version = at
     assert [batch.first_version for batch in bench.load_once(sink, "run-2", live).batches] == [5]
