@@ -103,10 +103,10 @@ class Tally:
         _, end, after = rest.partition(_END)
         if not (begin and end):
             raise ValueError(f"the page has no {_BEGIN} … {_END}")
-        words = "; ".join(f"*{kind}*: {what}" for kind, what in KINDS.items())
+        legend = "\n".join(f"- *{kind}*: {what}" for kind, what in KINDS.items())
         today = datetime.now(UTC).date()
         head = f"{today}, `make chaos {asked}`: **{self.summary()}.**"
-        return f"{before}{begin}\n{head}\n\n{self.table()}\n\n{words}.\n{end}{after}"
+        return f"{before}{begin}\n{head}\n\n{self.table()}\n\n{legend}\n{end}{after}"
 
     def table(self) -> str:
         """Return the counts by point and kind as a table in Markdown."""
