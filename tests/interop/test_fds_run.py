@@ -87,8 +87,10 @@ def test_small_data_waits_and_is_loaded_when_its_wait_is_over(lake):
     assert "is waiting for more data" in end["waiting"]
     assert not (lake / "bronze").exists()
 
-    # the wait is over: the commits of the table are older
-    assert run("max_batch_wait=1") == {"status": "up_to_date", "error": None}
+    for version in range(3):
+        an_hour_ago = time.time() - 3600 + version
+        os.utime(lake / "orders" / "_delta_log" / f"{version:020}.json", (an_hour_ago, an_hour_ago))
+    assert run("max_batch_wait=10m") == {"status": "up_to_date", "error": None}
     table = deltalake.DeltaTable(lake / "bronze")
     assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == list(range(30))
     assert len([commit for commit in table.history() if commit.get("userMetadata")]) == 1
