@@ -9,6 +9,8 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_provider_fds.errors import FdsError
+
 
 class _TaskError(AirflowException):
     """An exception with the facts of an :class:`~.errors.FdsError`.
@@ -18,10 +20,13 @@ class _TaskError(AirflowException):
         table: URI of the source table, if the error concerns one.
         version: Version of that table, if the error concerns one.
         operation: Operation of that version's commit, if the error is about it.
+        error: The error of FDS itself, ``None`` if a trigger reported it. It is not the ``__cause__``, with which
+            Airflow would log each message twice.
     """
 
-    def __init__(self, message: str, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, message: str, facts: Mapping[str, Any] | None = None, error: FdsError | None = None) -> None:
         super().__init__(message)
+        self.error = error
         known = facts or {}
         self.reason_code: str | None = known.get("reason_code")
         self.table: str | None = known.get("table")
@@ -34,4 +39,4 @@ class TaskInterruptedError(_TaskError):
 
 
 class TaskFailedError(_TaskError, AirflowFailException):
-    """A task failed with an error that a retry would only meet again; its cause is the :class:`~.errors.FdsError`."""
+    """A task failed with an error that a retry would only meet again."""

@@ -25,7 +25,8 @@ def task_failures(context: Any, stream: DeltaStream | str | Mapping[str, Any] | 
 
     A retry after a missing connection, a bad commit or a lost position would only fail later with the same error.
     Either way the exception has the facts of the error as attributes, its last line names them, and the XCom
-    ``fds_error`` of the task has them.
+    ``fds_error`` of the task has them. It has no cause: the task's log ends with the message, once, and not with the
+    tracebacks of what it was made from, which are in the log at level DEBUG.
 
     Args:
         context: The task's context.
@@ -33,19 +34,20 @@ def task_failures(context: Any, stream: DeltaStream | str | Mapping[str, Any] | 
             folder.
 
     Raises:
-        TaskFailedError: With class and message of an error that is not retryable.
+        TaskFailedError: With class and message of an error that is not retryable, which is its ``error``.
     """
     try:
         yield
     except FdsError as error:
         push_error(context, {"error": type(error).__name__, **error.facts()})
+        log.debug("The task fails with this error:", exc_info=error)
         text = f"{_with_staging(str(error), stream)}\n{error.describe_facts()}"
         if error.retryable:
             error.args = (text,)
-            raise
+            raise error.with_traceback(None) from None
         from airflow_provider_fds.hooks.exceptions import TaskFailedError
 
-        raise TaskFailedError(f"{type(error).__name__}: {text}", error.facts()) from error
+        raise TaskFailedError(f"{type(error).__name__}: {text}", error.facts(), error) from None
 
 
 def push_error(context: Any, error: Mapping[str, Any]) -> None:

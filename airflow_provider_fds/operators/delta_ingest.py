@@ -26,6 +26,7 @@ from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.sink import coerce_sink
+from airflow_provider_fds.operators.spark_failure import explained, without_command
 from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
@@ -357,7 +358,8 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             was_started = len(collected.reports) > len(collected.committed)
             if spark_error is None and is_late and not was_started:
                 return True
-            raise collected.failure from spark_error
+            raise explained(collected.failure, spark_error, was_killed=self._was_killed)
         if spark_error is not None:
-            self.log.warning("Spark ended with an error after all batches were committed: %s", spark_error)
+            ending = without_command(spark_error)
+            self.log.warning("Spark ended with an error after all batches were committed: %s", ending)
         return is_late and work.is_more

@@ -30,9 +30,11 @@ class SparkTask(SparkSubmitOperator):
         self.durable = False
         self._spark: SparkBackend | None = None
         self._loads_defaults = False
+        self._was_killed = False
 
     def on_kill(self) -> None:
-        """Stop Spark's work for this task."""
+        """Stop Spark's work for this task. ``execute`` then fails, and says that the task was killed."""
+        self._was_killed = True
         if self._spark is not None:
             self._spark.cancel()
 

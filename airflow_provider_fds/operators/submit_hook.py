@@ -63,8 +63,11 @@ class SubmitHook(SparkSubmitHook):
             self._child_env.update({name: str(value) for name, value in given.items()})
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
+        # Airflow's log view folds what is between these lines: the command, which the base class logs, is long
+        self.log.info("::group::Command of spark-submit")
         # the only method that builds the command in versions 5 and 6 of the provider
         command = super()._build_spark_submit_command(application)
+        self.log.info("::endgroup::")
         if not self._loads_defaults:
             return command
         before = len(command) - 1 - len(self._application_args or [])

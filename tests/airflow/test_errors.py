@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import textwrap
+import traceback
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import deltalake
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_fds.errors import FdsError, StorageError, ViolationError
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.backends.base import Outcome
+from airflow_provider_fds.errors import BatchFailedError, FdsError, StorageError, ViolationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.result import Collected, RunWork
 from airflow_provider_fds.triggers.deferral import check_event
 
 DAG_TEXT = """
@@ -27,7 +33,8 @@ def record(context):
     error = context["exception"]
     names = ("reason_code", "table", "version", "operation")
     told = {name: getattr(error, name, "missing") for name in names}
-    told["type"], told["text"], told["cause"] = type(error).__name__, str(error), type(error.__cause__).__name__
+    told["type"], told["text"] = type(error).__name__, str(error)
+    told["cause"] = type(getattr(error, "error", None)).__name__
     Path("{told}").write_text(json.dumps(told))
 
 with DAG("{dag_id}", schedule=None, start_date=datetime(2026, 1, 1)):
@@ -92,6 +99,39 @@ def test_an_xcom_that_airflow_refuses_does_not_hide_the_error():
 
     with pytest.raises(StorageError, match="503"), task_failures({"ti": SimpleNamespace(xcom_push=refuse)}):
         raise StorageError("503")
+
+
+@pytest.mark.parametrize("kind", [ViolationError, StorageError])
+def test_a_failure_is_told_once_and_without_the_errors_behind_it(kind):
+    error = kind(message := f"version {5} deletes rows", table="s3://lake/t")
+    error.__cause__ = AirflowException("Cannot execute: spark-submit --conf a=b. Error code is: 1.")
+    with pytest.raises(Exception, match=message) as caught, task_failures({}):
+        raise error
+    log = "".join(traceback.format_exception(caught.value))
+    assert log.count(message) == 1
+    assert "Cannot execute" not in log
+    assert log.rstrip().splitlines()[-1].startswith("reason_code=")
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_task_that_airflow_kills_says_so(is_killed):
+    task = DeltaIngestOperator(task_id="t", stream=DeltaStream("s", table="s3://b/t"), sink=DeltaTableSink("s3://b/s"))
+    error = AirflowException("Cannot execute: spark-submit --conf a=b. Error code is: 143.\nLast spark-submit output:")
+    failure = BatchFailedError("Spark ended without a report for it", reason=Reason.SPARK_ENDED_EARLY)
+
+    def run_spark(_application: Any) -> Outcome:
+        if is_killed:
+            task.on_kill()
+        return Outcome(error)
+
+    task._run_spark = run_spark
+    session = SimpleNamespace(job=lambda *_, **__: "spec", collect=lambda _: Collected((), (), failure))
+    with pytest.raises(BatchFailedError) as caught:
+        task._work({}, session, task.sink, RunWork("work", 1), None)
+    assert caught.value.reason_code == ("TASK_KILLED" if is_killed else "SPARK_ENDED_EARLY")
+    assert ("Airflow killed this task" in str(caught.value)) is is_killed
+    assert ("Spark-submit ended with exit code 143" in str(caught.value)) is not is_killed
+    assert "--conf" not in str(caught.value)
 
 
 def test_the_error_of_a_trigger_keeps_its_facts():
