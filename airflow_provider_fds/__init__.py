@@ -23,6 +23,7 @@ _PUBLIC = located(
         "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
         "stream": ("DeltaStream",),
         "triggers.delta_interval": ("DeltaIntervalTrigger",),
+        "triggers.delta_table_condition": ("DeltaTableConditionTrigger",),
         "triggers.delta_table_version": ("DeltaTableVersionTrigger",),
         "triggers.delta_watermark": ("DeltaWatermarkTrigger",),
     },

@@ -12,6 +12,9 @@ from airflow_provider_fds.sinks import DeltaTableSink as DeltaTableSink
 from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
+from airflow_provider_fds.triggers.delta_table_condition import (
+    DeltaTableConditionTrigger as DeltaTableConditionTrigger,
+)
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger as DeltaTableVersionTrigger
 from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger as DeltaWatermarkTrigger
 
@@ -25,6 +28,7 @@ __all__ = [
     "DeltaReplaceSink",
     "DeltaStream",
     "DeltaStreamMoveOperator",
+    "DeltaTableConditionTrigger",
     "DeltaTableHook",
     "DeltaTableSink",
     "DeltaTableVersionSensor",

@@ -44,6 +44,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _INTEGRATION,
                 "python-modules": [
                     "airflow_provider_fds.triggers.delta_interval",
+                    "airflow_provider_fds.triggers.delta_table_condition",
                     "airflow_provider_fds.triggers.delta_table_version",
                     "airflow_provider_fds.triggers.delta_watermark",
                 ],

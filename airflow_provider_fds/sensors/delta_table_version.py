@@ -1,4 +1,4 @@
-"""``DeltaTableVersionSensor``: wait until a Delta table has data that a stream has not committed."""
+"""``DeltaTableVersionSensor``: wait for data in a Delta table, for a stream or without one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
+from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.hooks.stream_context import reading_context
+from airflow_provider_fds.sensors.table_condition import SEEN_KEY, TableArguments, seen_by
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.poll import TablePoller
+from airflow_provider_fds.stream.table_condition import ConditionPoller
 from airflow_provider_fds.stream.watermark import moment_text, watermark_problem
 from airflow_provider_fds.triggers.deferral import (
     check_event,
@@ -35,15 +38,20 @@ from airflow_provider_fds.triggers.deferral import (
     look_problems,
     waiting_trigger,
 )
+from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_provider_fds.stream.poll import PollResult
+    from airflow_provider_fds.stream.table_condition import TableCondition
+    from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 
 class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     """Waits for data that a stream has not committed, for the end of a data interval, or for a stream's watermark.
+
+    With ``table`` instead of ``stream`` it waits for a version of a table, or for commits with data, see below.
 
     It writes nothing and reserves nothing: success tells the stream's next task that there is something to do, and that
     task checks for itself.
@@ -71,6 +79,19 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         succeeds when the stream is finished, because its watermark moves no more. The stream needs an
         ``event_time_column``. Rows that come late may still follow: add the time that they may be late to ``at``.
 
+    Without a stream:
+        ``table`` needs no stream and no staging folder. A table that does not exist yet is waited for, with a warning
+        in the log. A commit has data if it adds or removes files that change data (OPTIMIZE does not). Give one of:
+
+        - ``version``: the table has this version, or has had it.
+        - ``committed_after``: a commit with data was made at this time or later (inclusive). The time of a commit is
+          its in-commit timestamp if the table has them, otherwise the time of its file.
+        - ``changed_since="last_run"``: there is a commit with data after the newest version that this task saw in the
+          DAG's previous successful run (exclusive), from that run's XCom ``fds_seen``. The previous run is the one with
+          the next lower logical date, as in ``prev_start_date_success``; a run without a logical date is an error.
+          Without such a run or its XCom, or if the log no longer has that version as it was, any commit with data
+          counts. No commit is missed; one that is made while the previous run is working counts for the next run, too.
+
     Misuse:
         - If no operator commits the stream, the sensor succeeds at once, every time. With ``schedule="@continuous"``
           the DAG then runs without pause.
@@ -83,13 +104,19 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     table that has data costs no deferral. ``timeout``, ``soft_fail`` and similar arguments are Airflow's own.
 
     Args:
-        stream: The stream, or a dict of its arguments.
+        stream: The stream, or a dict of its arguments. Required, unless there is a ``table``.
         wait_for: ``"new_data"``, ``"interval_complete"`` for streams with ``read="data_interval"``, or
             ``"watermark"``.
         at: With ``"watermark"``: the event time to be reached (inclusive), a ``datetime`` or a string, in UTC if it
             names no zone; a template such as ``"{{ data_interval_end }}"``.
         grace: With ``"interval_complete"``: how long after the end of the interval to wait for a commit that proves it
             complete. ``None``: until ``timeout``.
+        table: Instead of ``stream``: URI of the table.
+        storage_conn_id: With ``table``: its connection; default: the environment's credentials.
+        version: With ``table``: the version to wait for, an integer or a template of one.
+        changed_since: With ``table``: ``"last_run"``.
+        committed_after: With ``table``: a ``datetime`` or a string, in UTC if it names no zone; a template such as
+            ``"{{ data_interval_end }}"``.
         deferrable: Whether to wait in the triggerer; default ``[operators] default_deferrable``.
         poll_interval: Time between two polls, for all three ways; default ``[fds] poll_interval``.
         recheck_every: See :class:`DeltaTableVersionTrigger`.
@@ -102,16 +129,30 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         'orders_to_bronze'
     """
 
-    template_fields: Sequence[str] = ("stream", "at")
+    template_fields: Sequence[str] = (
+        "stream",
+        "at",
+        "table",
+        "storage_conn_id",
+        "version",
+        "committed_after",
+    )
     ui_color = "#d9f2e6"
+    #: What the sensor waits for without a stream; known once it has polled.
+    _condition: TableCondition | None = None
 
     def __init__(
         self,
         *,
-        stream: DeltaStream | Mapping[str, Any],
+        stream: DeltaStream | Mapping[str, Any] | None = None,
         wait_for: Literal["new_data", "interval_complete", "watermark"] = "new_data",
         at: datetime | str | None = None,
         grace: timedelta | None = None,
+        table: str | None = None,
+        storage_conn_id: str | None = None,
+        version: int | str | None = None,
+        changed_since: Literal["last_run"] | None = None,
+        committed_after: datetime | str | None = None,
         deferrable: bool | None = None,
         poll_interval: timedelta | float | None = None,
         recheck_every: int = 20,
@@ -122,7 +163,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             kwargs["poke_interval"] = poll_interval
         else:
             kwargs.setdefault("poke_interval", poll_interval_seconds())
-        _check_arguments(stream, wait_for, grace, at)
+        without = TableArguments(table, storage_conn_id, version, changed_since, committed_after)
+        _check_arguments(stream, wait_for, grace, at, without)
         super().__init__(**kwargs)
         if problems := look_problems(recheck_every, max_refusals):
             raise ConfigurationError(*problems, subject=f"sensor {self.task_id!r}")
@@ -130,6 +172,11 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         self.wait_for = wait_for
         self.at = at
         self.grace = grace
+        self.table = table
+        self.storage_conn_id = storage_conn_id
+        self.version = version
+        self.changed_since = changed_since
+        self.committed_after = committed_after
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
@@ -179,36 +226,48 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     def _defer(self, context: Any, deadline: float) -> NoReturn:
         remaining = deadline - time.time()
         if remaining <= 0:
-            ended = {"new_data": "No new data in", "interval_complete": "The interval is not over in"}
-            what = ended.get(
-                self.wait_for, f"The watermark of stream {self._stream.name!r} has not reached {self.at} in"
-            )
-            message = f"{what} table {self._stream.table} after {format_duration(timedelta(seconds=self.timeout))}."
+            message = f"{self._timed_out()} after {format_duration(timedelta(seconds=self.timeout))}."
             raise AirflowSkipException(message) if self.soft_fail else AirflowSensorTimeout(message)
-        trigger = waiting_trigger(
-            context,
-            self._stream,
-            grace=self.grace,
-            at=None if self.at is None else moment_text(self.at),
-            poll_interval=self.poke_interval,
-            recheck_every=self.recheck_every,
-            max_refusals=self.max_refusals,
-        )
         self.defer(
-            trigger=trigger,
+            trigger=self._trigger(context),
             method_name="execute_complete",
             kwargs={"deadline": deadline},
             timeout=timedelta(seconds=remaining),
         )
 
+    def _timed_out(self) -> str:
+        if self._condition is not None:
+            return f"Table {self.table} has not had {self._condition.describe()}"
+        ended = {"new_data": "No new data in", "interval_complete": "The interval is not over in"}
+        what = ended.get(self.wait_for, f"The watermark of stream {self._stream.name!r} has not reached {self.at} in")
+        return f"{what} table {self._stream.table}"
+
+    def _trigger(self, context: Any) -> DeltaTableVersionTrigger:
+        polls = {
+            "poll_interval": self.poke_interval,
+            "recheck_every": self.recheck_every,
+            "max_refusals": self.max_refusals,
+        }
+        if self.table is not None and self._condition is not None:
+            return DeltaTableConditionTrigger(
+                table=self.table, storage_conn_id=self.storage_conn_id, condition=self._condition.to_dict(), **polls
+            )
+        at = None if self.at is None else moment_text(self.at)
+        return waiting_trigger(context, self._stream, grace=self.grace, at=at, **polls)
+
     @property
     def _stream(self) -> DeltaStream:
+        if self.stream is None:
+            raise ConfigurationError("The stream of DeltaTableVersionSensor is None; expected a DeltaStream.")
         return DeltaStream.coerce(self.stream)
 
     def _look(self, context: Any) -> PollResult | None:
+        if self.stream is None:
+            with task_failures(context):
+                return self._look_at_table(context)
         with task_failures(context, self._stream):
             stream = self._stream
-            _check_arguments(stream, self.wait_for, self.grace, self.at)
+            _check_arguments(stream, self.wait_for, self.grace, self.at, self._without_stream)
             if self.at is not None:
                 return self._look_at_watermark(stream, moment_text(self.at))
             if stream.reads_by_interval:
@@ -231,6 +290,30 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             self.log.info("Table %s is at version %d: %s.", stream.table, found.newest_version, found.reason)
         return found
 
+    @property
+    def _without_stream(self) -> TableArguments:
+        return TableArguments(self.table, self.storage_conn_id, self.version, self.changed_since, self.committed_after)
+
+    def _look_at_table(self, context: Any) -> PollResult | None:
+        arguments = self._without_stream
+        _check_arguments(None, self.wait_for, self.grace, self.at, arguments)
+        table = str(self.table)
+        storage = open_storage(table, storage_options(self.storage_conn_id, table))
+        self._condition = arguments.condition(context, storage)
+        poller = ConditionPoller(storage, self._condition)
+        found = poller.check()
+        if found is None and poller.absence is not None:
+            self.log.warning("Waiting for the table: %s.", poller.absence)
+        elif found is None:
+            self.log.info(
+                "Table %s is at version %d; waiting for %s.", table, poller.newest, self._condition.describe()
+            )
+        else:
+            self.log.info("Table %s is at version %d: %s.", table, found.newest_version, found.reason)
+            if self.changed_since is not None:
+                context["ti"].xcom_push(key=SEEN_KEY, value=seen_by(storage, found.newest_version))
+        return found
+
     def _look_at_watermark(self, stream: DeltaStream, at: str) -> PollResult | None:
         found, watermark = look_at_watermark(stream, at)
         if found is None:
@@ -249,9 +332,18 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return found
 
 
-def _check_arguments(stream: object, wait_for: str, grace: timedelta | None, at: object) -> None:
+def _check_arguments(
+    stream: object, wait_for: str, grace: timedelta | None, at: object, without_stream: TableArguments
+) -> None:
     """Refuse arguments that do not fit together. A stream from an XCom is checked only when the task runs."""
-    problems = []
+    pairs = (("wait_for", wait_for != "new_data"), ("grace", grace is not None), ("at", at is not None))
+    problems = without_stream.problems(
+        has_stream=stream is not None, with_stream=[name for name, is_given in pairs if is_given]
+    )
+    if problems or stream is None:
+        if problems:
+            raise ConfigurationError(*problems, subject="DeltaTableVersionSensor")
+        return
     if wait_for not in ("new_data", "interval_complete", "watermark"):
         problems.append(f"wait_for must be 'new_data', 'interval_complete' or 'watermark', got {wait_for!r}.")
     problems += grace_problems(grace)

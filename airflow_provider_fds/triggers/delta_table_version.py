@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from airflow_provider_fds.stream.poll import IntervalPoller, PollResult
+    from airflow_provider_fds.stream.table_condition import ConditionPoller
     from airflow_provider_fds.stream.watermark import WatermarkPoller
+
+    Poller: TypeAlias = TablePoller | IntervalPoller | WatermarkPoller | ConditionPoller
 
 #: Maximum number of polls that all triggers of a process run at once.
 _LOOKS_AT_ONCE: Final = 64
@@ -113,7 +116,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is something to report, report it, and end."""
-        poller: TablePoller | IntervalPoller | WatermarkPoller | None = None
+        poller: Poller | None = None
         looks = refusals = 0
         if self.pauses_first:
             await asyncio.sleep(self._pause_seconds(0))
@@ -145,13 +148,13 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     return
             await asyncio.sleep(self._pause_until_due(refusals, poller))
 
-    def _pause_until_due(self, refusals: int, poller: TablePoller | IntervalPoller | WatermarkPoller | None) -> float:
+    def _pause_until_due(self, refusals: int, poller: Poller | None) -> float:
         """Return the pause, which ends when data that is waiting for more need not wait any longer."""
         pause = self._pause_seconds(refusals)
         waiting = poller.waiting if isinstance(poller, TablePoller) and not refusals else None
         return pause if waiting is None else min(pause, waiting.seconds_left + _AFTER_DUE_SECONDS)
 
-    def _poller(self) -> tuple[TablePoller | IntervalPoller | WatermarkPoller | None, PollResult | None]:
+    def _poller(self) -> tuple[Poller | None, PollResult | None]:
         """Look up the connection and the position. Blocks, so it must run in a thread.
 
         Returns:

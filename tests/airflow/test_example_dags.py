@@ -41,6 +41,16 @@ def test_orders_cron_loads_and_then_skips_what_is_not_new(installation, lake):
     assert installation.run(dag).state("ingest") == "skipped"
 
 
+def test_orders_watch_starts_its_work_once_per_change(installation, lake):
+    lake.append("orders", 1)
+    dag = installation.add_example("orders_watch")
+    dag.get_task("changed").timeout = 5
+    first = installation.run(dag)
+    assert (first.xcom("changed"), first.state("refresh")) == (0, "success")
+    lake.append("orders", 2)
+    assert installation.run(dag).xcom("refresh") == 1
+
+
 def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lake):
     lake.append("orders", 1, 2)
     lake.append("customers", 7)

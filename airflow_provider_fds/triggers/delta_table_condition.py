@@ -1,0 +1,59 @@
+"""``DeltaTableConditionTrigger``: wait for a version or for new data of a Delta table, without a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.stream.table_condition import ConditionPoller, TableCondition
+from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
+    """Fires once, when a condition on the commits of a table holds.
+
+    Polls, events and the handling of refused polls are the same as in :class:`DeltaTableVersionTrigger`. There is no
+    stream, so nothing is read from staging or from a checkpoint. A table that does not exist yet is waited for. The
+    trigger writes nothing.
+
+    Args:
+        table: URI of the table.
+        storage_conn_id: Connection for the table; ``None`` for the environment's credentials.
+        condition: What to wait for, as returned by :meth:`TableCondition.to_dict`.
+        arguments: ``poll_interval``, ``recheck_every`` and ``max_refusals`` of :class:`DeltaTableVersionTrigger`.
+    """
+
+    def __init__(
+        self, *, table: str, storage_conn_id: str | None = None, condition: Mapping[str, Any], **arguments: Any
+    ) -> None:
+        # the base class names both in its messages
+        super().__init__(stream={"table": table, "storage_conn_id": storage_conn_id}, **arguments)
+        self.table = table
+        self.storage_conn_id = storage_conn_id
+        self.condition = dict(condition)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and all arguments that another triggerer needs to continue."""
+        _, arguments = super().serialize()
+        for name in ("stream", "staging", "deployment"):
+            del arguments[name]
+        return (
+            "airflow_provider_fds.triggers.delta_table_condition.DeltaTableConditionTrigger",
+            {
+                **arguments,
+                "table": self.table,
+                "storage_conn_id": self.storage_conn_id,
+                "condition": self.condition,
+            },
+        )
+
+    def _poller(self) -> tuple[ConditionPoller, None]:
+        storage = open_storage(self.table, storage_options(self.storage_conn_id, self.table))
+        return ConditionPoller(storage, TableCondition.from_dict(self.condition)), None
+
+
+__all__ = ["DeltaTableConditionTrigger"]
