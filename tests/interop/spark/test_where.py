@@ -172,7 +172,7 @@ def test_random_predicates_mean_what_they_mean_to_spark_and_leave_out_no_file_wi
 
 PARTITIONS = {
     "ts": ("TIMESTAMP", ["TIMESTAMP '2026-01-01 00:00:00Z'", "TIMESTAMP '2026-01-01 05:30:00.000001Z'"]),
-    "tn": ("TIMESTAMP_NTZ", ["TIMESTAMP_NTZ '2026-01-01 00:00:00'", "TIMESTAMP_NTZ '2026-01-01 05:30:00.000001'"]),
+    "tn": ("TIMESTAMP_NTZ", ["'2026-01-01 00:00:00'", "TIMESTAMP_NTZ '2026-01-01 05:30:00.000001'"]),
     "d": ("DATE", ["DATE '2026-01-01'", "DATE '1500-02-28'", "DATE '0001-01-01'"]),
     "n": ("DECIMAL(38,10)", ["1", "1.0000000001", "-1"]),
     "l": ("BIGINT", ["9007199254740993", "-1", "0"]),
@@ -297,3 +297,47 @@ def test_a_replaced_interval_is_filtered(spark, stream, feed):
     sink = DeltaReplaceSink(str(stream.sink_path), provenance=True).for_versions(0, 9)
     frame, _ = load(spark, stream, sink, interval)
     assert [row.id for row in frame.collect()] == [1]
+
+
+# from, to, values of the files written before and after, and literals
+WIDENED = {
+    "b": ("BYTE", "INT", [-128, 127], [128, 2**31 - 1], ["127", "128", "-128.5"]),
+    "i": ("INT", "LONG", [0, 2**31 - 1], [2**31, 2**53 + 1], ["2147483647", "2147483647.5", "9007199254740992"]),
+    "x": ("INT", "DOUBLE", [0, 2**31 - 1], [0.5, float("nan")], ["0", "0.5", "2147483647"]),
+    "n": ("INT", "DECIMAL(20,4)", [0, 7], [Decimal("0.5"), Decimal("7.0001")], ["0", "7.0001", "7"]),
+    "m": ("DECIMAL(5,2)", "DECIMAL(9,4)", [Decimal("1.25")], [Decimal("1.2501")], ["1.25", "1.2501", "1.24999"]),
+    "f": ("FLOAT", "DOUBLE", [0.1, -1.5], [0.1, float("inf")], ["0.1", "-1.5"]),
+    "d": (
+        "DATE",
+        "TIMESTAMP_NTZ",
+        [dt.date(2026, 1, 1), dt.date(1899, 12, 31)],
+        [dt.datetime(2026, 1, 1, 0, 0, 0, 1), dt.datetime(2026, 1, 2)],
+        ["'2026-01-01 00:00:00'", "'2026-01-01 00:00:00.000001'", "'1899-12-31 00:00:00'"],
+    ),
+}
+
+
+@pytest.mark.parametrize("is_partition", [False, True], ids=["statistics", "partition values"])
+@pytest.mark.parametrize("column", WIDENED)
+def test_a_filter_on_a_widened_column_reads_the_files_of_the_narrow_type(spark, stream, tmp_path, column, is_partition):
+    narrow, wide, before, after, literals = WIDENED[column]
+    path = tmp_path / "source"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id INT, c {narrow}) USING delta {'PARTITIONED BY (c)' if is_partition else ''} "
+        "TBLPROPERTIES ('delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')"
+    )
+    number = 0
+    for type_, values in ((narrow, before), (wide, after)):
+        if type_ == wide:
+            spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN c TYPE {wide}")
+        for value in [*values, None]:
+            frame = spark.createDataFrame([(number, value)], f"id INT, c {type_}").coalesce(1)
+            frame.write.format("delta").mode("append").save(str(path))
+            number += 1
+    stream.source = path
+    table = spark.read.format("delta").load(str(path))
+    for literal in literals:
+        for where in (f"c = {literal}", f"c < {literal}", f"c >= {literal}", f"NOT c <= {literal}"):
+            stream.options = {"where": where}
+            read = [row.id for batch in stream.plan(from_snapshot=True) for row in batch_rows(spark, batch).collect()]
+            assert sorted(read) == sorted(row.id for row in table.where(where).collect()), where
