@@ -1,16 +1,51 @@
-"""Durations as messages show them."""
+"""Durations as people write them and as messages show them."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from datetime import timedelta
+import re
+from datetime import timedelta
+from typing import Final
 
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
+
+#: Seconds that a ``timedelta`` can hold.
+_LONGEST: Final = timedelta.max.total_seconds() // 2
+
+_SPAN: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([a-z]*)", re.ASCII)
+
+#: Units by all their spellings, in seconds.
+_UNITS: Final = {
+    spelling: seconds
+    for seconds, spellings in (
+        (1, ("", "s", "sec", "second", "seconds")),
+        (_MINUTE, ("m", "min", "minute", "minutes")),
+        (_HOUR, ("h", "hour", "hours")),
+        (_DAY, ("d", "day", "days")),
+    )
+    for spelling in spellings
+}
+
+
+def parse_duration(value: object) -> timedelta | None:
+    """Return the duration that a person wrote, or ``None`` if the value is none.
+
+    Args:
+        value: A ``timedelta``, a number of seconds of at least 0, or a string with a unit such as ``"90s"``.
+
+    >>> parse_duration("1.5h"), parse_duration(90)
+    (datetime.timedelta(seconds=5400), datetime.timedelta(seconds=90))
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int | float):
+        # nan and inf fail the comparison
+        return timedelta(seconds=value) if not isinstance(value, bool) and 0 <= value <= _LONGEST else None
+    match = _SPAN.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    unit = None if match is None else _UNITS.get(match[2])
+    return None if match is None or unit is None else timedelta(seconds=float(match[1]) * unit)
 
 
 def format_duration(duration: timedelta) -> str:
@@ -38,4 +73,4 @@ def format_duration(duration: timedelta) -> str:
     return largest + next_one
 
 
-__all__ = ["format_duration"]
+__all__ = ["format_duration", "parse_duration"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_provider_fds.errors import CheckpointError
 from airflow_provider_fds.ledger.position import Checkpoint
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 #: How many times to write a value that reads back as an older one before the older one counts as a shadow.
 _WRITES = 3
+
+_log: Final = logging.getLogger(__name__)
 
 
 class CheckpointStore(Protocol):
@@ -70,8 +73,10 @@ def write_and_read_back(
     put: Callable[[str], None],
     get: Callable[[], str | None],
     shadow: str,
-) -> bool:
+) -> None:
     """Write a checkpoint and check that a reader finds it, or a newer one of the same stream.
+
+    If nothing is found, this is a warning: a missing value hides nothing.
 
     Args:
         checkpoint: The checkpoint to write.
@@ -79,9 +84,6 @@ def write_and_read_back(
         put: Writes the text.
         get: Reads the text; returns ``None`` if the home is empty or did not answer.
         shadow: What may hide a written value at this home, and what to do about it, for the message.
-
-    Returns:
-        Whether it was read back; ``False`` if nothing was found, since a missing value hides nothing.
 
     Raises:
         CheckpointError: The value there belongs to another stream, is not a checkpoint, or stays an older one.
@@ -92,9 +94,15 @@ def write_and_read_back(
         put(text)
         found = get()
         if found is None:
-            return False
+            _log.warning(
+                "%s was written at entry %d but could not be read back; without it, the next run takes the "
+                "position from the ledger",
+                home,
+                checkpoint.n,
+            )
+            return
         if found == text:
-            return True
+            return
         try:
             other = Checkpoint.from_json(found, home=home)
         except CheckpointError:
@@ -102,7 +110,7 @@ def write_and_read_back(
         if (other.stream, other.uuid) != (checkpoint.stream, checkpoint.uuid):
             break
         if other.n >= checkpoint.n:
-            return True
+            return
         # older: a slow writer came in between, or the written value is hidden; writing again tells which
     raise CheckpointError(
         f"{home} was written, but reading it returns another value: found {found!r}, expected {text!r}. The "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from typing import Any, Final
@@ -39,8 +38,6 @@ _MASKED: Final = (
     "webhook_url",
 )
 _MASKED_PATTERN: Final = re.compile("|".join(word.replace("_", r"(?:_|\W+)") for word in _MASKED), re.IGNORECASE)
-
-_log: Final = logging.getLogger(__name__)
 
 
 def variable_key(stream: str) -> str:
@@ -113,7 +110,7 @@ class VariableCheckpointStore:
             StorageError: Airflow refused the write.
         """
         self._refuse_shadow()
-        was_read = write_and_read_back(
+        write_and_read_back(
             checkpoint,
             home=self.home,
             put=self._put,
@@ -123,13 +120,6 @@ class VariableCheckpointStore:
                 f"own. Remove {self.key!r} there. Nothing is lost: the next run takes the position from the ledger"
             ),
         )
-        if not was_read:
-            _log.warning(
-                "%s was written at entry %d but could not be read back; without it, the next run takes the "
-                "position from the ledger",
-                self.home,
-                checkpoint.n,
-            )
 
     def _refuse_shadow(self) -> None:
         name = f"AIRFLOW_VAR_{self.key.upper()}"

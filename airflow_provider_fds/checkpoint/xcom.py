@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any, Final
+from typing import Any
 
 from airflow_provider_fds.checkpoint.store import write_and_read_back
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.reasons import Reason
-
-_log: Final = logging.getLogger(__name__)
 
 
 def xcom_key(stream: str) -> str:
@@ -90,7 +87,7 @@ class XComCheckpointStore:
                 f"one. Run stream {self._stream!r} as a task, or give it checkpoint='file:<path>'",
                 reason=Reason.CHECKPOINT_UNUSABLE,
             )
-        was_read = write_and_read_back(
+        write_and_read_back(
             checkpoint,
             home=self._home_of(ti),
             put=lambda text: self._push(ti, text),
@@ -101,13 +98,6 @@ class XComCheckpointStore:
                 "ledger"
             ),
         )
-        if not was_read:
-            _log.warning(
-                "%s was written at entry %d but could not be read back; without it, the next run takes the "
-                "position from the ledger",
-                self.home,
-                checkpoint.n,
-            )
 
     def _home_of(self, ti: Any) -> str:
         return f"{self.home} of task {ti.dag_id}.{ti.task_id}"

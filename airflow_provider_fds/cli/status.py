@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Exit code of ``--all`` if a stream needs a person or lags. The codes of errors begin with 2.
 _EXIT_STUCK: Final = 1
-
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 _HEADER: Final = ("STREAM", "STATE", "LAG", "OLDEST UNREAD", "RETENTION LEFT", "TABLE", "SINK")
 
@@ -225,7 +222,7 @@ def _escaped(label: str) -> str:
 
 
 def _duration(text: str) -> timedelta:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
-    if match is None:
+    found = parse_duration(text)
+    if found is None:
         raise argparse.ArgumentTypeError(f"expected a duration such as 90s, 10m, 2h or 1d, got {text!r}")
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    return found

@@ -61,9 +61,6 @@ class Bounds(NamedTuple):
     may_have_values: bool = True
 
 
-UNKNOWN_BOUNDS: Final = Bounds()
-
-
 class FileStatistics(msgspec.Struct, frozen=True, gc=False):
     """The statistics of a file, with values as they are written."""
 
@@ -179,4 +176,4 @@ _READERS: Final[dict[str, Callable[[bytes, bool], Any]]] = {
     "timestamp_ntz": _local_time,
 }
 
-__all__ = ["LAST_CHARACTER", "UNKNOWN_BOUNDS", "Bounds", "FileStatistics", "bounds_reader", "file_statistics"]
+__all__ = ["LAST_CHARACTER", "Bounds", "FileStatistics", "bounds_reader", "file_statistics"]

@@ -11,6 +11,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.credentials import redacted_uri, secret_part
+from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.predicate import parse_predicate
@@ -28,23 +29,10 @@ _SHOWN_CHARS: Final = 200
 _NUMBER: Final = re.compile(r"[0-9]{1,100}", re.ASCII)
 _ROOT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://[^/\s]+)?(?:/[^\s]*)?|file:/*")
 _SIZE: Final = re.compile(r"([0-9]{1,100})\s*([a-z]*)", re.ASCII)
-_SPAN: Final = re.compile(r"([0-9]{1,6})\s*(|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)", re.ASCII)
 _RANGE: Final = re.compile(r"([0-9]{1,100})(?:\s*-\s*([0-9]{1,100}))?", re.ASCII)
 
 #: Spark's units (``JavaUtils.byteStringAs``): powers of 1024.
 _UNITS: Final = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
-
-#: Units of time by all their spellings, in seconds.
-_SECONDS: Final = {
-    spelling: seconds
-    for seconds, spellings in (
-        (1, ("", "s", "sec", "second", "seconds")),
-        (60, ("m", "min", "minute", "minutes")),
-        (3600, ("h", "hour", "hours")),
-        (86400, ("d", "day", "days")),
-    )
-    for spelling in spellings
-}
 
 
 def column(value: object) -> str:
@@ -89,23 +77,13 @@ _LONGEST_WAIT: Final = timedelta(days=1)
 
 def wait(value: object) -> timedelta:
     """Parse a time span above 0: a ``timedelta``, seconds, or a string with a unit, ``"90s"``, ``"15m"``, ``"1h"``."""
-    found = value if isinstance(value, timedelta) else _span(value)
+    found = parse_duration(value)
     if found is None or not timedelta(0) < found <= _LONGEST_WAIT:
         raise ValueError(
             f"must be a timedelta, a number of seconds or a string such as '15m', above 0 and at most a day, got "
             f"{value!r}"
         )
     return found
-
-
-def _span(value: object) -> timedelta | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        # nan and inf fail the comparison
-        return timedelta(seconds=value) if 0 < value <= _LONGEST_WAIT.total_seconds() else None
-    match = _SPAN.fullmatch(value.strip().lower()) if isinstance(value, str) else None
-    return None if match is None else timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
 
 def shown_wait(value: timedelta) -> int | float:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,24 @@ from airflow_provider_fds.durations import format_duration
 )
 def test_a_duration_is_shown_in_its_two_largest_units(duration, text):
     assert format_duration(duration) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "duration"),
+    [
+        (timedelta(minutes=3), timedelta(minutes=3)),
+        (0, timedelta()),
+        (1.5, timedelta(seconds=1.5)),
+        ("90", timedelta(seconds=90)),
+        (" 15 Min ", timedelta(minutes=15)),
+        ("1.5h", timedelta(minutes=90)),
+        ("2 days", timedelta(days=2)),
+    ],
+)
+def test_a_duration_is_a_timedelta_seconds_or_a_text_with_a_unit(value, duration):
+    assert parse_duration(value) == duration
+
+
+@pytest.mark.parametrize("value", [None, True, -1, float("nan"), float("inf"), 1e300, "", "m", "-1m", "1 year"])
+def test_anything_else_is_no_duration(value):
+    assert parse_duration(value) is None

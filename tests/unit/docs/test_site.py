@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +15,11 @@ import airflow_provider_fds
 from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.source.options import SourceOptions
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 ROOT = Path(__file__).parents[3]
+NO_DEFAULT = "\N{EN DASH}"
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +113,7 @@ def test_both_tables_of_settings_have_those_of_the_code(pages):
 def test_lists_begin_after_an_empty_line_as_the_site_needs_it(pages):
     for name, text in pages.items():
         lines = re.sub(r"```.*?```", "", text, flags=re.DOTALL).splitlines()
-        for before, line in zip(lines, lines[1:], strict=False):
+        for before, line in pairwise(lines):
             if re.match(r"(- |\d+\. )", line):
                 assert not before or re.match(r"(- |\d+\. |  )", before), f"{name}: {line}"
 
@@ -123,7 +128,7 @@ def test_the_table_of_options_has_the_options_and_defaults_of_the_code():
     for name, field in fields.items():
         if said[name].startswith("`"):
             assert said[name] == f'`"{field.default}"`' or said[name] == f"`{field.default}`", name
-        elif said[name] == "–":
+        elif said[name] == NO_DEFAULT:
             assert not field.default or callable(field.default_factory), name
         elif isinstance(field.default, int):
             number = int(re.match(r"[0-9]+", said[name])[0])

@@ -14,6 +14,7 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held
+from airflow_provider_fds.source.limits import LIMITS
 from airflow_provider_fds.source.options import SourceOptions
 from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint
 from airflow_provider_fds.stream.export_checkpoint import _OF_DELTA, _UNKNOWN_TO_DELTA
@@ -189,12 +190,11 @@ def test_the_query_gets_the_filter_and_the_columns_of_the_stream(held):
 
 #: Options that decide when and how rows are read, not which.
 _WITHOUT_MEANING_FOR_A_QUERY = {
+    *({limit.option for limit in LIMITS} - set(_OF_DELTA)),
     "starting_version",
     "starting_timestamp",
     "on_future_start",
     "on_changed_start",
-    "max_rows_per_batch",
-    "max_versions_per_batch",
     "whole_commits",
     "min_batch_bytes",
     "max_batch_wait",
