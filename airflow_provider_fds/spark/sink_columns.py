@@ -29,6 +29,13 @@ _ROUNDED: Dict[str, Tuple[str, ...]] = {
     "date": ("timestamp", "timestamp_ntz"),
 }
 
+#: Names and types of columns.
+Columns = List[Tuple[str, str]]
+
+#: Limits of the table of conflicts, because the message of a report is limited too.
+_SHOWN_COLUMNS = 8
+_SHOWN_CHARS = 24
+
 #: Pairs of types.
 Types = Tuple[Tuple[str, str], ...]
 
@@ -58,15 +65,67 @@ def check_columns(spark: Any, sink: DeltaSink, path: str, rows: Any, *, is_there
         return
     if sink.merge_schema:
         return
-    there = spark.read.format("delta").load(path).columns
-    extra: List[str] = [column for column in rows.columns if column.lower() not in {name.lower() for name in there}]
-    if extra:
-        raise RefusalError(
-            "SinkSchema",
-            f"the batch has columns {', '.join(extra)} that the sink {path} lacks; its columns are "
-            f"{', '.join(there)}. Add them (ALTER TABLE … ADD COLUMNS), or allow additive changes: "
-            f"{type(sink).__name__}(…, merge_schema=True)",
+    there = spark.read.format("delta").load(path).schema
+    known = {field.name.lower() for field in there.fields}
+    if any(column.lower() not in known for column in rows.columns):
+        text = describe_conflicts(_columns(rows.schema), _columns(there), path, type(sink).__name__)
+        raise RefusalError("SinkSchema", text)
+
+
+def describe_conflicts(batch: Columns, sink: Columns, path: str, kind: str) -> str:
+    """Return all columns of a batch that the sink lacks or has with another type, why that may be, and what to do.
+
+    Args:
+        batch: The columns of the batch.
+        sink: The columns of the sink.
+        path: The sink's location.
+        kind: Class of the sink.
+    """
+    theirs = {name.lower(): type_ for name, type_ in sink}
+    lacking = [name for name, _ in batch if name.lower() not in theirs]
+    differing = [name for name, type_ in batch if theirs.get(name.lower(), type_) != type_]
+    named = [name[:_SHOWN_CHARS] for name in lacking[:_SHOWN_COLUMNS]]
+    more = f" and {len(lacking) - len(named)} more" if len(lacking) > len(named) else ""
+    found = f"the batch has columns {', '.join(named)}{more} that the sink {path} lacks" if lacking else ""
+    if differing:
+        other = "columns of other types than in the sink"
+        found = f"{found}, and {other}" if found else f"the batch has {other} {path}"
+    shown = [(name, type_, theirs.get(name.lower(), "-")) for name, type_ in batch if name in lacking + differing]
+    ours = {name.lower() for name, _ in batch}
+    shown += [(name, "-", type_) for name, type_ in sink if name.lower() not in ours]
+    if len(batch) - len(lacking) < len(lacking):
+        advice = (
+            "Most of the columns are not there, so the sink may not be the table that you mean: correct its URI, then "
+            "run `fds rebind STREAM --why …` if the stream is bound to it. If it is the right table, add the columns, "
+            f"or use {kind}(…, merge_schema=True)"
         )
+    elif differing:
+        advice = (
+            f"Add missing columns (ALTER TABLE … ADD COLUMNS, or {kind}(…, merge_schema=True)) and give the others the "
+            "source's types, or load into another table: use another sink and run `fds rebind STREAM --why …`"
+        )
+    else:
+        advice = (
+            f"Add them (ALTER TABLE … ADD COLUMNS), or allow additive changes: {kind}(…, merge_schema=True). If this "
+            "is not the table that you mean, use another sink and run `fds rebind STREAM --why …`"
+        )
+    return f"{found}:\n{_table(shown)}\n{advice}"
+
+
+def _table(rows: List[Tuple[str, str, str]]) -> str:
+    lines = [("column", "batch", "sink"), *rows[:_SHOWN_COLUMNS]]
+    name_width, type_width = (max(len(line[number][:_SHOWN_CHARS]) for line in lines) for number in (0, 1))
+    text = [
+        f"  {name[:_SHOWN_CHARS]:{name_width}}  {ours[:_SHOWN_CHARS]:{type_width}}  {theirs[:_SHOWN_CHARS]}"
+        for name, ours, theirs in lines
+    ]
+    if len(rows) > _SHOWN_COLUMNS:
+        text.append(f"  and {len(rows) - _SHOWN_COLUMNS} more")
+    return "\n".join(text)
+
+
+def _columns(schema: Any) -> Columns:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
 def check_values_fit(spark: Any, path: str, rows: Any, widened: Callable[[], Types]) -> None:
@@ -125,7 +184,8 @@ def types_differ(spark: Any, path: str, rows: Any, only: Optional[Set[str]] = No
     return RefusalError(
         "SinkSchema",
         f"columns of the batch do not match the sink {path}: {', '.join(differ)}. Give the sink's columns the "
-        "source's types, or load into another table: use another sink and run `fds rebind STREAM --why …`",
+        "source's types, or load into another table: use another sink and run `fds rebind STREAM --why …`. If the "
+        "types of many columns differ, check that the sink is the table that you mean",
     )
 
 
@@ -154,4 +214,12 @@ def with_provenance(frame: Any, sink: DeltaSink, path: str) -> Any:
     return frame
 
 
-__all__: List[str] = ["PROVENANCE", "Types", "check_columns", "check_values_fit", "types_differ", "with_provenance"]
+__all__: List[str] = [
+    "PROVENANCE",
+    "Types",
+    "check_columns",
+    "check_values_fit",
+    "describe_conflicts",
+    "types_differ",
+    "with_provenance",
+]

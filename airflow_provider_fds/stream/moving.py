@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import Removal
 
 
+_EMPTY_COMMITS: Final = " The next run writes an empty commit into each of the two tables, if it exists."
 _READ_AGAIN: Final = "Their rows are read again; remove them, or they are there twice."
 
 
@@ -170,12 +171,13 @@ class Mover:
         """
         to = self._after_landed(landed)
         sink = "none" if self._state.sink is None else self._state.sink.describe()
+        commits = "" if self._state.sink is None or self._state.sink.is_user_defined else _EMPTY_COMMITS
         return self._request(
             "rebind",
             to,
             "stays there; its next run binds it to that run's sink",
             (
-                f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.",
+                f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.{commits}",
                 *self._inside_notes(None if to is None else Offset.from_json(to["offset"])),
             ),
         )

@@ -291,6 +291,10 @@ def test_nothing_is_removed_where_fds_does_not_know_the_table(bench, log_builder
         mover(bench).reset(sink="empty")
 
 
+def test_a_rebind_announces_its_empty_commits(loaded):
+    assert "writes an empty commit into each of the two tables" in mover(loaded).rebind().describe()
+
+
 def test_rows_are_not_removed_while_a_rebind_waits(loaded):
     asked = mover(loaded)
     perform(asked.ledger, asked.rebind(), PERSON)
