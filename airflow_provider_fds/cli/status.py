@@ -13,7 +13,7 @@ from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.status import StreamStatus
@@ -25,15 +25,6 @@ _HEADER: Final = ("STREAM", "STATE", "LAG", "OLDEST UNREAD", "RETENTION LEFT", "
 
 #: The columns with numbers and durations, which are aligned to the right.
 _RIGHT: Final = frozenset({"LAG", "OLDEST UNREAD", "RETENTION LEFT"})
-
-#: Metrics of ``--output prometheus``: name, help, type.
-_METRICS: Final = (
-    ("fds_lag_versions", "Versions of the table that are not committed."),
-    ("fds_lag_seconds", "Age of the oldest version that is not committed."),
-    ("fds_retention_left_seconds", "How long that version is safe from the retention of the table."),
-    ("fds_planned_batches", "Batches that are planned and not committed."),
-    ("fds_stuck", "1 if the stream needs a person, else 0; the label state says why."),
-)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -139,6 +130,7 @@ def _one(arguments: argparse.Namespace) -> int:
 
 def _all(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.stream.metrics import exposition
     from airflow_provider_fds.stream.status import STUCK
     from airflow_provider_fds.stream.statuses import all_statuses
 
@@ -155,7 +147,7 @@ def _all(arguments: argparse.Namespace) -> int:
         for one in shown:
             print(json.dumps(one.to_dict()))
     elif arguments.output == "prometheus":
-        print(_exposition(shown), end="")
+        print(exposition(shown), end="")
     elif shown:
         _print_table([_row(one) for one in shown])
         for one in shown:
@@ -194,31 +186,6 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _age(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(timedelta(seconds=seconds))
-
-
-def _exposition(found: Iterable[StreamStatus]) -> str:
-    """Return the statuses in the text format of Prometheus; what is unknown has no sample."""
-    from airflow_provider_fds.stream.status import STUCK
-
-    statuses = list(found)
-    lines: list[str] = []
-    for name, text in _METRICS:
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-        for one in statuses:
-            labels = {"stream": one.name, "table": one.table}
-            if name == "fds_stuck":
-                value: float | None = int(one.condition in STUCK)
-                labels["state"] = one.condition
-            else:
-                value = getattr(one, name.removeprefix("fds_"))
-            if value is not None:
-                shown = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
-                lines.append(f"{name}{{{shown}}} {value}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _duration(text: str) -> timedelta:

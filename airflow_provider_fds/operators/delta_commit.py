@@ -11,6 +11,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
+from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.batch_message import stream_of
 from airflow_provider_fds.operators.sessions import open_session
@@ -92,7 +93,8 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 plan_map_index=int(self.batch["plan_map_index"]),
                 is_three_task=True,
             )
-            result = session.commit_user_job(self.batch, verify=verify)
+            with sending_status(session):
+                result = session.commit_user_job(self.batch, verify=verify)
             if (note := session.option_notes()) is not None:
                 result = replace(result, warnings=[*result.warnings, note])
             session.purge_expired(retention())

@@ -15,6 +15,7 @@ from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interv
 from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
+from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
@@ -234,7 +235,8 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             session = open_session(context, stream, sink, interval=interval)
             if interval is not None and self._waiting is not None and deadline is not None:
                 self._waiting.wait_for_interval(self, context, session, deadline=deadline)
-            result = self._drain(context, session, sink)
+            with sending_status(session):
+                result = self._drain(context, session, sink)
             if result is not None:
                 session.purge_expired(retention())
             elif self._may_come(session) and deadline is not None:
@@ -308,6 +310,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             self._warn(work.warning)
             if is_out_of_time or not work.is_more:
                 break
+            send_status(lambda: session.connected)
         return session.result()
 
     def _may_come(self, session: StreamSession) -> bool:

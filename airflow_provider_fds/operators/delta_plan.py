@@ -10,6 +10,7 @@ from airflow_provider_fds.errors import ConfigurationError, StreamBusyError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, refuse_intervals
 from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
+from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators.batch_message import batch_message
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sessions import open_session
@@ -101,7 +102,8 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
                     reason=Reason.BATCH_NOT_LOADED,
                 )
             try:
-                work = session.begin(None, max_batches=1, user_job=True, retry=ti.try_number > 1)
+                with sending_status(session):
+                    work = session.begin(None, max_batches=1, user_job=True, retry=ti.try_number > 1)
             except StreamBusyError as busy:
                 give_way(self.on_busy, busy)
         if work.warning is not None:

@@ -29,7 +29,7 @@ from airflow_provider_fds.stream.user_job import commit_user_job
 from airflow_provider_fds.stream.verifying import check_planned, check_range_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.batch.spec import BatchSpec
@@ -105,6 +105,8 @@ class StreamSession:
         self.interval = interval
         self.connected = ConnectedStream(stream, context)
         self.scope: Scope = OffsetScope(self.connected) if interval is None else IntervalScope(self.connected, interval)
+        #: Called after each commit with its entry and the number of batches; must not raise.
+        self.on_committed: Callable[[Committed, int], None] = lambda _committed, _batches: None
         self._so_far = CollectedSoFar()
         self._sink: Sink | None = None
         self._log: SinkLog | None = None
@@ -236,7 +238,7 @@ class StreamSession:
 
     def commit_user_job(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
         """Commit a batch that a user job has loaded; see :func:`~.user_job.commit_user_job`."""
-        owner = commit_user_job(self.connected, batch, verify=verify)
+        owner = commit_user_job(self.connected, batch, verify=verify, on_committed=self.on_committed)
         result = run_result(self.connected, owner)
         if result is None:
             raise LedgerError(
@@ -334,22 +336,22 @@ class StreamSession:
 
     def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
         """Record that the transaction is in the sink and verified."""
-        self.connected.execute(
-            Committed(
-                epoch=work.epoch,
-                interval=self.scope.interval,
-                batch_id=transaction.last.batch_id,
-                owner=self.context.owner,
-                attempt_id=work.attempt_id,
-                outcome="written" if report.outcome == "written" else "verified",
-                digest=transaction.digest,
-                sink_version=report.sink_version,
-                sink_table_id=report.sink_table_id,
-                rows=report.rows_written,
-                measures=measured(report, self.connected.state.sink_warnings),
-                tables=dict(report.tables),
-            )
+        committed = Committed(
+            epoch=work.epoch,
+            interval=self.scope.interval,
+            batch_id=transaction.last.batch_id,
+            owner=self.context.owner,
+            attempt_id=work.attempt_id,
+            outcome="written" if report.outcome == "written" else "verified",
+            digest=transaction.digest,
+            sink_version=report.sink_version,
+            sink_table_id=report.sink_table_id,
+            rows=report.rows_written,
+            measures=measured(report, self.connected.state.sink_warnings),
+            tables=dict(report.tables),
         )
+        self.connected.execute(committed)
+        self.on_committed(committed, len(transaction.parts))
 
     def _block(self, work: RunWork, transaction: Transaction, report: AttemptReport, reason: str) -> None:
         """Record that verification failed, and raise; return if a person has already accepted exactly this."""

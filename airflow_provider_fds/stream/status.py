@@ -14,6 +14,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.changed_start import describe_changed_start
 from airflow_provider_fds.stream.lost_position import age_of, nearly_lost, oldest_commit, retention_left
 from airflow_provider_fds.stream.stream_end import end_of, reason_to_end
+from airflow_provider_fds.stream.unread_files import Amount, planned_amount
 from airflow_provider_fds.stream.verifying import check_planned, check_position
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.facts import CommittedFacts
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 
 #: What a stream is doing, in one word.
@@ -59,6 +61,9 @@ class StreamStatus:
             ``None`` if unknown.
         retention_left_seconds: For how long that version is safe from the table's retention, after which the stream
             can lose its position; ``None`` if everything is committed, or unknown.
+        pending_files: Data files that the stream still has to read, before its filters; ``None`` if unknown. A status
+            reads no commits to count them, so they are known if all that is unread is planned.
+        pending_bytes: Bytes of these files.
         last_commit: Measures of the last committed batch: ``epoch``, ``batch_id``, ``rows`` and, if known,
             ``rows_read``, ``files_written``, ``bytes_written``, ``seconds``.
         watermark: The latest event time that is committed (ISO 8601, UTC), ``None`` if it is unknown.
@@ -86,6 +91,8 @@ class StreamStatus:
     lag_versions: int | None = None
     lag_seconds: float | None = None
     retention_left_seconds: float | None = None
+    pending_files: int | None = None
+    pending_bytes: int | None = None
     last_batch_id: int | None = None
     last_commit: dict[str, Any] | None = None
     watermark: str | None = None
@@ -107,8 +114,13 @@ class StreamStatus:
         return {"problem": found.pop("problem"), **found}
 
 
-def status_of(connected: ConnectedStream) -> StreamStatus:
-    """Return the status of the stream; an unreadable table is reported in it."""
+def status_of(connected: ConnectedStream, unread: UnreadFiles | None = None) -> StreamStatus:
+    """Return the status of the stream; an unreadable table is reported in it.
+
+    Args:
+        connected: The stream.
+        unread: Counts the files of unread commits, which it reads; ``None`` to read none.
+    """
     state = connected.load()
     newest: int | None = None
     problem: FdsError | None = None
@@ -122,6 +134,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
     lag: int | None = None
     age: timedelta | None = None
     left: timedelta | None = None
+    pending: Amount | None = None
     if newest is not None and problem is None and state.position is not None:
         position = Offset.from_json(state.position)
         end = end_of(connected, state)
@@ -130,6 +143,7 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         if position.is_initial_snapshot:
             lag += 1
         age, left = _unread(connected.log, oldest_commit(position), newest) if lag else (timedelta(), None)
+        pending = _pending(connected, state, last, unread) if lag else Amount()
         if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
             extra["warning"] = warning
     extra.update(_more_of(state))
@@ -147,6 +161,8 @@ def status_of(connected: ConnectedStream) -> StreamStatus:
         lag_versions=lag,
         lag_seconds=None if age is None else round(age.total_seconds(), 3),
         retention_left_seconds=None if left is None else round(left.total_seconds(), 3),
+        pending_files=None if pending is None else pending.files,
+        pending_bytes=None if pending is None else pending.size_bytes,
         last_batch_id=state.last_batch_id,
         last_commit=_last_commit(state.last_committed),
         watermark=watermark_at(state.position, state.watermark),
@@ -173,6 +189,14 @@ def _unread(log: DeltaLog, version: int, newest: int) -> tuple[timedelta | None,
         return age, None if age is None else retention_left(log, age, newest)
     except FdsError:
         return None, None
+
+
+def _pending(connected: ConnectedStream, state: StreamState, last: int, unread: UnreadFiles | None) -> Amount | None:
+    """Return what is left to read, ``None`` if it is unknown."""
+    try:
+        return planned_amount(state, last) if unread is None else unread.count(connected, last)
+    except FdsError:
+        return None
 
 
 def _condition(state: StreamState, problem: FdsError | None, *, lag: int | None, is_finished: bool) -> Condition:

@@ -16,7 +16,7 @@ from airflow_provider_fds.stream.function_tables import find_write
 from airflow_provider_fds.stream.verifying import check_range_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
@@ -30,13 +30,20 @@ _NEEDED = ("uuid", "epoch", "batch_id", "digest")
 _ATTEMPT = "user-job"
 
 
-def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> Owner:
+def commit_user_job(
+    connected: ConnectedStream,
+    batch: Mapping[str, str],
+    *,
+    verify: DeltaSink | None = None,
+    on_committed: Callable[[Committed, int], None],
+) -> Owner:
     """Move the offset past a batch that the user job reports as loaded.
 
     Args:
         connected: The stream.
         batch: The values handed out by the plan: ``uuid``, ``epoch``, ``batch_id``, ``digest``; all strings.
         verify: A Delta table that must hold exactly the transaction of this batch.
+        on_committed: Called with the entry and the number of batches, unless the batch was committed before.
 
     Returns:
         The owner of the batch: the run, identified by its plan task.
@@ -75,19 +82,19 @@ def commit_user_job(connected: ConnectedStream, batch: Mapping[str, str], *, ver
         _block(connected, Blocked(epoch=epoch, batch_id=batch_id, owner=owner, attempt_id=_ATTEMPT, reason=changed))
     if verify is not None:
         _verify_transaction(connected, verify, txn_app_id(state.uuid), txn_version(epoch, batch_id))
-    connected.execute(
-        Committed(
-            epoch=epoch,
-            batch_id=batch_id,
-            owner=owner,
-            attempt_id=_ATTEMPT,
-            outcome="user_job",
-            digest=planned.digest,
-            rows=_reported_rows(connected, planned),
-            # only the job knows how many rows it wrote; the log knows how many it was given
-            measures=Measures(rows_read=planned.num_rows),
-        )
+    committed = Committed(
+        epoch=epoch,
+        batch_id=batch_id,
+        owner=owner,
+        attempt_id=_ATTEMPT,
+        outcome="user_job",
+        digest=planned.digest,
+        rows=_reported_rows(connected, planned),
+        # only the job knows how many rows it wrote; the log knows how many it was given
+        measures=Measures(rows_read=planned.num_rows),
     )
+    connected.execute(committed)
+    on_committed(committed, 1)
     return owner
 
 

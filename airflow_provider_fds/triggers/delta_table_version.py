@@ -13,10 +13,14 @@ from asgiref.sync import sync_to_async
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.hooks.position import read_standing
+from airflow_provider_fds.hooks.stats import send, send_status
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.connect import ConnectedStream
+from airflow_provider_fds.stream.metrics import poll_error
 from airflow_provider_fds.stream.poll import TablePoller
+from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -47,7 +51,8 @@ class DeltaTableVersionTrigger(BaseTrigger):
     Polls:
         - A new commit is read only to see whether it has data for the stream.
         - The first poll and every ``recheck_every``-th poll read the position again, because another run may have
-          committed, and list the log, which shows whether the table is gone, cleaned up or replaced.
+          committed, and list the log, which shows whether the table is gone, cleaned up or replaced. They also send
+          metrics, if ``[metrics]`` of Airflow is switched on (docs/metrics.md).
         - Data below the stream's ``min_batch_bytes`` is not reported until ``max_batch_wait`` has passed. The trigger
           then fires even if no commit has come since.
 
@@ -94,6 +99,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         self.recheck_every = max(1, int(recheck_every))
         self.max_refusals = max(1, int(max_refusals))
         self.pauses_first = bool(pauses_first)
+        self._unread = UnreadFiles()
         if obsolete:
             self.log.info(
                 "Ignoring the arguments %s of this trigger: they come from another version of FDS.", sorted(obsolete)
@@ -126,16 +132,19 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     if poller is None or looks % self.recheck_every == 0:
                         poller, found = await sync_to_async(self._poller, thread_sensitive=False)()
                         found = await asyncio.to_thread(poller.check) if poller is not None else found
+                        await sync_to_async(self._send_status, thread_sensitive=False)()
                     else:
                         found = await poller.poll()
             except FdsError as error:
                 refusals += 1
+                await asyncio.to_thread(self._count_error)
                 if not error.retryable or refusals >= self.max_refusals:
                     yield self._error_event(error, refusals)
                     return
                 self._log_refusal(error, refusals)
             except Exception as error:  # noqa: BLE001  # Airflow's API server may be restarting
                 refusals += 1
+                await asyncio.to_thread(self._count_error)
                 if refusals >= self.max_refusals:
                     yield self._error_event(error, refusals)
                     return
@@ -167,6 +176,17 @@ class DeltaTableVersionTrigger(BaseTrigger):
             return None, standing.found
         storage = open_storage(stream.table, stream_context.table_options)
         return TablePoller(stream, storage, standing.position), None
+
+    def _send_status(self) -> None:
+        """Send the gauges of the stream, if the installation sends metrics. Blocks, so it must run in a thread."""
+        send_status(self._connected, self._unread)
+
+    def _connected(self) -> ConnectedStream:
+        stream = DeltaStream.from_dict(self.stream)
+        return ConnectedStream(stream, reading_context(stream, staging=self.staging, deployment=self.deployment))
+
+    def _count_error(self) -> None:
+        send(lambda: [poll_error(str(self.stream.get("name")))])
 
     def _pause_seconds(self, refusals: int) -> float:
         spread = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311  # no secret

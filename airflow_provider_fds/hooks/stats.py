@@ -1,0 +1,127 @@
+"""Metrics through Airflow's own statistics: StatsD, Datadog or OpenTelemetry, as ``[metrics]`` configures them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.stream.metrics import batch_samples, status_samples
+from airflow_provider_fds.stream.status import status_of
+from airflow_provider_fds.stream.unread_files import UnreadFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from airflow_provider_fds.ledger.commit_entries import Committed
+    from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.metrics import Sample
+    from airflow_provider_fds.stream.session import StreamSession
+
+logger = logging.getLogger(__name__)
+
+#: Where Airflow has its statistics: from 3.2 on, and before. The lowest common.compat that FDS allows has none.
+_PLACES: Final = ("airflow.sdk.observability.stats", "airflow.stats")
+
+_SWITCHES: Final = ("statsd_on", "otel_on", "statsd_datadog_enabled")
+
+
+def are_on() -> bool:
+    """Whether this installation sends metrics. Never raises."""
+    try:
+        from airflow.providers.common.compat.sdk import conf
+
+        return any(conf.getboolean("metrics", switch, fallback=False) for switch in _SWITCHES)
+    except Exception:  # an invalid setting of Airflow; it reports that itself
+        logger.debug("The section [metrics] cannot be read.", exc_info=True)
+        return False
+
+
+def send(samples: Callable[[], Iterable[Sample]]) -> None:
+    """Send samples, if the installation sends metrics. Never raises: a metric is never a reason to fail.
+
+    Args:
+        samples: Makes them; called only if they are sent. May read storage.
+    """
+    if not are_on():
+        return
+    try:
+        stats = _stats()
+        for sample in samples():
+            _send_one(stats, sample)
+    except Exception as error:  # noqa: BLE001  # whatever goes wrong, the run goes on
+        logger.warning("Metrics were not sent: %s: %s", type(error).__name__, error)
+
+
+def send_status(connect: Callable[[], ConnectedStream], unread: UnreadFiles | None = None) -> None:
+    """Send the gauges of a stream. Reads its ledger and its table's log, but only if the installation sends metrics.
+
+    Args:
+        connect: Returns the stream.
+        unread: Counts the files of its unread commits; ``None``: all are read.
+    """
+    send(lambda: status_samples(status_of(connect(), unread or UnreadFiles())))
+
+
+@contextmanager
+def sending_status(session: StreamSession) -> Iterator[None]:
+    """Send the gauges of a run's stream after the body, also if it fails; its counters at each commit."""
+    name = session.stream.name
+
+    def count(committed: Committed, batches: int) -> None:
+        send(lambda: batch_samples(name, committed, batches))
+
+    session.on_committed = count
+    try:
+        yield
+    except Exception:
+        send_status(lambda: session.connected)
+        raise
+    send_status(lambda: session.connected)
+
+
+def _send_one(stats: Any, sample: Sample) -> None:
+    metric, tags = sample.metric, dict(sample.tags)
+    if metric.kind == "counter":
+        stats.incr(metric.name, int(sample.value), tags=tags)
+    elif metric.kind == "gauge":
+        stats.gauge(metric.name, sample.value, tags=tags)
+    else:
+        stats.timing(metric.name, timedelta(seconds=sample.value), tags=tags)
+
+
+def _stats() -> Any:
+    """Return Airflow's statistics, initialized."""
+    stats: Any = None
+    for place in _PLACES:
+        try:
+            stats = import_module(place).Stats
+        except ImportError:
+            continue
+        break
+    # 3.1 initializes itself. Later, a triggerer initializes the statistics of Airflow's core, which are not those of
+    # the SDK: these drop everything until somebody initializes them.
+    is_class_state = hasattr(stats, "factory")
+    factory = stats.factory if is_class_state else getattr(sys.modules[stats.__module__], "_factory", None)
+    if factory is None:
+        _initialize(stats)
+    return stats
+
+
+def _initialize(stats: Any) -> None:
+    from airflow.providers.common.compat.sdk import conf
+
+    utils = import_module("airflow.sdk.observability.metrics.stats_utils")
+    of_class = inspect.signature(utils.get_stats_factory).parameters
+    factory = utils.get_stats_factory(stats) if of_class else utils.get_stats_factory()
+    more = {}
+    if "export_legacy_names" in inspect.signature(stats.initialize).parameters:
+        more["export_legacy_names"] = conf.getboolean("metrics", "legacy_names_on", fallback=True)
+    stats.initialize(factory=factory, **more)
+
+
+__all__ = ["are_on", "send", "send_status", "sending_status"]
