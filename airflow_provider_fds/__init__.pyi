@@ -4,6 +4,7 @@ from airflow_provider_fds.hooks.delta_table import DeltaTableHook as DeltaTableH
 from airflow_provider_fds.operators.delta_commit import DeltaCommitOperator as DeltaCommitOperator
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator as DeltaIngestOperator
 from airflow_provider_fds.operators.delta_plan import DeltaPlanOperator as DeltaPlanOperator
+from airflow_provider_fds.operators.delta_stream_monitor import DeltaStreamMonitorOperator as DeltaStreamMonitorOperator
 from airflow_provider_fds.operators.delta_stream_move import DeltaStreamMoveOperator as DeltaStreamMoveOperator
 from airflow_provider_fds.sensors.delta_table_version import DeltaTableVersionSensor as DeltaTableVersionSensor
 from airflow_provider_fds.sinks import DeltaMergeSink as DeltaMergeSink
@@ -12,6 +13,7 @@ from airflow_provider_fds.sinks import DeltaTableSink as DeltaTableSink
 from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
+from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger as DeltaStreamMonitorTrigger
 from airflow_provider_fds.triggers.delta_table_condition import (
     DeltaTableConditionTrigger as DeltaTableConditionTrigger,
 )
@@ -27,6 +29,8 @@ __all__ = [
     "DeltaPlanOperator",
     "DeltaReplaceSink",
     "DeltaStream",
+    "DeltaStreamMonitorOperator",
+    "DeltaStreamMonitorTrigger",
     "DeltaStreamMoveOperator",
     "DeltaTableConditionTrigger",
     "DeltaTableHook",

@@ -29,6 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_fds.operators.delta_ingest",
                     "airflow_provider_fds.operators.delta_plan",
                     "airflow_provider_fds.operators.delta_commit",
+                    "airflow_provider_fds.operators.delta_stream_monitor",
                     "airflow_provider_fds.operators.delta_stream_move",
                 ],
             }
@@ -44,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _INTEGRATION,
                 "python-modules": [
                     "airflow_provider_fds.triggers.delta_interval",
+                    "airflow_provider_fds.triggers.delta_stream_monitor",
                     "airflow_provider_fds.triggers.delta_table_condition",
                     "airflow_provider_fds.triggers.delta_table_version",
                     "airflow_provider_fds.triggers.delta_watermark",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import getpass
 import os
 import socket
@@ -9,12 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.value import DeltaStream
 
 if TYPE_CHECKING:
-    import argparse
+    from datetime import timedelta
 
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -92,6 +94,14 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
         allow_overlap=getattr(arguments, "allow_overlap", False),
         options=pairs(arguments.option, "--option"),
     )
+
+
+def duration(text: str) -> timedelta:
+    """Return a duration such as ``90s``, ``10m``, ``2h`` or ``1d``."""
+    found = parse_duration(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"expected a duration such as 90s, 10m, 2h or 1d, got {text!r}")
+    return found
 
 
 def pairs(texts: list[str], flag: str) -> dict[str, Any]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.durations import format_duration, parse_duration
+from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -41,7 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--lagging",
         metavar="DURATION",
-        type=_duration,
+        type=common.duration,
         help="with --all: only streams that need a person, or whose oldest unread version is older than this, such "
         "as 90s, 10m, 2h or 1d",
     )
@@ -186,10 +186,3 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _age(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(timedelta(seconds=seconds))
-
-
-def _duration(text: str) -> timedelta:
-    found = parse_duration(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"expected a duration such as 90s, 10m, 2h or 1d, got {text!r}")
-    return found

@@ -39,10 +39,47 @@ def all_statuses(context: StreamContext) -> Iterator[StreamStatus]:
         StorageError: Staging did not answer.
     """
     staging = open_storage(context.staging_uri, context.staging_options)
-    names = [name for name in staging.list_folders("") if _is_stream_name(name)]
     with ThreadPoolExecutor(_THREADS) as threads:
-        found = threads.map(lambda name: _status(context, staging, name), names)
+        found = threads.map(lambda name: _status(context, staging, name), stream_names(staging))
         yield from (status for status in found if status is not None)
+
+
+def stream_names(staging: Storage) -> list[str]:
+    """Return the names of the folders in staging that can be streams."""
+    return [name for name in staging.list_folders("") if _is_stream_name(name)]
+
+
+def find_table(staging: Storage, name: str) -> tuple[str, str] | FdsError | None:
+    """Return table and deployment of a stream, ``None`` for a folder without a ledger, or why it cannot be read."""
+    try:
+        state = Ledger(staging, name).find()
+    except FdsError as problem:
+        return problem
+    return None if state.phase == "empty" else (state.table, state.deployment)
+
+
+def open_stream(context: StreamContext, name: str, table: str, deployment: str) -> ConnectedStream:
+    """Return a stream of any deployment, to be read.
+
+    Raises:
+        FdsError: The table's URI cannot be opened.
+    """
+    stream = DeltaStream(name, table=table, staging=context.staging_uri)
+    context = replace(context, deployment=deployment, owner=Owner.of_plan(deployment))
+    return ConnectedStream(stream, context)
+
+
+def unreadable(name: str, table: str, problem: FdsError) -> StreamStatus:
+    """Return the status of a stream whose ledger or table cannot be read."""
+    return StreamStatus(
+        name=name,
+        table=table,
+        phase="unknown",
+        condition="unreadable",
+        problem=str(problem),
+        reason_code=problem.reason_code,
+        exit_code=problem.exit_code,
+    )
 
 
 def _is_stream_name(name: str) -> bool:
@@ -54,25 +91,16 @@ def _is_stream_name(name: str) -> bool:
 
 
 def _status(context: StreamContext, staging: Storage, name: str) -> StreamStatus | None:
-    table = ""
+    found = find_table(staging, name)
+    if found is None:
+        return None
+    if isinstance(found, FdsError):
+        return unreadable(name, "", found)
+    table, deployment = found
     try:
-        state = Ledger(staging, name).find()
-        if state.phase == "empty":
-            return None
-        table = state.table
-        stream = DeltaStream(name, table=table, staging=context.staging_uri)
-        owner = Owner.of_plan(state.deployment)
-        return status_of(ConnectedStream(stream, replace(context, deployment=state.deployment, owner=owner)))
+        return status_of(open_stream(context, name, table, deployment))
     except FdsError as problem:
-        return StreamStatus(
-            name=name,
-            table=table,
-            phase="unknown",
-            condition="unreadable",
-            problem=str(problem),
-            reason_code=problem.reason_code,
-            exit_code=problem.exit_code,
-        )
+        return unreadable(name, table, problem)
 
 
-__all__ = ["all_statuses"]
+__all__ = ["all_statuses", "find_table", "open_stream", "stream_names", "unreadable"]

@@ -10,15 +10,24 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from airflow_provider_fds import DeltaStream, DeltaTableVersionTrigger
+from airflow_provider_fds import (
+    DeltaStream,
+    DeltaStreamMonitorOperator,
+    DeltaStreamMonitorTrigger,
+    DeltaTableVersionTrigger,
+)
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.errors import StorageError
+from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks import stats
 from airflow_provider_fds.stream.metrics import METRICS, poll_error
+from airflow_provider_fds.stream.monitor import StreamMonitor
+from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
+from tests.airflow.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
 
@@ -134,6 +143,14 @@ async def test_refused_polls_are_counted(waiting, statsd, monkeypatch):
     assert [line for line in statsd.read() if "poll_errors" in line] == [
         "airflow.fds.poll_errors,stream=orders:1|c"
     ] * 3
+
+
+async def test_a_trigger_without_a_stream_sends_nothing(log_builder, statsd, caplog):
+    log_builder.create()
+    trigger = DeltaTableConditionTrigger(table=log_builder.uri, condition={"version": 0}, poll_interval=0.01)
+    assert (await fired(trigger))["status"] == "success"
+    assert statsd.read() == []
+    assert "Metrics were not sent" not in caplog.text
 
 
 def test_a_run_sends_what_it_has_committed_and_where_the_stream_is(installation, lake, statsd, monkeypatch):
@@ -269,3 +286,58 @@ def test_opentelemetry_gets_them_with_the_stream_as_an_attribute(collector, wait
 
 def test_every_name_is_one_that_airflow_sends():
     assert all(re.fullmatch(r"fds\.[a-z_]{1,40}", metric.name) for metric in METRICS)
+
+
+def test_the_monitor_sends_the_lag_of_a_stream_whose_dag_does_not_run(
+    installation, waiting, log_builder, statsd, monkeypatch
+):
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING", waiting.staging)
+    log_builder.append(2)
+    text = (ROOT / "airflow_provider_fds" / "example_dags" / "fds_monitor.py").read_text()
+    short = text.replace(
+        "interval=timedelta(minutes=1)", "interval=timedelta(seconds=1), duration=timedelta(seconds=2)"
+    )
+    assert short != text
+    run = installation.run(installation.add(short))
+    assert run.state("monitor") == "success"
+    assert run.xcom("monitor") == 2
+    found = statsd.values()
+    assert found["fds.lag_versions,stream=orders"] == (1, "g")
+    assert found["fds.pending_files,stream=orders"] == (2, "g")
+
+
+async def test_the_monitor_goes_on_after_a_round_that_fails_and_sends_what_is_new(
+    waiting, log_builder, statsd, monkeypatch
+):
+    rounds = []
+    real = StreamMonitor.poll
+
+    def poll(monitor):
+        rounds.append(None)
+        if len(rounds) == 2:
+            raise StorageError("the store is away", table="t")
+        if len(rounds) == 3:
+            log_builder.append(3)
+        return real(monitor)
+
+    monkeypatch.setattr(StreamMonitor, "poll", poll)
+    trigger = DeltaStreamMonitorTrigger(staging=waiting.staging, interval=0.2, until=time.time() + 1.5)
+    assert DeltaStreamMonitorTrigger(**trigger.serialize()[1]).serialize() == trigger.serialize()
+    assert await fired(trigger) == {"status": "success", "rounds": len(rounds)}
+    assert len(rounds) >= 3
+    lags = [line for line in statsd.read() if "lag_versions" in line]
+    assert lags[0] == "airflow.fds.lag_versions,stream=orders:0|g"
+    assert lags[-1] == "airflow.fds.lag_versions,stream=orders:1|g"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"interval": 60}, "interval must be a positive timedelta, got 60"),
+        ({"duration": timedelta()}, "duration must be a positive timedelta"),
+        ({"recheck_every": 0}, "recheck_every must be an integer of at least 1, got 0"),
+    ],
+)
+def test_a_monitor_with_arguments_that_do_not_fit_is_refused(arguments, said):
+    with pytest.raises(ConfigurationError, match=said):
+        DeltaStreamMonitorOperator(task_id="monitor", **arguments)

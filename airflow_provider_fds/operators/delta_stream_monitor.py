@@ -1,0 +1,97 @@
+"""``DeltaStreamMonitorOperator``: send the metrics of all streams, also while their DAGs are paused."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.settings import poll_interval_seconds, staging_uri
+from airflow_provider_fds.hooks.stats import are_on
+from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class DeltaStreamMonitorOperator(BaseOperator):
+    """Sends the gauges of all streams of a staging folder for some time, deferred in the triggerer.
+
+    Contract:
+        - The task needs a worker for a moment only; a trigger does the rest. It ends when ``duration`` is over: with
+          ``schedule="@continuous"`` the next run goes on.
+        - A round reads the ledgers, and asks the table of each stream that did not change for one file. It writes
+          nothing.
+        - The metrics go to where ``[metrics]`` of Airflow sends its own; without that, the task logs a warning.
+        - A stream whose table cannot be read with ``storage_conn_id`` counts as needing a person.
+
+    Misuse:
+        Two of them for one staging folder send everything twice.
+
+    Args:
+        staging: Staging folder; ``None``: ``[fds] staging``.
+        storage_conn_id: Airflow connection of staging and of all tables; ``None``: the environment's credentials.
+        interval: Time between two rounds; default ``[fds] poll_interval``.
+        duration: How long one run lasts.
+        recheck_every: Every Nth round reads all ledgers and logs, which finds tables that were deleted or replaced.
+
+    Example:
+        >>> from airflow_provider_fds import DeltaStreamMonitorOperator
+        >>> DeltaStreamMonitorOperator(task_id="monitor").duration.days
+        1
+    """
+
+    template_fields: Sequence[str] = ("staging", "storage_conn_id")
+    ui_color = "#d9f2e6"
+
+    def __init__(
+        self,
+        *,
+        staging: str | None = None,
+        storage_conn_id: str | None = None,
+        interval: timedelta | None = None,
+        duration: timedelta = timedelta(days=1),
+        recheck_every: int = 20,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        problems = [
+            f"{name} must be a positive timedelta, got {value!r}."
+            for name, value in (("interval", interval), ("duration", duration))
+            if value is not None and not (isinstance(value, timedelta) and value > timedelta())
+        ]
+        if not isinstance(recheck_every, int) or isinstance(recheck_every, bool) or recheck_every < 1:
+            problems.append(f"recheck_every must be an integer of at least 1, got {recheck_every!r}.")
+        if problems:
+            raise ConfigurationError(*problems, subject=f"task {self.task_id!r}")
+        self.staging = staging
+        self.storage_conn_id = storage_conn_id
+        self.interval = interval
+        self.duration = duration
+        self.recheck_every = recheck_every
+
+    def execute(self, context: Any) -> NoReturn:
+        """Defer to the trigger."""
+        with task_failures(context):
+            seconds = poll_interval_seconds() if self.interval is None else self.interval.total_seconds()
+            staging = staging_uri(self.staging, "fds_monitor")
+            storage_options(self.storage_conn_id, staging)
+        if not are_on():
+            self.log.warning("Airflow sends no metrics: set statsd_on, otel_on or statsd_datadog_enabled in [metrics].")
+        trigger = DeltaStreamMonitorTrigger(
+            staging=staging,
+            interval=seconds,
+            until=time.time() + self.duration.total_seconds(),
+            storage_conn_id=self.storage_conn_id,
+            recheck_every=self.recheck_every,
+        )
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any]) -> int:  # noqa: ARG002  # Airflow's signature
+        """Return the number of rounds."""
+        return int(event["rounds"])

@@ -1,0 +1,147 @@
+"""Watches all streams of a staging folder: a round costs little for the streams and tables that did not change."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.stream.status import StreamStatus, status_of
+from airflow_provider_fds.stream.statuses import find_table, open_stream, stream_names, unreadable
+from airflow_provider_fds.stream.unread_files import UnreadFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.stream.connect import ConnectedStream, StreamContext
+
+#: Streams that are read at the same time; on an object store the time is spent waiting.
+_THREADS: Final = 16
+
+
+class StreamMonitor:
+    """Returns the statuses of all streams of a staging folder, round after round. Writes nothing.
+
+    A round asks the ledger of each stream for a new entry, and its table for the next version, with one HEAD. Only if
+    there is one, the table's log is read. Every Nth round reads everything, as that finds tables that were deleted or
+    replaced. Between them, the lag of a stream that did not change grows with the time.
+
+    Args:
+        context: Returns how staging is reached; called at each full round, so that it can look credentials up again.
+            The deployment is that of each stream.
+        table_options: Returns the storage options of a table by its URI; ``None``: those of the context. Called in the
+            thread of the caller.
+        recheck_every: Every Nth round is a full one, the first one included.
+    """
+
+    def __init__(
+        self,
+        context: Callable[[], StreamContext],
+        *,
+        table_options: Callable[[str], Mapping[str, Any]] | None = None,
+        recheck_every: int = 20,
+    ) -> None:
+        self._make_context = context
+        self._table_options = table_options
+        self._recheck_every = recheck_every
+        self._rounds = 0
+        self._watched: dict[str, _Watched] = {}
+        self._context: StreamContext | None = None
+
+    def poll(self) -> list[StreamStatus]:
+        """Return the status of each stream, by name.
+
+        Raises:
+            AccessDeniedError: The staging folder cannot be listed.
+            StorageError: Staging did not answer.
+        """
+        if self._context is None or self._rounds % self._recheck_every == 0:
+            self._context = self._make_context()
+            for watched in self._watched.values():
+                watched.forget()
+        context = self._context
+        staging = open_storage(context.staging_uri, context.staging_options)
+        names = stream_names(staging)
+        self._watched = {name: self._watched.get(name) or _Watched(name) for name in names}
+        with ThreadPoolExecutor(_THREADS) as threads:
+            new = [watched for watched in self._watched.values() if watched.connected is None]
+            tables = list(threads.map(lambda watched: find_table(staging, watched.name), new))
+            for watched, found in zip(new, tables, strict=True):
+                watched.open(found, context, self._table_options)
+            statuses = list(threads.map(_Watched.poll, self._watched.values()))
+        self._rounds += 1
+        return [status for status in statuses if status is not None]
+
+
+class _Watched:
+    """A stream, its status, and what shows whether that is still true."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.connected: ConnectedStream | None = None
+        self._unread = UnreadFiles()
+        self._status: StreamStatus | None = None
+        self._entry = -1
+        self._read_at = 0.0
+
+    def forget(self) -> None:
+        """Read everything again at the next poll, except commits whose files are counted."""
+        self.connected = self._status = None
+
+    def open(
+        self,
+        found: tuple[str, str] | FdsError | None,
+        context: StreamContext,
+        table_options: Callable[[str], Mapping[str, Any]] | None,
+    ) -> None:
+        """Connect to the table that :func:`find_table` has found."""
+        self._status = None
+        if found is None:
+            return
+        if isinstance(found, FdsError):
+            self._status = unreadable(self.name, "", found)
+            return
+        table, deployment = found
+        try:
+            if table_options is not None:
+                context = replace(context, table_options=table_options(table))
+            self.connected = open_stream(context, self.name, table, deployment)
+        except FdsError as problem:
+            self._status = unreadable(self.name, table, problem)
+
+    def poll(self) -> StreamStatus | None:
+        """Return the status; ``None`` for a folder that is no stream."""
+        connected = self.connected
+        if connected is None:
+            return self._status
+        try:
+            if self._status is None or self._has_changed(connected, self._status):
+                self._status = status_of(connected, self._unread)
+                self._entry, self._read_at = connected.ledger.n, time.monotonic()
+                return self._status
+        except FdsError as problem:
+            self.forget()
+            return unreadable(self.name, connected.table.uri, problem)
+        return _older(self._status, time.monotonic() - self._read_at)
+
+    def _has_changed(self, connected: ConnectedStream, status: StreamStatus) -> bool:
+        connected.load()
+        if connected.ledger.n != self._entry or status.newest_version is None:
+            return True
+        return connected.log.probe(status.newest_version + 1)
+
+
+def _older(status: StreamStatus, seconds: float) -> StreamStatus:
+    """Return the status of an unchanged stream after some time."""
+    lag, left = status.lag_seconds, status.retention_left_seconds
+    return replace(
+        status,
+        lag_seconds=round(lag + seconds, 3) if lag and status.lag_versions else lag,
+        retention_left_seconds=None if left is None else round(max(0.0, left - seconds), 3),
+    )
+
+
+__all__ = ["StreamMonitor"]

@@ -1,0 +1,121 @@
+"""``DeltaStreamMonitorTrigger``: send the metrics of all streams of a staging folder from the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from airflow_provider_fds.hooks.settings import deployment
+from airflow_provider_fds.hooks.stats import send
+from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.stream.connect import StreamContext
+from airflow_provider_fds.stream.metrics import status_samples
+from airflow_provider_fds.stream.monitor import StreamMonitor
+from airflow_provider_fds.stream.status import STUCK
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airflow_provider_fds.stream.metrics import Sample
+
+
+class DeltaStreamMonitorTrigger(BaseTrigger):
+    """Sends the gauges of all streams at each interval, and fires once its time is over.
+
+    A round that fails, because storage or Airflow does not answer, is logged, and the next one follows. The trigger
+    writes nothing.
+
+    Events:
+        ``{"status": "success", "rounds": int}``: the time is over.
+
+    Args:
+        staging: URI of the staging folder.
+        interval: Seconds between two rounds.
+        until: When to fire, in seconds since the epoch; the last round is before it.
+        storage_conn_id: Airflow connection of staging and of all tables; ``None``: the environment's credentials.
+        recheck_every: Every Nth round reads all ledgers and logs; see :class:`~.stream.monitor.StreamMonitor`.
+        obsolete: Arguments that an older or newer version of FDS has stored; ignored.
+    """
+
+    def __init__(
+        self,
+        *,
+        staging: str,
+        interval: float,
+        until: float,
+        storage_conn_id: str | None = None,
+        recheck_every: int = 20,
+        **obsolete: Any,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.staging = staging
+        self.interval = float(interval)
+        self.until = float(until)
+        self.storage_conn_id = storage_conn_id
+        self.recheck_every = max(1, int(recheck_every))
+        if obsolete:
+            self.log.info(
+                "Ignoring the arguments %s of this trigger: they come from another version of FDS.", sorted(obsolete)
+            )
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and all arguments that another triggerer needs to continue."""
+        return (
+            "airflow_provider_fds.triggers.delta_stream_monitor.DeltaStreamMonitorTrigger",
+            {
+                "staging": self.staging,
+                "interval": self.interval,
+                "until": self.until,
+                "storage_conn_id": self.storage_conn_id,
+                "recheck_every": self.recheck_every,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Send metrics until the time is over."""
+        monitor = StreamMonitor(self._context, table_options=self._options, recheck_every=self.recheck_every)
+        rounds = 0
+        while True:
+            began = time.time()
+            await sync_to_async(self._round, thread_sensitive=False)(monitor)
+            rounds += 1
+            pause = max(0.0, self.interval - (time.time() - began))
+            if time.time() + pause >= self.until:
+                break
+            await asyncio.sleep(pause)
+        await asyncio.sleep(max(0.0, self.until - time.time()))
+        yield TriggerEvent({"status": "success", "rounds": rounds})  # type: ignore[no-untyped-call]
+
+    def _round(self, monitor: StreamMonitor) -> None:
+        """Send the gauges of all streams. Blocks, so it must run in a thread."""
+        try:
+            statuses = monitor.poll()
+        except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
+            self.log.warning("This round failed: %s: %s", type(error).__name__, error)
+            return
+        samples: list[Sample] = [sample for status in statuses for sample in status_samples(status)]
+        send(lambda: samples)
+        stuck = [f"{one.name}: {one.condition.replace('_', ' ')}" for one in statuses if one.condition in STUCK]
+        self.log.info("%d streams; %s", len(statuses), "; ".join(stuck) or "none needs a person")
+
+    def _context(self) -> StreamContext:
+        name = deployment()
+        return StreamContext(
+            staging_uri=self.staging,
+            staging_options=self._options(self.staging),
+            deployment=name,
+            actor=Actor(deployment=name),
+            owner=Owner(kind="airflow", deployment=name),
+            owner_is_running=lambda _owner: True,
+        )
+
+    def _options(self, uri: str) -> dict[str, Any]:
+        return storage_options(self.storage_conn_id, uri)
+
+
+__all__ = ["DeltaStreamMonitorTrigger"]
