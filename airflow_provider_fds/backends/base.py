@@ -183,9 +183,12 @@ class ConnectionBackend(SparkBackend, Protocol):
 
     Attributes:
         expects: What its connection contains, for the message about a connection of another type.
+        example: Arguments of ``airflow connections add`` after the connection's id, for the message about a missing
+            connection. What differs from site to site is a placeholder in capitals.
     """
 
     expects: ClassVar[str]
+    example: ClassVar[str]
 
     @classmethod
     def from_connection(

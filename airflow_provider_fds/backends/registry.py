@@ -35,7 +35,11 @@ def find_backend(conn_id: str, arguments: UserArguments | None = None, task: Sub
     """
     from airflow_provider_fds.hooks.storage import find_connection
 
-    connection: Any = find_connection(conn_id, "Spark connection (conn_id) of this operator")
+    connection: Any = find_connection(
+        conn_id,
+        "Spark connection (conn_id) of this operator",
+        lambda: [(_load(name).example, _load(name).expects) for name in BACKENDS],
+    )
     if connection.conn_type not in BACKENDS:
         types = " or ".join(repr(name) for name in BACKENDS)
         choices = ", or one ".join(f"of type {name!r} ({_load(name).expects})" for name in BACKENDS)

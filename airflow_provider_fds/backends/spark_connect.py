@@ -36,6 +36,10 @@ class ConnectBackend(ConnectionBackend):
     """
 
     expects: ClassVar[str] = "its host and port are those of a running server"
+    example: ClassVar[str] = (
+        "--conn-type spark_connect --conn-host sc://HOST --conn-port 15002 --conn-password TOKEN "
+        """--conn-extra '{"use_ssl": true}'"""
+    )
 
     server: ConnectServer
     arguments: UserArguments

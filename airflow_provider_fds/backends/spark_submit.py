@@ -33,6 +33,7 @@ class SubmitBackend(ConnectionBackend):
     """
 
     expects: ClassVar[str] = "its host is the master: local[*], spark://host:7077, yarn, k8s://…"
+    example: ClassVar[str] = "--conn-type spark --conn-host spark://HOST --conn-port 7077"
 
     master: SparkMaster
     arguments: UserArguments

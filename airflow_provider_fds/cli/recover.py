@@ -47,6 +47,10 @@ def recover(arguments: argparse.Namespace) -> int:
             return EXIT_OK
         actor = Actor(deployment=found.owner_of(change), user=getpass.getuser(), host=socket.gethostname())
         print(found.perform(change, actor))
+    elif arguments.checkpoint is None and not arguments.airflow:
+        what = "can be read" if found.account is None else "matches the sink"
+        print(f"the ledger {what}; there is nothing to do")
+        return EXIT_OK
     _settle_checkpoints(arguments, ledger, agreed=arguments.yes or change is not None)
     return EXIT_OK
 

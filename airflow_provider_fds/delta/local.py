@@ -298,8 +298,14 @@ class LocalStorage:
         where = self._uri_of(key)
         if isinstance(error, NotADirectoryError) and doing != "writing":
             return FileNotFoundError(error.errno, error.strerror, error.filename)
+        if isinstance(error, NotADirectoryError | FileExistsError):
+            return RequestRefusedError(
+                f"{doing} {where}: {_file_above(self.root / key)} is a file, but FDS needs a folder there. Move the "
+                "file away, or use another folder",
+                table=self.uri,
+            )
         if isinstance(error, PermissionError) and error.errno == errno.EPERM and doing == "writing":
-            return StorageError(
+            return RequestRefusedError(
                 f"{doing} {where}: {error.strerror}; the file system refuses it, possibly because it does not "
                 "support hard links, which FDS needs to write a file only once. Use another file system or an "
                 "object store",
@@ -310,6 +316,11 @@ class LocalStorage:
                 f"{doing} {where}: {error.strerror}; give the user of this process access to it", table=self.uri
             )
         return StorageError(f"{doing} {where}: {error.strerror or error}", table=self.uri)
+
+
+def _file_above(path: Path) -> Path:
+    """Return the file that takes the place of a folder above ``path``."""
+    return next((folder for folder in path.parents if folder.exists() and not folder.is_dir()), path.parent)
 
 
 def _meta(key: str, found: os.stat_result) -> ObjectMeta:

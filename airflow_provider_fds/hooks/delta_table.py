@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.hooks.storage import find_connection, storage_options
+from airflow_provider_fds.hooks.storage import find_storage_connection, storage_options
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
@@ -67,7 +67,7 @@ class DeltaTableHook(BaseHook):
         """Return whether the table can be read, and a message about it. Does not raise FDS errors."""
         try:
             if self.storage_conn_id is not None:
-                find_connection(self.storage_conn_id, f"storage_conn_id for {uri!r}")
+                find_storage_connection(self.storage_conn_id, uri)
             version = self.latest_version(uri)
         except FdsError as error:
             return False, f"{type(error).__name__}: {error}"

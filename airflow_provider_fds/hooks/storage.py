@@ -9,6 +9,7 @@ instance metadata, workload identity.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -60,21 +61,41 @@ def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:
     if conn_id is None or kind in (None, "local"):
         # delta.open refuses an unknown scheme and suggests the nearest known one
         return {}
-    connection = find_connection(conn_id, f"storage_conn_id for {uri!r}")
+    connection = find_storage_connection(conn_id, uri)
     return {**connection_options(connection, uri), "storage_conn_id": conn_id}
 
 
-def find_connection(conn_id: str, purpose: str) -> StorageConnection:
-    """Return the Airflow connection. Raises :class:`ConfigurationError`, naming it and its ``purpose``."""
+def find_storage_connection(conn_id: str, uri: str) -> StorageConnection:
+    """Return the connection for the store of ``uri``. Raises :class:`ConfigurationError` if it does not exist."""
+    kind = store_kind(uri) or ""
+    kinds = [kind] if kind in CONNECTIONS else list(CONNECTIONS)
+    return find_connection(conn_id, f"storage_conn_id for {uri!r}", lambda: [CONNECTIONS[one][2:] for one in kinds])
+
+
+def find_connection(conn_id: str, purpose: str, examples: Callable[[], list[tuple[str, str]]]) -> StorageConnection:
+    """Return an Airflow connection.
+
+    Args:
+        conn_id: Its id.
+        purpose: What it is for, in words.
+        examples: Returns, for each possible type, the arguments of ``airflow connections add`` after the id, and what
+            the connection contains.
+
+    Raises:
+        ConfigurationError: It does not exist; the message has the commands that create it.
+    """
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
     try:
         connection: StorageConnection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
+        commands = [
+            f"`airflow connections add {shlex.quote(conn_id)} {example}` ({expects})" for example, expects in examples()
+        ]
         raise ConfigurationError(
-            f"Airflow connection {conn_id!r}, which is the {purpose}, does not exist. Create it (Admin, "
-            f"Connections, or 'airflow connections add {conn_id}', or the environment variable "
-            f"AIRFLOW_CONN_{conn_id.upper()}), or use another one.",
+            f"Airflow connection {conn_id!r}, which is the {purpose}, does not exist. Create it with "
+            f"{' or '.join(commands)}, in the UI (Admin, Connections), or as the environment variable "
+            f"AIRFLOW_CONN_{conn_id.upper()}. If its name is wrong, correct the name.",
             reason=Reason.CONNECTION_NOT_FOUND,
         ) from error
     return connection
@@ -91,7 +112,7 @@ def connection_options(connection: StorageConnection, uri: str) -> dict[str, Any
             f"storage_conn_id to use the environment's credentials; connections are for {', '.join(CONNECTIONS)}.",
             reason=Reason.CONNECTION_UNUSABLE,
         )
-    expected, mapping = CONNECTIONS[kind]
+    expected, mapping = CONNECTIONS[kind][:2]
     if connection.conn_type not in expected:
         raise ConfigurationError(
             f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}, but {uri!r} needs one of "
@@ -214,16 +235,42 @@ class ConnectionKind(NamedTuple):
     Attributes:
         types: Types of connection.
         options: Returns the obstore options of a connection and its extra.
+        example: Arguments of ``airflow connections add`` after the id; what differs from site to site is in capitals.
+        expects: What the connection contains, in words.
     """
 
     types: tuple[str, ...]
     options: Callable[[StorageConnection, dict[str, Any]], dict[str, Any]]
+    example: str
+    expects: str
 
 
 #: The connections of each kind of store.
 CONNECTIONS: Final[dict[str, ConnectionKind]] = {
-    "s3": ConnectionKind(("aws", "s3"), _s3_options),
-    "gcs": ConnectionKind(("google_cloud_platform",), _gcs_options),
-    "azure": ConnectionKind(("wasb", "adls", "azure_data_lake", "azure"), _azure_options),
-    "hdfs": ConnectionKind(("hdfs", "webhdfs"), _hdfs_options),
+    "s3": ConnectionKind(
+        ("aws", "s3"),
+        _s3_options,
+        "--conn-type aws --conn-login ACCESS_KEY_ID --conn-password SECRET_ACCESS_KEY "
+        """--conn-extra '{"region_name": "REGION", "endpoint_url": "https://HOST"}'""",
+        "omit endpoint_url for AWS itself",
+    ),
+    "gcs": ConnectionKind(
+        ("google_cloud_platform",),
+        _gcs_options,
+        """--conn-type google_cloud_platform --conn-extra '{"key_path": "KEY_FILE"}'""",
+        "key_path is the JSON key of a service account",
+    ),
+    "azure": ConnectionKind(
+        ("wasb", "adls", "azure_data_lake", "azure"),
+        _azure_options,
+        "--conn-type wasb --conn-host ACCOUNT.blob.core.windows.net --conn-password ACCOUNT_KEY "
+        """--conn-extra '{"account_name": "ACCOUNT"}'""",
+        "its host is that of the storage account",
+    ),
+    "hdfs": ConnectionKind(
+        ("hdfs", "webhdfs"),
+        _hdfs_options,
+        """--conn-type hdfs --conn-extra '{"principal": "PRINCIPAL", "keytab": "KEYTAB_FILE"}'""",
+        "only for Kerberos; the NameNode is the host in the URI",
+    ),
 }

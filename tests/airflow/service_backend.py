@@ -33,6 +33,7 @@ class Service:
 @dataclass
 class ServiceBackend(ConnectionBackend):
     expects: ClassVar[str] = "its host is that of the service"
+    example: ClassVar[str] = "--conn-type service --conn-host HOST --conn-port PORT"
 
     service: Service
     arguments: UserArguments

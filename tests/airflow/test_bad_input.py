@@ -52,9 +52,14 @@ def test_the_master_is_the_one_that_the_spark_provider_would_use(spark_connectio
 
 def test_a_missing_spark_connection_is_named(airflow_database):
     with pytest.raises(
-        ConfigurationError, match=r"Airflow connection 'spark_lost'.*Spark connection.*does not exist.*connections add"
-    ):
+        ConfigurationError, match=r"Airflow connection 'spark_lost'.*Spark connection.*does not exist"
+    ) as caught:
         find_backend("spark_lost")
+    for command in (
+        "`airflow connections add spark_lost --conn-type spark --conn-host spark://HOST --conn-port 7077`",
+        "`airflow connections add spark_lost --conn-type spark_connect --conn-host sc://HOST --conn-port 15002 ",
+    ):
+        assert command in str(caught.value)
 
 
 def test_a_connection_of_another_type_is_refused_with_what_to_write(spark_connection):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import pytest
+from airflow.cli.cli_parser import get_parser
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks import storage
@@ -135,11 +138,25 @@ def test_azure_by_key_token_application_and_connection_string(connection):
     }
 
 
-def test_a_missing_connection_is_named_with_what_to_do():
-    with pytest.raises(
-        ConfigurationError, match=r"Airflow connection 'aws_lake'.*s3://lake/orders.*does not exist.*connections add"
-    ):
-        storage_options("aws_lake", "s3://lake/orders")
+@pytest.mark.parametrize(
+    ("uri", "conn_type"),
+    [
+        ("s3://lake/orders", "aws"),
+        ("gs://lake/orders", "google_cloud_platform"),
+        ("abfss://lake@a.dfs.core.windows.net/orders", "wasb"),
+        ("hdfs://host:8020/orders", "hdfs"),
+    ],
+)
+def test_a_missing_connection_is_named_with_the_command_that_creates_it(connection, uri, conn_type):
+    with pytest.raises(ConfigurationError, match=r"Airflow connection 'lost'.*does not exist") as caught:
+        storage_options("lost", uri)
+    assert uri in str(caught.value)
+    (command,) = re.findall("`(airflow connections add [^`]+)`", str(caught.value))
+    arguments = get_parser().parse_args(shlex.split(command)[1:])
+    assert (arguments.conn_id, arguments.conn_type) == ("lost", conn_type)
+    # the connection fits the store
+    fields = {"host": arguments.conn_host, "login": arguments.conn_login, "password": arguments.conn_password}
+    assert storage_options(connection(conn_type, json.loads(arguments.conn_extra), **fields), uri)
 
 
 def test_a_connection_of_another_store_is_refused(connection):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.errors import AccessDeniedError, StorageError, TornFileError
+from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError, TornFileError
 from tests.storage_contract import each_check
 
 
@@ -146,6 +146,24 @@ def test_a_file_system_that_is_read_only_is_not_retried(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.link", read_only)
     with pytest.raises(AccessDeniedError, match="Read-only file system"):
+        LocalStorage(str(tmp_path)).put_if_absent("x", b"1")
+
+
+@pytest.mark.parametrize("key", ["x", "log/x", "a/b/x"])
+@pytest.mark.parametrize("write", [LocalStorage.put_if_absent, LocalStorage.put])
+def test_a_file_where_a_folder_is_needed_is_named_and_not_retried(tmp_path, key, write):
+    (tmp_path / "staging").write_bytes(b"a file")
+    with pytest.raises(RequestRefusedError, match=r"staging is a file, but FDS needs a folder there") as caught:
+        write(LocalStorage(str(tmp_path / "staging")), key, b"1")
+    assert not caught.value.retryable
+
+
+def test_a_file_system_without_hard_links_is_not_retried(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr("os.link", refuse)
+    with pytest.raises(RequestRefusedError, match="hard links"):
         LocalStorage(str(tmp_path)).put_if_absent("x", b"1")
 
 

@@ -82,6 +82,14 @@ def state_of(bench: Bench) -> Any:
     return Ledger(open_storage(str(bench.staging)), "orders").find()
 
 
+def test_a_healthy_stream_needs_nothing_and_no_advice_about_a_checkpoint_that_was_not_read(bench, source, sink, capsys):
+    sink.load(bench, "run-1")
+    code, text = recover(bench, sink, capsys)
+    assert code == 0
+    assert text.splitlines()[-1] == "the ledger matches the sink; there is nothing to do"
+    assert "delete" not in text
+
+
 def test_a_lost_ledger_is_rebuilt_after_the_last_batch_in_the_sink(bench, source, sink, capsys):
     session = sink.load(bench, "run-1")
     before = session.connected.state
