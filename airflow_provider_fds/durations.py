@@ -14,7 +14,7 @@ _DAY: Final = 24 * _HOUR
 #: Seconds that a ``timedelta`` can hold.
 _LONGEST: Final = timedelta.max.total_seconds() // 2
 
-_SPAN: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([a-z]*)", re.ASCII)
+_SPAN: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([a-z]*)", re.ASCII)
 
 #: Units by all their spellings, in seconds.
 _UNITS: Final = {
@@ -45,7 +45,7 @@ def parse_duration(value: object) -> timedelta | None:
         return timedelta(seconds=value) if not isinstance(value, bool) and 0 <= value <= _LONGEST else None
     match = _SPAN.fullmatch(value.strip().lower()) if isinstance(value, str) else None
     unit = None if match is None else _UNITS.get(match[2])
-    return None if match is None or unit is None else timedelta(seconds=float(match[1]) * unit)
+    return None if match is None or unit is None else parse_duration(float(match[1]) * unit)
 
 
 def format_duration(duration: timedelta) -> str:

@@ -26,10 +26,11 @@ def explained(failure: BatchFailedError, spark_error: BaseException | None, *, w
         was_killed: Whether Airflow has killed the task.
     """
     if was_killed:
+        reported = "" if failure.reason_code == Reason.SPARK_ENDED_EARLY else f". Spark's report: {failure}"
         return BatchFailedError(
-            "Airflow killed this task while Spark worked for it: a person marked or cleared it, or the scheduler gave "
-            "it up. The batch that Spark was loading is not committed. The next attempt or run checks the sink first "
-            "and works on the same rows",
+            "Airflow killed this task while Spark worked for it: a person marked or cleared it, the scheduler gave it "
+            "up, or its worker was stopped. The batch that Spark was loading is not committed. The next attempt or run "
+            f"checks the sink first and works on the same rows{reported}",
             error_class=failure.error_class,
             table=failure.table,
             version=failure.version,

@@ -119,10 +119,11 @@ def _since_last_run(context: Any, storage: Storage) -> TableCondition:
         ) from error
     version = _version(seen.get("version")) if isinstance(seen, dict) else None
     # another commit file, or none: the table was replaced or its log cleaned up, so the version means nothing
-    if version is not None and seen == seen_by(storage, version):
+    now = None if version is None else seen_by(storage, version)
+    if now is not None and seen == now:
         # a run that is skipped counts as successful, too: it passes on what it began with
         ti.xcom_push(key=SEEN_KEY, value=seen)
-        return TableCondition(after_version=version)
+        return TableCondition(after_version=version, after_modified_ms=now["modified_ms"])
     return TableCondition(after_version=-1)
 
 

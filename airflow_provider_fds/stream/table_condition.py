@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_moment
 from airflow_provider_fds.errors import TableNotFoundError
 from airflow_provider_fds.stream.data_interval import instant_ms
@@ -21,21 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableCondition:
-    """A condition on the commits of a table; exactly one of the attributes is set.
+    """A condition on the commits of a table; exactly one of the first three attributes is set.
 
     Attributes:
         version: The table has this version.
         after_version: A later version than this one (exclusive) has data; -1 for any version.
         committed_after: A version committed at this time or later (inclusive) has data; a time that
             :func:`parse_moment` reads.
+        after_modified_ms: With ``after_version``: when the file of that commit was written, in milliseconds since the
+            epoch. If the log has another one, the table was replaced, and any version with data counts. ``None`` to
+            not compare it.
     """
 
     version: int | None = None
     after_version: int | None = None
     committed_after: str | None = None
+    after_modified_ms: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attribute that is set, as a dict of plain values."""
+        """Return the attributes that are set, as a dict of plain values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
@@ -109,6 +114,8 @@ class ConditionPoller:
         return PollResult(newest, has_data=False, reason=f"it has version {version}")
 
     def _changed(self, newest: int) -> PollResult | None:
+        if self._was_replaced():
+            self._next = 0
         first = self._first(newest)
         if first is None:
             return None
@@ -124,6 +131,14 @@ class ConditionPoller:
                 return PollResult(newest, has_data=True, reason=f"version {commit.version} has data")
             self._next = commit.version + 1
         return None
+
+    def _was_replaced(self) -> bool:
+        """Whether the commit that was seen is another one now: its version then says nothing about this table."""
+        condition = self._condition
+        if condition.after_modified_ms is None or condition.after_version is None:
+            return False
+        meta = self._log.storage.head(commit_key(condition.after_version))
+        return meta is not None and meta.modified_ms != condition.after_modified_ms
 
     def _first(self, newest: int) -> int | None:
         """Return the first version that may satisfy the condition and was not read before."""

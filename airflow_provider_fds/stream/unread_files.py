@@ -79,6 +79,9 @@ class UnreadFiles:
     def _read(self, connected: ConnectedStream, first: int, newest: int) -> None:
         for version in [known for known in self._commits if not first <= known <= newest]:
             del self._commits[version]
+        if first not in self._commits:
+            # the stream was moved back, or begins anew
+            self._commits.clear()
         known = max(self._commits, default=first - 1)
         if known < newest:
             for commit in connected.log.commits(known + 1, newest):

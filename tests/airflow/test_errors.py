@@ -15,9 +15,10 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
 from airflow_provider_fds.backends.base import Outcome
-from airflow_provider_fds.errors import BatchFailedError, FdsError, StorageError, ViolationError
+from airflow_provider_fds.errors import BatchFailedError, FdsError, SchemaMismatchError, StorageError, ViolationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.operators.spark_failure import explained
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.result import Collected, RunWork
 from airflow_provider_fds.triggers.deferral import check_event
@@ -132,6 +133,13 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
     assert ("Airflow killed this task" in str(caught.value)) is is_killed
     assert ("Spark-submit ended with exit code 143" in str(caught.value)) is not is_killed
     assert "--conf" not in str(caught.value)
+
+
+def test_what_spark_reported_before_a_kill_is_told():
+    failure = SchemaMismatchError("batch 3 failed with SinkSchema: the sink lacks column b", version=7)
+    told = explained(failure, None, was_killed=True)
+    assert (told.reason_code, told.retryable, told.version) == ("TASK_KILLED", True, 7)
+    assert "Spark's report: batch 3 failed with SinkSchema" in str(told)
 
 
 def test_the_error_of_a_trigger_keeps_its_facts():

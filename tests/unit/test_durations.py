@@ -38,12 +38,15 @@ def test_a_duration_is_shown_in_its_two_largest_units(duration, text):
         (" 15 Min ", timedelta(minutes=15)),
         ("1.5h", timedelta(minutes=90)),
         ("2 days", timedelta(days=2)),
+        ("2592000s", timedelta(days=30)),
     ],
 )
 def test_a_duration_is_a_timedelta_seconds_or_a_text_with_a_unit(value, duration):
     assert parse_duration(value) == duration
 
 
-@pytest.mark.parametrize("value", [None, True, -1, float("nan"), float("inf"), 1e300, "", "m", "-1m", "1 year"])
+@pytest.mark.parametrize(
+    "value", [None, True, -1, float("nan"), float("inf"), 1e300, "", "m", "-1m", "1 year", "999999999999d"]
+)
 def test_anything_else_is_no_duration(value):
     assert parse_duration(value) is None

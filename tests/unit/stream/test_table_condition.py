@@ -132,6 +132,21 @@ def test_a_condition_survives_the_triggerers_database(log_builder):
     for condition in (
         TableCondition(version=3),
         TableCondition(after_version=-1),
+        TableCondition(after_version=2, after_modified_ms=5),
         TableCondition(committed_after="2024"),
     ):
         assert TableCondition.from_dict(condition.to_dict()) == condition
+
+
+async def test_a_table_that_was_replaced_by_one_with_the_same_newest_version_counts_as_changed(log_builder):
+    log_builder.with_appends(1)
+    seen = log_builder.time_of(1)
+    waiting = watch(log_builder, after_version=1, after_modified_ms=seen)
+    assert waiting.check() is None
+    shutil.rmtree(log_builder.log)
+    log_builder.version = -1
+    log_builder.with_appends(1)
+    log_builder.touch(1, seen)
+    assert waiting.check() is None
+    log_builder.touch(1, seen + 5)
+    assert waiting.check().reason == "version 1 has data"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_provider_fds.delta.log import DeltaLog
@@ -73,3 +75,18 @@ def test_a_thousand_commits_and_more_are_not_counted(bench, two_appends, log_bui
     assert pending(session, UnreadFiles()) == (2, True)
     log_builder.append(1)
     assert pending(session, UnreadFiles()) is None
+
+
+def test_a_stream_that_was_moved_back_is_counted_from_there(bench, two_appends, log_builder, sink):
+    session, _ = bench.run_once(sink)
+    unread = UnreadFiles()
+    log_builder.append(1)
+    assert pending(session, unread) == (1, True)
+    # another stream, as it is where a rewind would be
+    behind, _ = bench.run_once(
+        replace(sink, uri=f"{sink.uri}-2"), stream=bench.stream("behind", max_versions_per_batch=1), max_batches=1
+    )
+    everything = pending(behind, UnreadFiles())
+    assert everything[0] > 1
+    assert pending(behind, unread) == everything
+    assert pending(session, unread) == (1, True)
