@@ -28,6 +28,7 @@ TESTS = (
     "tests/interop/spark/test_user_job.py",
     "tests/interop/spark/test_fence.py",
     "tests/interop/spark/test_spark_job.py",
+    "tests/interop/spark/test_where.py",
     "tests/interop/test_manifest_partitions.py",
     "tests/interop/test_manifest_vectors.py",
 )

@@ -11,6 +11,7 @@ from tests.interop.spark import test_sink_delta as append
 from tests.interop.spark import test_sink_options as options
 from tests.interop.spark import test_sink_replace as replacing
 from tests.interop.spark import test_spark_job as job
+from tests.interop.spark import test_where as where
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,7 @@ by_provenance = replacing.by_provenance
 jobs = options.jobs
 sink = history.sink
 desk = epochs.desk
+random_table = where.random_table
 
 # one of each kind: the rest is the same code, asked through the same API
 test_written = append.test_a_batch_is_written_with_its_transaction_and_its_metadata
@@ -39,3 +41,5 @@ test_fenced = fences.test_an_existing_fence_is_found_and_not_written_again
 test_replaced = replacing.test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else
 test_removed = epochs.test_a_rewind_with_delete_has_each_row_once_and_no_statement_to_be_run
 test_typed_too_late = epochs.test_the_statement_that_is_printed_changes_nothing_once_the_run_has_begun
+test_filtered = where.test_random_predicates_mean_what_they_mean_to_spark_and_leave_out_no_file_with_a_row
+test_filtered_by_partition = where.test_partition_values_of_each_type_leave_out_no_file_with_a_row_in_any_zone
