@@ -117,6 +117,8 @@ def random_table(spark, tmp_path_factory):
     for file in range(FILES):
         near = {name: random_.randrange(20) for name in VALUES}
         rows.append([row(random_, near, file * ROWS_PER_FILE + n) for n in range(ROWS_PER_FILE)])
+    # Spark 3.5 asks which calendar old dates have
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
     for half, collects in ((rows[: FILES // 4], "false"), (rows[FILES // 4 :], "true")):
         spark.conf.set("spark.databricks.delta.stats.collect", collects)
         try:
@@ -125,11 +127,17 @@ def random_table(spark, tmp_path_factory):
             frame.write.format("delta").mode("append").save(str(path))
         finally:
             spark.conf.unset("spark.databricks.delta.stats.collect")
+    spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id % 7 = 3")
     spark.sql(f"ALTER TABLE delta.`{path}` RENAME COLUMN i TO renamed")
     spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (i INT)")
     spark.sql(f"INSERT INTO delta.`{path}` (id, i, p) VALUES (1000, 1, 0), (1001, NULL, 1)")
     return path
+
+
+def in_spark(text):
+    """Return the predicate as every Spark understands it: to Spark 3.5, two quotes end a string and begin the next."""
+    return text.replace("it''s", r"it\'s")
 
 
 def truths(spark, path, predicates, zone):
@@ -155,7 +163,7 @@ def test_random_predicates_mean_what_they_mean_to_spark_and_leave_out_no_file_wi
     assert len(adds) > FILES
 
     # the option takes times without a zone as UTC, whatever the session's zone is
-    wanted, files = truths(spark, random_table, predicates, "UTC")
+    wanted, files = truths(spark, random_table, list(map(in_spark, predicates)), "UTC")
     found, _ = truths(spark, random_table, [one.sql for one in bound], "America/New_York")
 
     for number, text in enumerate(predicates):
@@ -245,7 +253,7 @@ def test_a_snapshot_read_with_where_has_the_rows_of_the_filtered_table(spark, st
     (batch,) = stream.plan(from_snapshot=True)
     table = spark.read.format("delta").load(str(random_table))
     assert sorted(row.id for row in batch_rows(spark, batch).collect()) == sorted(
-        row.id for row in table.where(where).collect()
+        row.id for row in table.where(in_spark(where)).collect()
     )
     assert 0 < batch.num_files < len(table.inputFiles())
 
@@ -320,6 +328,8 @@ WIDENED = {
 @pytest.mark.parametrize("is_partition", [False, True], ids=["statistics", "partition values"])
 @pytest.mark.parametrize("column", WIDENED)
 def test_a_filter_on_a_widened_column_reads_the_files_of_the_narrow_type(spark, stream, tmp_path, column, is_partition):
+    if spark.version.startswith("3."):
+        pytest.skip("the Delta of Spark 3.5 cannot widen these types")
     narrow, wide, before, after, literals = WIDENED[column]
     path = tmp_path / "source"
     spark.sql(
