@@ -134,7 +134,8 @@ def running(*arguments):
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGINT)
+            # not SIGINT: a process that was started in the background of a shell ignores it, and so do its children
+            process.terminate()
             process.communicate(timeout=30)
 
 
@@ -145,7 +146,7 @@ def test_lines_tell_what_changed(staging, log_builder):
         log_builder.append(1)
         later = [json.loads(process.stdout.readline()) for _ in range(2)]
         assert [(one["name"], one["lag_versions"]) for one in later] == [("newest", 1), ("planned", 3)]
-    assert process.returncode == 0
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_text_is_one_line_a_stream(staging):
