@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
@@ -13,7 +14,6 @@ from airflow_provider_fds.stream.whole_commits import whole_commits_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
 #: Arguments of SparkSubmitOperator that the user cannot set here: the application is FDS's own.
 _OWN_ARGUMENTS: Final = ("application", "application_args", "java_class")
@@ -26,13 +26,15 @@ def reads_by_interval(stream: object) -> bool:
     return isinstance(stream, dict) and stream.get("read") == "data_interval"
 
 
-def check_reading(stream: object, sink: object, run_time_limit: timedelta | None, grace: timedelta | None) -> None:
+def check_reading(stream: object, sink: object, run_time_limit: object, grace: timedelta | None) -> None:
     """Refuse arguments that do not fit the way the stream reads; skips what is unknown while the DAG is parsed.
 
     Raises:
         ConfigurationError: Reports all problems at once.
     """
     problems = []
+    if run_time_limit is not None and not isinstance(run_time_limit, timedelta):
+        problems.append(f"run_time_limit must be a timedelta, such as timedelta(minutes=12), not {run_time_limit!r}.")
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and grace is not None:
         problems.append(f"grace requires read='data_interval', but stream {stream.name!r} reads by offset. Omit grace.")
     if reads_by_interval(stream) and run_time_limit is not None:

@@ -285,6 +285,7 @@ def test_a_waiting_run_of_a_backfill_is_refused_at_once(ingest):
         ({"max_refusals": 0}, "max_refusals must be an integer of at least 1"),
         ({"grace": timedelta(hours=1)}, "grace requires read='data_interval'"),
         ({"grace": 3}, "grace must be None or a non-negative timedelta"),
+        ({"run_time_limit": 600}, "run_time_limit must be a timedelta"),
     ],
 )
 def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(arguments, text):
